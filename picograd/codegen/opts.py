@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from picograd.codegen.cpu.few_rows import has_few_rows
 from picograd.codegen.cpu.register_tiles import better_turned, register_tile, register_tiles
-from picograd.codegen.gpu.tiles import block_tiles, gpu_tile, warp_tiles
+from picograd.codegen.gpu.tiles import gpu_tile, other_block_tiles, other_warp_tiles
 from picograd.device import Target
 from picograd.ir.opts import BlockTile, Opts, Tile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
@@ -34,8 +34,8 @@ def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
 def _others(nest: Nest, tile: Tile, target: Target) -> Sequence[Tile]:
     """Returns other tiles of a product."""
     if isinstance(tile, BlockTile):
-        return block_tiles(tile)
-    return warp_tiles(tile) if isinstance(tile, WarpTile) else register_tiles(nest, tile, target)
+        return other_block_tiles(tile)
+    return other_warp_tiles(tile) if isinstance(tile, WarpTile) else register_tiles(nest, tile, target)
 
 
 def guess(kernel: Kernel, target: Target) -> Opts:

@@ -34,8 +34,6 @@ FACTORIES = {
 }
 EVALUATOR = "NUMPY"
 _evaluator_memory = MemoryCount()
-
-
 _compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would tell a `device` from the string that it equals.
 
 

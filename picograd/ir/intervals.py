@@ -1,7 +1,7 @@
 """The least and greatest value of integers in the linear form, so that arithmetic on them can be the cheap kind.
 
 In:    an integer operation, and what is known of the VARs and RANGEs it reads
-Out:   `Interval`, `interval_of`, `exact_interval`
+Out:   `Interval`, `interval_of`, `exact_interval`, `product_interval`; `TRUTHS`: whether a comparison holds
 Next:  picograd/ir/dims.py
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-Interval = tuple[int, int]
+Interval = tuple[int, int]  # least, greatest
 Intervals = Mapping[Op, Interval]
 
 
@@ -49,8 +49,9 @@ def exact_interval(op: Op, known: Intervals) -> Interval | None:
     return None if op.code in (OpCode.IDIV, OpCode.MOD) and b[0] < 1 else rule(a, b)
 
 
-def _product(a: Interval, b: Interval) -> Interval:
-    corners = [x * y for x in a for y in b]
+def product_interval(a: Interval, b: Interval) -> Interval:
+    """Returns the bounds of a product."""
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
     return min(corners), max(corners)
 
 
@@ -62,9 +63,30 @@ def _quotient(a: Interval, b: Interval) -> Interval:
 RULES: dict[OpCode, Callable[[Interval, Interval], Interval]] = {
     OpCode.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
     OpCode.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    OpCode.MUL: _product,
+    OpCode.MUL: product_interval,
     OpCode.IDIV: _quotient,
     OpCode.MOD: lambda a, b: (0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1),
     OpCode.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     OpCode.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+}
+
+
+# ---- comparisons: None where some values of the intervals say one thing and some another ----
+def _is_less(a: Interval, b: Interval) -> bool | None:
+    return True if a[1] < b[0] else False if a[0] >= b[1] else None
+
+
+def _is_equal(a: Interval, b: Interval) -> bool | None:
+    return a[0] == b[1] if a[0] >= b[1] and a[1] <= b[0] else False if a[1] < b[0] or b[1] < a[0] else None
+
+
+def _differs(a: Interval, b: Interval) -> bool | None:
+    equal = _is_equal(a, b)
+    return None if equal is None else not equal
+
+
+TRUTHS: dict[OpCode, Callable[[Interval, Interval], bool | None]] = {
+    OpCode.CMPLT: _is_less,
+    OpCode.CMPEQ: _is_equal,
+    OpCode.CMPNE: _differs,
 }

@@ -8,8 +8,8 @@ How loops lie over blocks and threads is as in CUDA C (render/blocks.py); what a
 (render/llvm_rows.py). Here stands what is neither: the number of a thread, barriers, shared memory, and integers of 32 bits
 that are part of an address.
 
-REGISTER memory is SSA values, an element each, so that nothing is left to find out and no local memory is used. Pointers
-come without an address space; LLVM finds which are of global and which of shared memory.
+REGISTER memory is SSA values, an element each: no pass has to turn memory into values, and no local memory is used.
+Pointers come without an address space; LLVM finds which are of global and which of shared memory.
 """
 
 from __future__ import annotations
@@ -128,8 +128,11 @@ class KernelWriter(FunctionWriter):
         self.aligned, self.checked = aligned, False
 
     def write_kernel(self, statements: Sequence[Statement]) -> str:
-        """Returns the text: one body, or where accesses of 16 bytes ask for memory that begins at a multiple of as
-        many, another beside it for memory that does not (a row of something larger may not)."""
+        """Returns the text of the function.
+
+        It has one body; or, where accesses of 16 bytes need memory that begins at a multiple of 16, a second one for memory
+        that does not, such as a row of something larger.
+        """
         self.changes = changes(statements, apart=True)
         self.write_entry(statements)
         self.block = "aligned"
@@ -290,7 +293,7 @@ class KernelWriter(FunctionWriter):
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
-        """Writes the value of a Let: by the rows of the CPU but for three."""
+        """Writes the value of a Let: by the rows of the CPU, but for what a GPU has other instructions for."""
         if op.code is OpCode.EXP2:  # a rough one: all others are polynomials
             return lane_by_lane(self.emit, op, ROUGH_EXP2, [self.operand(op.src[0], lanes)], lanes)
         if op.code in (OpCode.MAX, OpCode.MIN) and op.dtype is dtypes.float32:

@@ -4,7 +4,7 @@ In:    Shuffle, Mma and LoadMatrices statements
 Out:   instructions
 Called by: picograd/render/nvptx.py.    Next: picograd/compile/opencl.py
 
-How a matrix lies in the registers of its threads says ir/statements.py, Mma.
+Mma in ir/statements.py says how a matrix lies in the registers of its threads.
 """
 
 from __future__ import annotations

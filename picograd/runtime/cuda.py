@@ -71,7 +71,7 @@ class CudaDevice:
 
     @contextmanager
     def submitting(self) -> Iterator[None]:
-        """Has the calling thread submit kernels, alone."""
+        """Lets the calling thread submit kernels, and no other meanwhile."""
         with self.queue.lock:
             self._enter()
             self.queue.begin()
@@ -90,7 +90,7 @@ class CudaDevice:
         return self._allocate(nbytes)
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
-        """Returns memory of the pool, once more after it gave back to the driver what it keeps free; else raises."""
+        """Returns memory of the pool; where it has none, gives the driver what it keeps free and asks once more."""
         self._enter()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
@@ -108,9 +108,10 @@ class CudaDevice:
 
     @contextmanager
     def arena(self, nbytes: int) -> Iterator[int]:
-        """Gives the address of memory for one plan's temporaries, which the next plan has for its own.
+        """Gives the address of memory for one plan's temporaries.
 
-        It counts while a plan is submitted; what comes later in the stream may have it as soon as that is done.
+        All plans use the same memory: their kernels follow each other in one stream. It counts as held only while a plan is
+        being submitted.
         """
         if self._arena is None or self._arena.nbytes < nbytes:
             self._arena = None  # first, so that its memory can be part of the new one

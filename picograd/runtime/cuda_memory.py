@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from picograd.ir.backend import MemoryCount
 from picograd.runtime.interrupts import held_back
 
-STEP = 512  # bytes that lengths are rounded up to
+STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
 SMALL = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
-SMALL_SEGMENT, LARGE_SEGMENT, SEGMENT_STEP = 2 << 20, 32 << 20, 2 << 20
+SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 32 << 20  # bytes, at least
+SEGMENT_STEP = 2 << 20  # bytes that longer segments are rounded up to
 
 
 @dataclass(eq=False, slots=True)
@@ -132,7 +133,7 @@ class Pool:
             insort(self._by_length[block.is_small], (block.nbytes, block.start))
 
     def _best(self, wanted: int) -> Block | None:
-        """Returns the shortest free block that is long enough."""
+        """Returns the shortest free block that is long enough (best fit)."""
         lengths = self._by_length[wanted <= SMALL]
         at = bisect_left(lengths, (wanted, 0))
         return self._free[lengths[at][1]] if at < len(lengths) else None

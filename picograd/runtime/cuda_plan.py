@@ -44,7 +44,7 @@ class QueueDevice(Device, Protocol):
     queue: CommandQueue
 
     def submitting(self) -> AbstractContextManager[None]:
-        """Has the calling thread submit kernels, alone."""
+        """Lets the calling thread submit kernels, and no other meanwhile."""
         ...
 
     def arena(self, nbytes: int) -> AbstractContextManager[int]:
@@ -52,8 +52,8 @@ class QueueDevice(Device, Protocol):
         ...
 
 
-class Started:
-    """A launch as the driver takes it.
+class PreparedLaunch:
+    """A launch with its arguments as the driver takes them, from run to run the same memory.
 
     call:      what it launches
     values:    its arguments: addresses, then symbolic integers
@@ -82,11 +82,11 @@ class Started:
                 encode(tile_map, self.call.arguments[number].dtype, address, self._first_map + MAP_NBYTES * i)
 
 
-class Part:
+class KernelPart:
     """Kernels one after the other: launched one by one the first time, then as one graph."""
 
     def __init__(self, calls: Sequence[Call]):
-        self.launches = [Started(each) for each in calls]
+        self.launches = [PreparedLaunch(each) for each in calls]
         self.changed: set[int] = set()  # launches whose arguments or grid the graph does not know
         self.num_runs = 0
         self._graph: Graph | None = None
@@ -112,21 +112,21 @@ class HostPart:
     """A call of a function of the host between kernels: it waits for them, and works on copies of their memory."""
 
     def __init__(self, call: Call):
-        self.launches = [Started(call)]
+        self.launches = [PreparedLaunch(call)]
         self.changed: set[int] = set()
 
     def run(self, device: QueueDevice) -> None:
         """Calls the function."""
-        queue, (started,) = device.queue, self.launches
-        call, count = started.call, len(started.call.arguments)
-        variables = {variable.arg[0]: int(started.values[count + i]) for i, variable in enumerate(call.variables)}
+        queue, (prepared,) = device.queue, self.launches
+        call, count = prepared.call, len(prepared.call.arguments)
+        variables = {variable.arg[0]: int(prepared.values[count + i]) for i, variable in enumerate(call.variables)}
         arrays = [np.zeros(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
         queue.wait()
-        for param, address, array in zip(call.function.params, started.values, arrays):
+        for param, address, array in zip(call.function.params, prepared.values, arrays):
             if param.role in ("in", "inout") and array.nbytes:
                 queue.copy_out(address, array.ctypes.data, array.nbytes)
         call.function(arrays, variables)
-        for param, address, array in zip(call.function.params, started.values, arrays):
+        for param, address, array in zip(call.function.params, prepared.values, arrays):
             if param.role != "in" and array.nbytes:
                 queue.copy_in(address, array.ctypes.data, array.nbytes, after=0)
         queue.begin()
@@ -140,16 +140,16 @@ class LibraryPart:
     """
 
     def __init__(self, call: Call):
-        self.launches = [Started(call)]
+        self.launches = [PreparedLaunch(call)]
         self.changed: set[int] = set()
 
     def run(self, device: QueueDevice) -> None:
         """Submits the product."""
-        (started,) = self.launches
-        device.queue.launch_product(started.call.function, started.call.launch, list(started.values))
+        (prepared,) = self.launches
+        device.queue.launch_product(prepared.call.function, prepared.call.launch, list(prepared.values))
 
 
-AnyPart = Part | HostPart | LibraryPart
+AnyPart = KernelPart | HostPart | LibraryPart
 ALONE: dict[type, type[HostPart | LibraryPart]] = {HostFunction: HostPart, ProductCall: LibraryPart}
 
 
@@ -158,7 +158,7 @@ def cut(calls: Sequence[Call]) -> list[AnyPart]:
     parts: list[AnyPart] = []
     for alone, group in groupby(calls, lambda call: ALONE.get(type(call.function))):
         own = list(group)
-        parts += [Part(own)] if alone is None else [alone(call) for call in own]
+        parts += [KernelPart(own)] if alone is None else [alone(call) for call in own]
     return parts
 
 
@@ -168,7 +168,7 @@ class Graph:
     ready:  the graph that can be launched
     """
 
-    def __init__(self, launches: Sequence[Started]):
+    def __init__(self, launches: Sequence[PreparedLaunch]):
         self._launches = launches
         self._graph = call("cuGraphCreate", 0)
         self._nodes: list[Any] = []
@@ -194,7 +194,7 @@ class Graph:
             driver().cuGraphDestroy(self._graph)
 
 
-def _node_params(launch: Started) -> Any:
+def _node_params(launch: PreparedLaunch) -> Any:
     params = driver().CUDA_KERNEL_NODE_PARAMS()
     params.func = launch.call.function
     params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1

@@ -26,7 +26,7 @@ from picograd.runtime.cuda_staging import Staging
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
-SPIN, PAUSE = 2e-3, 1e-4  # seconds: of asking again and again, then between two questions
+SPIN, PAUSE = 2e-3, 1e-4  # seconds: how long an event is polled without a pause, then the pause between two polls
 
 
 class CommandQueue:
@@ -34,7 +34,7 @@ class CommandQueue:
 
     ticket:  the number of the last submission of kernels
     lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
-    laps:    where kernels are timed one by one, and not in graphs: name of each, event before it and behind it
+    laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
     """
 
     def __init__(self) -> None:

@@ -44,8 +44,8 @@ enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 // What a thread does: it runs, waits for its warp, its warpgroup, an mbarrier or its block, or has ended.
 enum State : int32 { RUNS, AT_SHUFFLE, AT_WARP, AT_PRODUCT, AT_WARPGROUP, AT_MBARRIER, AT_BARRIER, ENDED, NUM_STATES };
 
-// A thread of the running block. line: of the text, where it waits. actor, count: who it is for others, and what it has
-// reached (cudasim_order.h).
+// A thread of the running block. line: of the text, where it waits. actor, count: its number among all that access memory, and
+// the time of its own clock (cudasim_order.h).
 struct Fiber {
   void* stack_pointer;
   char* stack;
@@ -67,7 +67,7 @@ static Index block, block_shape, grid_shape;
 static void* scheduler_stack_pointer;
 static void (*run_thread)();
 struct alignas(8) Given { char bytes[MOST_GIVEN]; };
-static Given given[2][MAX_THREADS];  // what each thread shows to its warp: two in turn, for one may be ahead of another
+static Given given[2][MAX_THREADS];  // what each thread shows to its warp; two in turn, for a thread may be one meeting ahead
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
 static int64 num_threads, thread_order, num_waiting[NUM_STATES];
 static const char* kernel_name;

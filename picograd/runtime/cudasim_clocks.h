@@ -15,7 +15,7 @@ static const int32 FIRST_WARPGROUP = MOST_MBARRIERS, FIRST_STORER = FIRST_WARPGR
 static const int64 MOST_ACTORS = FIRST_THREAD + MAX_THREADS;
 static_assert(FIRST_STORER + MOST_STORERS <= FIRST_THREAD, "actors that are no threads come before them");
 
-// Up to which count something is known of each actor.
+// Up to which count something is known of each actor. join: all that either knows; meet: what both know.
 struct Clock {
   uint32 at[MOST_ACTORS];
   void join(const Clock& other) {

@@ -19,7 +19,6 @@ static void check_bounds(int64 index, int64 numel, const char* name, const char*
 }
 
 // ---- accesses of threads ----
-// did: of atomics, whoever did them.
 static inline void check_changed(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
   if (is_near(cell.changed, actor)) check_order(cell.changed, cell.changers, does, name, index, "changed by an atomic");
 }

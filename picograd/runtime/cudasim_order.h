@@ -1,4 +1,5 @@
-// What comes before what in a block of the simulated GPU: the question that a race is the answer to.
+// What happens before what in a block of the simulated GPU. Two accesses to one element, of which neither happens before the
+// other and one writes, are a race.
 //
 // Included by cudasim.h. Barriers of the block cut its time into epochs; within one nothing orders its threads. A kernel with
 // what Hopper added orders them by more, and has clocks for it (cudasim_clocks.h): these are asked where epochs do not say.

@@ -9,8 +9,8 @@ Lanes run over keys: keys and values are packed so that those of a strip lie sid
     for each head of keys, for each block of keys:  dk, dv = 0, 0       on the stack, packed
         for each head of queries that shares them, for each block of queries that see any:
             P = exp(cap(scale q k) - logsumexp), 0 where not visible    (queries, keys), on the stack
-            C = scale P (grad v - delta) (1 - tanh^2 where capped)
-            dv += grad.T P;   dk += q.T C;   dq += C k                  dq is in memory, and adds up over blocks of keys
+            dS = scale P (grad v - delta) (1 - tanh^2 where capped)
+            dv += grad.T P;   dk += q.T dS;   dq += dS k                dq is in memory, and adds up over blocks of keys
 
 Five products, where what keeps the scores has four, and reads and writes them five times. What adds to dq are blocks of
 keys one after the other, always in the same order.
@@ -130,7 +130,7 @@ class Keys:
         self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
         self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
         self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand
-        self.slopes = heads.memory(build, self.query_block * heads.block)  # C, of the block
+        self.grad_scores = heads.memory(build, self.query_block * heads.block)  # dS, of the block
         self.sums = heads.memory(build, self.rows * heads.width)  # of a tile of dq
 
     def take(self, part: Dim, parts: int, dq: Op | None, offset: Dim, slots: dict[int, Op]) -> None:
@@ -167,7 +167,7 @@ class Keys:
     def _of_weight(self, query: Dim, column: Dim) -> Dim:
         return add(mul(query, self.heads.width), column)
 
-    def _of_slope(self, query: Dim, key: Dim) -> Dim:
+    def _of_score(self, query: Dim, key: Dim) -> Dim:
         return add(mul(query, self.heads.block), key)
 
     def _inside(self, query: Dim) -> Dim:
@@ -198,8 +198,8 @@ class Keys:
         def weight(c: Dim, t: Dim) -> Op:
             return read(self.weights, self._of_weight(add(start, t), c))
 
-        def slope(c: Dim, t: Dim) -> Op:
-            return read(self.slopes, self._of_slope(add(start, t), add(column, c)))
+        def grad_score(c: Dim, t: Dim) -> Op:
+            return read(self.grad_scores, self._of_score(add(start, t), add(column, c)))
 
         def grad(t: Dim, e: Dim) -> Op:
             return queries.grad(self._inside(add(first, add(start, t))), e)
@@ -209,10 +209,10 @@ class Keys:
 
         count = mul(seen, self.rows)
         self._add(self.dv, heads.lengths[5], grad, weight, count, strip)
-        self._add(self.dk, heads.lengths[4], q, slope, count, strip)
+        self._add(self.dk, heads.lengths[4], q, grad_score, count, strip)
 
     def _weigh(self, queries: Queries, first: Dim, row: Dim, strip: Dim) -> None:
-        """Stores the weights of a tile of queries and keys, and their slopes."""
+        """Stores the weights of a tile of queries and keys, and the gradients of their scores."""
         build, heads = self.build, self.heads
         _, _, T, _, D, E = heads.lengths
         tile, column = heads.tile(self.rows), mul(strip, heads.width)
@@ -226,15 +226,15 @@ class Keys:
             t, s = add(first, add(row, i)), add(self.first, add(column, c))
             seen = heads.seen(t, s, is_there(t, T, self.rows))
             weight = weight if seen is None else where(seen, weight, const(0, weight.dtype))
-            slope = weight * heads.arg.scale
-            slope = slope if bent is None else slope * (bent.filled(1) - bent * bent)
+            grad_score = weight * heads.arg.scale
+            grad_score = grad_score if bent is None else grad_score * (bent.filled(1) - bent * bent)
             build.store(self.weights, self._of_weight(add(row, i), c), weight)
-            build.store(self.slopes, self._of_slope(add(row, i), add(column, c)), slope)
+            build.store(self.grad_scores, self._of_score(add(row, i), add(column, c)), grad_score)
 
         def put_slope(i: Dim, c: Dim, at: Dim) -> None:
-            place = self._of_slope(add(row, i), add(column, c))
-            towards = build.load(gradients, at) - queries.delta(query(i))
-            build.store(self.slopes, place, build.load(self.slopes, place) * towards)
+            place = self._of_score(add(row, i), add(column, c))
+            grad_weight = build.load(gradients, at) - queries.delta(query(i))
+            build.store(self.grad_scores, place, build.load(self.grad_scores, place) * grad_weight)
 
         products = tile.multiply(
             build, tile.new(build), D,
@@ -287,7 +287,7 @@ class Keys:
         _, _, T, S, _, _ = heads.lengths
         sums = tile.multiply(
             build, tile.new(build), count,
-            lambda i, s: read(self.slopes, self._of_slope(add(row, i), s)),
+            lambda i, s: read(self.grad_scores, self._of_score(add(row, i), s)),
             lambda c, s: self.key(minimum(add(self.first, s), S - 1), add(feature, c)),
         )  # fmt: skip
         tile.each(build, lambda i, c, at: build.store(self.sums, at, build.load(sums, at)))

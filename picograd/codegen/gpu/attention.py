@@ -39,13 +39,16 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
 
-LOWEST = -float(2**127)  # below all scores that count: what a score of -inf is less than is no NaN
+LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
 
 
 def emit_attention_gpu(
     nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
 ) -> None:
-    """Writes an attention: GRID over parts of keys and blocks of queries, those first that see most keys."""
+    """Writes an attention: GRID over parts of keys and blocks of queries.
+
+    Of a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
+    """
     assert nest.anchor is not None
     heads = Heads(nest.anchor)
     H, G, T, S, _, _ = heads.lengths

@@ -5,10 +5,10 @@ Out:   one to three phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/cpu/scan.py
 
     phase 1, a block of keys:       for each head that shares them, for each tile of queries:
-        P = exp(cap(scale k q) - logsumexp), 0 where not visible;   C = scale P (v grad - delta) (1 - tanh^2 where capped)
-        dv += P grad;   dk += C q
-    phase 2, a block of queries:    for each tile of keys:          P and C as above, turned round
-        dq += C k
+        P = exp(cap(scale k q) - logsumexp), 0 where not visible;   dS = scale P (v grad - delta) (1 - tanh^2 where capped)
+        dv += P grad;   dk += dS q
+    phase 2, a block of queries:    for each tile of keys:          P and dS as above, rows and columns exchanged
+        dq += dS k
     phase 3, where keys are many times the queries, so that blocks share them in phase 2:   dq is the sum of their parts
 
 Seven products, where what adds to dq from blocks of keys has five: but then either the order of that sum, and with it its
@@ -76,21 +76,21 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
                     build.barrier()  # the queries of another head are still looked at
 
                 def look_at(first_query: Dim) -> None:
-                    products, towards = rows.scores(keys, queries), rows.scores(values, grads)
+                    products, grad_weights = rows.scores(keys, queries), rows.scores(values, grads)
 
                     def put(i: Dim, column: Dim, at: Dim) -> None:
                         query, key = add(first_query, column), add(first, rows.row(i))
                         seen = heads.seen(query, key, is_there(query, T, cut.columns))
                         here = Point(heads, b, head, minimum(query, T - 1), seen)
-                        weight, slope = here.weight_and_slope(*_loaded(build, products, towards, at))
+                        weight, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
                         build.store(products.memory, at, weight)
-                        build.store(towards.memory, at, slope)
+                        build.store(grad_weights.memory, at, grad_score)
 
                     rows.each(products, put)
                     if DV in slots:
                         rows.add_averages(dv, products, grads)
                     if DK in slots:
-                        rows.add_averages(dk, towards, queries)
+                        rows.add_averages(dk, grad_weights, queries)
 
                 walk(rows, (queries, grads), (b, head), start, steps, look_at)
             for result, sums, features in ((DK, dk, D), (DV, dv, E)):
@@ -112,7 +112,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
         _emit_sums(result, shape, dq, after, target)
     with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
         part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
-        first = mul(subtract(blocks - 1, number), cut.rows)  # of a causal one those first that see most keys
+        first = mul(subtract(blocks - 1, number), cut.rows)  # those that see most keys start first, as in the attention
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             queries, grads = _held(rows, (q, grad), (b, head), first, target)
@@ -120,17 +120,17 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
             sums = rows.zeros(padded(D))
 
             def look_at(first_key: Dim) -> None:
-                products, towards = rows.scores(queries, keys), rows.scores(grads, values)
+                products, grad_weights = rows.scores(queries, keys), rows.scores(grads, values)
 
                 def put(i: Dim, column: Dim, at: Dim) -> None:
                     query, key = add(first, rows.row(i)), add(first_key, column)
                     seen = heads.seen(query, key, is_there(key, S, cut.columns))
                     here = Point(heads, b, head, last_at(query, T, cut.rows), seen)
-                    _, slope = here.weight_and_slope(*_loaded(build, products, towards, at))
-                    build.store(towards.memory, at, slope)
+                    _, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
+                    build.store(grad_weights.memory, at, grad_score)
 
                 rows.each(products, put)
-                rows.add_averages(sums, towards, keys)
+                rows.add_averages(sums, grad_weights, keys)
 
             start, steps = tiles_of(parts.within(part, heads.keys_of(first, cut.rows)), cut)
             walk(rows, (keys, values), (b, floordiv(head, H // G)), start, steps, look_at)
@@ -161,22 +161,22 @@ class Point:
     query: Dim
     seen: Op | None
 
-    def weight_and_slope(self, product: Op, towards: Op) -> tuple[Op, Op]:
-        """Returns P and C.
+    def weight_and_grad(self, product: Op, grad_weight: Op) -> tuple[Op, Op]:
+        """Returns P and dS.
 
         Args:
-          product:  of the query and the key
-          towards:  of the gradient of the query's result and the value
+          product:      of the query and the key
+          grad_weight:  product of the gradient of the query's result and the value
         """
         logsumexp, delta = (self.heads.row(source, self.b, self.head)(self.query) for source in (4, 5))
         score, bent = self.heads.scaled(product)
         weight = self.heads.power(score - logsumexp)
-        slope = weight * (towards - delta) * self.heads.arg.scale
+        grad_score = weight * (grad_weight - delta) * self.heads.arg.scale
         if bent is not None:
-            slope = slope * (bent.filled(1) - bent * bent)
+            grad_score = grad_score * (bent.filled(1) - bent * bent)
         if self.seen is None:
-            return weight, slope
-        return where(self.seen, weight, const(0, weight.dtype)), where(self.seen, slope, const(0, slope.dtype))
+            return weight, grad_score
+        return where(self.seen, weight, const(0, weight.dtype)), where(self.seen, grad_score, const(0, grad_score.dtype))
 
 
 def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: Dim, target: Target) -> list[Panel]:
@@ -187,8 +187,8 @@ def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: D
     return panels
 
 
-def _loaded(build: Builder, products: Accumulators, towards: Accumulators, at: Dim) -> tuple[Op, Op]:
-    return build.load(products.memory, at), build.load(towards.memory, at)
+def _loaded(build: Builder, products: Accumulators, grad_weights: Accumulators, at: Dim) -> tuple[Op, Op]:
+    return build.load(products.memory, at), build.load(grad_weights.memory, at)
 
 
 def _store(rows: BlockRows, sums: Accumulators, memory: Op, first: Dim, head: Sequence[Dim], shape: Shape) -> None:

@@ -51,15 +51,15 @@ def load_right(build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim
 
 
 def _load(
-    build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim, position: Dim, k: Dim, for_position: int
+    build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim, position: Dim, k: Dim, position_bit: int
 ) -> None:
-    """Brings four matrices; for_position: the bit of a matrix's number that says which half of the positions it has."""
+    """Brings four matrices; of the bits of their number, 1 and 2, one tells halves of positions, the other halves of K."""
     lane = mod(thread, WARP_THREADS)
     if matrix.memory.dtype.itemsize == 4:
-        _load_elements(build, into, place, matrix, lane, position, k, for_position)
+        _load_elements(build, into, place, matrix, lane, position, k, position_bit)
         return
     number, row = floordiv(lane, MATRIX_ROW), mod(lane, MATRIX_ROW)
-    of_position, of_k = (mul(mod(floordiv(number, bit), 2), MATRIX_ROW) for bit in (for_position, 3 - for_position))
+    of_position, of_k = (mul(mod(floordiv(number, bit), 2), MATRIX_ROW) for bit in (position_bit, 3 - position_bit))
     if matrix.along_k:
         of_position = add(of_position, row)
     else:
@@ -69,12 +69,12 @@ def _load(
 
 
 def _load_elements(
-    build: Builder, into: Op, place: Dim, matrix: Matrix, lane: Dim, position: Dim, k: Dim, for_position: int
+    build: Builder, into: Op, place: Dim, matrix: Matrix, lane: Dim, position: Dim, k: Dim, position_bit: int
 ) -> None:
     """Brings a thread's two neighbours along K of each of the four matrices."""
     g, t = floordiv(lane, 4), mod(lane, 4)
     for number in range(4):
-        of_position, of_k = (MATRIX_ROW * (number // bit % 2) for bit in (for_position, 3 - for_position))
+        of_position, of_k = (MATRIX_ROW * (number // bit % 2) for bit in (position_bit, 3 - position_bit))
         row, first = add(position, add(g, of_position)), add(k, add(mul(t, 2), of_k))
         with build.loop(2, AxisKind.VECTOR if matrix.along_k else AxisKind.UNROLL) as i:
             value = read(matrix.memory, matrix.index(add(first, i), row))

@@ -43,9 +43,9 @@ from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
 
-FEW = 31  # a row no longer than this is one thread's
-OWN = 4  # accesses of a thread to a row, so that many are under way at once
-MOST_OWN = 16  # of a row that lies in registers
+FEW = WARP_THREADS - 1  # a row no longer than this is one thread's
+OWN = 4  # accesses of a thread to a row: reads that are under way at once
+MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer one is read again for each level
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,10 @@ class _TeamRows:
         self.marks: dict[int, Op] = {}
 
     def emit(self) -> None:
-        """Writes the grid: as many rows a block as it has teams. NOTE: teams without a row repeat the last, for a barrier
-        waits for all; what they find is not stored."""
+        """Writes the grid: as many rows a block as it has teams.
+
+        NOTE: teams without a row compute the last one again, for a barrier waits for all threads; they store nothing.
+        """
         build, threads = self.build, self.team.threads
         teams = self.block_threads // threads
         total = numel(self.rows.row_extents)
@@ -145,7 +147,11 @@ class _TeamRows:
 
     # ---- what a thread does for itself ----
     def each_step(self, body: Callable[[Dim, Op, Op | bool], None]) -> None:
-        """Runs body(access, lane, whether there is such an access) for a thread's accesses; the access itself is one."""
+        """Runs body(access, lane, whether the row has that access) for a thread's accesses.
+
+        Where the row ends sooner, body gets its last access, which can be read. Steps that are written out open the same
+        loops over lanes at each level of reductions, so that what a level has read is in registers for those after it.
+        """
         team, build = self.team, self.build
         if team.steps is None:
             count = floordiv(subtract(add(self.num_accesses, team.threads - 1), self.member), team.threads)

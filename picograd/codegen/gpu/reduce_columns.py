@@ -40,9 +40,9 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
 
 FEW_COLUMNS = 4  # of a thread, at least, before others share its rows
-MANY_BLOCKS = 512  # that fill a GPU
+MANY_BLOCKS = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
 PART = 32  # columns of each thread, at least, before blocks share rows
-MOST_SHARED = 16 * 1024  # bytes
+MOST_SHARED = 16 * 1024  # bytes, of what threads that share rows have found: several blocks fit into a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Layout:
 
     lanes:    rows of a thread
     wide:     threads side by side, each with rows of its own
-    high:     threads that share rows, walking every high-th column
+    high:     threads that share rows, walking every high-th column; a power of two, as is wide
     parts:    blocks that share rows
     columns:  of a part
     """
@@ -76,29 +76,30 @@ def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target
 
 
 def _layout(rows: Rows, target: Target) -> Layout:
-    """Returns how blocks divide columns of a matrix, and the elements of each.
-
-    A block is as wide as a warp if a row is that long, so that what it reads lies side by side, and as high as there are
-    elements to add. Columns are cut into parts where whole ones give too few blocks.
-    """
+    """Returns how threads and blocks divide the rows and columns of a nest."""
     values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     last, lanes = (rows.row_extents or [1])[-1], vector_lanes(values, target)
     lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
-    columns, threads = numel(rows.column_extents), target.block_threads
-    nbytes = threads * lanes * sum(accumulator_dtype(r).itemsize for level in rows.levels for r in level)
-    accesses = numel([*rows.row_extents[:-1], floordiv(last, lanes)])
+    columns, accesses = numel(rows.column_extents), numel([*rows.row_extents[:-1], floordiv(last, lanes)])
+    nbytes = target.block_threads * lanes * sum(accumulator_dtype(r).itemsize for level in rows.levels for r in level)
+    high = _num_sharing(accesses, columns, target.block_threads) if nbytes <= MOST_SHARED else 1
+    wide = target.block_threads // high
+    if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
+        return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
+    wanted = min(-(-MANY_BLOCKS // max(1, -(-accesses // wide))), columns // (high * PART))
+    length = -(-columns // max(1, wanted))
+    return Layout(lanes, wide, high, max(1, -(-columns // max(1, length))), length)
+
+
+def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:
+    """Returns how many threads of a block share rows: as many as leave a warp side by side, each with some columns."""
     wide = high = 1
     while wide < min(accesses if isinstance(accesses, int) else WARP_THREADS, WARP_THREADS):
         wide *= 2
     most = columns // FEW_COLUMNS if isinstance(columns, int) else threads
-    while nbytes <= MOST_SHARED and high * 2 <= min(most, threads // wide):
+    while high * 2 <= min(most, threads // wide):
         high *= 2
-    wide = threads // high
-    if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
-        return Layout(lanes, wide, high, 1, columns)
-    wanted = min(-(-MANY_BLOCKS // max(1, -(-accesses // wide))), columns // (high * PART))
-    length = -(-columns // max(1, wanted))
-    return Layout(lanes, wide, high, max(1, -(-columns // max(1, length))), length)
+    return high
 
 
 class _SideBySide:
@@ -116,7 +117,9 @@ class _SideBySide:
         self.results: Results = {}
 
     def emit(self, partials: Mapping[Op, Op]) -> None:
-        """Writes the grid. NOTE: threads without rows repeat the last, for a barrier waits for all; they store nothing.
+        """Writes the grid.
+
+        NOTE: threads without rows compute the last ones again, for a barrier waits for all threads; they store nothing.
 
         Args:
           partials: memory for what each part finds; {} where there is one part

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.gpu.tiles import ENOUGH_BLOCKS
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.rows import running_dtype, start_of
@@ -32,10 +33,10 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
+from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
-FEW = 31  # a row no longer than this is one thread's
-ENOUGH_BLOCKS = 128  # rows that keep a GPU busy, a block each
+FEW = WARP_THREADS - 1  # a row no longer than this is one thread's
 PART_TILES, MOST_PARTS = 4, 256  # of a long row: tiles of a part at least, and parts
 
 Element = Callable[[Dim, Dim], Op]  # (access, lane)
@@ -95,7 +96,7 @@ class _Scan:
             self.run_totals(second, block, parts, totals)
 
     def num_parts(self, rows: Dim) -> int:
-        """Returns in how many parts a row is walked, of which none is empty."""
+        """Returns in how many parts a row is walked, none of them empty: one, where rows alone are enough blocks."""
         if not isinstance(rows, int) or not isinstance(self.accesses, int) or rows >= ENOUGH_BLOCKS:
             return 1
         tiles = -(-self.accesses // self.threads)

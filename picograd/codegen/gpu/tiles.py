@@ -17,8 +17,8 @@ from picograd.ir.op import Dim
 from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.statements import WARP_THREADS
 
-MOST_OWN = 8  # rows and columns of a thread's tile on a GPU; of 8-byte elements half as many
-ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
+MOST_OWN = 8  # rows and columns of a thread's tile, 64 accumulators; of 8-byte elements half as many
+ENOUGH_BLOCKS = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 LEAST_OWN = 4  # elements of a thread's tile: below that shared memory is all it waits for
 MOST_HIGH, MOST_WIDE = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
 WARP_DEPTH = 64  # bytes of K in shared memory for matrix instructions
@@ -116,13 +116,13 @@ def _own(extent: Dim, threads: int, most: int) -> int:
     return own
 
 
-def warp_tiles(tile: WarpTile) -> list[WarpTile]:
-    """Other cuts: a smaller tile a warp, thus more blocks; less of K at a time, or more."""
+def other_warp_tiles(tile: WarpTile) -> list[WarpTile]:
+    """Returns other cuts worth timing: a smaller tile a warp, thus more blocks; less of K at a time, or more."""
     smaller = [replace(tile, high_tiles=tile.high_tiles // 2)] if tile.high_tiles > 1 else []
     return [*smaller, replace(tile, depth=MMA_DEPTH if tile.depth > MMA_DEPTH else 2 * MMA_DEPTH)]
 
 
-def block_tiles(tile: BlockTile) -> list[BlockTile]:
-    """Other cuts: a smaller tile a thread, thus more blocks; more or less of K at a time."""
+def other_block_tiles(tile: BlockTile) -> list[BlockTile]:
+    """Returns other cuts worth timing: a smaller tile a thread, thus more blocks; more or less of K at a time."""
     smaller = [replace(tile, own_rows=tile.own_rows // 2)] if tile.own_rows > 1 else []
     return [*smaller, replace(tile, depth=tile.depth // 2), replace(tile, depth=tile.depth * 2)]

@@ -22,7 +22,8 @@ from math import gcd
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.sums import INT64, Sum, Sums
-from picograd.codegen.passes.terms import Terms, added, factor_of, product_interval, times, youngest
+from picograd.codegen.passes.terms import Terms, added, factor_of, times, youngest
+from picograd.ir.intervals import product_interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.terms import Atoms, Interval, Terms, added, factor_of, product_interval, times, youngest
+from picograd.codegen.passes.terms import Atoms, Terms, added, factor_of, times, youngest
+from picograd.ir.intervals import TRUTHS, Interval, product_interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -59,10 +60,10 @@ class Sums:
     prove:    True where it can show that a polynomial is never negative
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
-    quotients: by what is divided and by what
-    remainders: the same
-    divided:  atom that is a quotient -> what is divided, and by which number
-    divided_by: the youngest atom of what is divided -> that, and the numbers it is divided by
+    quotients: by dividend and divisor
+    remainders: by dividend and divisor
+    divided:  atom that is a quotient -> dividend and divisor, a number
+    divided_by: the youngest atom of a dividend -> that, and the numbers that divide it
     """
 
     def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool], prove: Callable[[Terms], bool]):
@@ -75,7 +76,11 @@ class Sums:
         self.divided_by: dict[int | None, list[tuple[Sum, Sum]]] = {}
 
     def in_parts(self, terms: Terms, choose: Callable[[int], int]) -> Terms:
-        """Returns a polynomial with x // c * c + x % c for what was divided by numbers: of several, by that of `choose`."""
+        """Returns the same polynomial, with x // c * c + x % c in the place of each x that something divides by a number c.
+
+        Args:
+          choose: ranks the numbers that one x is divided by: the least is taken
+        """
         seen: set[int] = set()
         while atoms := {number for atoms in terms for number in atoms} & self.divided_by.keys() - seen:
             seen.add(atom := max(atoms))
@@ -83,6 +88,7 @@ class Sums:
             own, factor, quotient = a.terms.get((atom,), 0), factor_of(atom, terms), _quotient(self, a, b)
             rest = _remainder(self, a, b)
             if factor and quotient and rest and abs(own) == 1 and factor_of(atom, a.terms) == {(): own}:
+                # This is 0, and -own is the atom's factor in it: added own * factor times, it takes the atom out.
                 parts = added(added(times(quotient.terms, b.terms), rest.terms), a.terms, -1)
                 terms = added(terms, times(factor, parts), own)
         return terms
@@ -93,8 +99,7 @@ class Sums:
         if found is not None:
             return found
         if op.code is OpCode.CONST:
-            value = int(op.arg)
-            found = self.sums[op] = Sum({(): value} if value else {}, value, value)
+            found = self.sums[op] = _constant(int(op.arg))
         else:
             meaning = self.named.get(op, op)
             rule = RULES.get(meaning.code)
@@ -140,26 +145,6 @@ class Sums:
         self.atoms[-1].lows = [added(atom.terms, bound, -1) for bound in lows]
         self.atoms[-1].highs = [added(bound, atom.terms, -1) for bound in highs]
         return atom
-
-
-def _is_less(a: Interval, b: Interval) -> bool | None:
-    return True if a[1] < b[0] else False if a[0] >= b[1] else None
-
-
-def _is_equal(a: Interval, b: Interval) -> bool | None:
-    return a[0] == b[1] if a[0] >= b[1] and a[1] <= b[0] else False if a[1] < b[0] or b[1] < a[0] else None
-
-
-def _differs(a: Interval, b: Interval) -> bool | None:
-    equal = _is_equal(a, b)
-    return None if equal is None else not equal
-
-
-TRUTHS: dict[OpCode, Callable[[Interval, Interval], bool | None]] = {
-    OpCode.CMPLT: _is_less,
-    OpCode.CMPEQ: _is_equal,
-    OpCode.CMPNE: _differs,
-}
 
 
 def whole(op: Op) -> Interval:

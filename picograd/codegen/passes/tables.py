@@ -74,7 +74,7 @@ def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
     changing, of_lanes = _changing(loop), _of_lanes(loop)
     before = _lookups(list(reads), changing, of_lanes)
     within = {v: i for v, i in _lookups(list(reads), changing - {loop.range}, of_lanes).items() if v not in before}
-    if within and sum(reads.values()) >= FEWEST_READS * len({_of_any(v, i) for v, i in within.items()}):
+    if within and sum(reads.values()) >= FEWEST_READS * len({_of_stand_in(v, i) for v, i in within.items()}):
         filled, places = _tables(within, numbers)
         loop = replace(loop, body=(*filled, *_replaced(loop.body, places)))
         before = _lookups(list(_values_of_vectors(loop.body)), _changing(loop), of_lanes)
@@ -88,7 +88,7 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
     filled: list[Statement] = []
     places: dict[Op, Op] = {}
     for value, integer in found.items():
-        common = _of_any(value, integer)
+        common = _of_stand_in(value, integer)
         if common not in tables:
             if len(tables) == MOST_TABLES:
                 continue
@@ -101,8 +101,8 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
     return filled, places
 
 
-def _of_any(value: Op, integer: Op) -> Op:
-    """Returns what a value is of an integer of the same dtype, whichever: equal ones have one table."""
+def _of_stand_in(value: Op, integer: Op) -> Op:
+    """Returns a value with a stand-in for its integer: values that are equal then have one table."""
     return substitute([value], {integer: Op(OpCode.VAR, integer.dtype, (), ("integer", 1))})[0]
 
 
@@ -185,13 +185,13 @@ def _is_small(op: Op) -> bool:
 def _widened(integer: Op) -> Op:
     """Returns the same integer of 32 bits: two that are made of one byte make it wide together."""
     wide: dict[Op, Op] = {}
-    for op in toposort([integer], sources=lambda op: op.src if _stays_the_same(op) else ()):
-        is_same = _stays_the_same(op)
+    for op in toposort([integer], sources=lambda op: op.src if _is_same_when_wide(op) else ()):
+        is_same = _is_same_when_wide(op)
         wide[op] = Op(op.code, dtypes.int32, tuple([wide[s] for s in op.src])) if is_same else cast(op, dtypes.int32)
-    return wide[integer] if _stays_the_same(integer) else integer
+    return wide[integer] if _is_same_when_wide(integer) else integer
 
 
-def _stays_the_same(op: Op) -> bool:
+def _is_same_when_wide(op: Op) -> bool:
     """True for an operation on narrow integers that gives the same on wider ones."""
     return op.code in BITWISE and op.dtype.itemsize < dtypes.int32.itemsize
 

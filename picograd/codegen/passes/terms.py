@@ -1,7 +1,7 @@
 """Arithmetic on polynomials of numbered atoms: what an index is while its bounds are proved.
 
 In:    polynomials with whole factors
-Out:   `added`, `times`, `factor_of`, `youngest`, `product_interval`
+Out:   `added`, `times`, `factor_of`, `youngest`
 Called by: codegen/passes/sums.py, codegen/passes/inequalities.py.    Next: picograd/codegen/passes/narrow_indices.py
 
 Example: 16 x0 + x0 x1 - 3 is {(0,): 16, (0, 1): 1, (): -3}
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 Atoms = tuple[int, ...]  # a product of atoms: their numbers, in order; () is 1
 Terms = dict[Atoms, int]  # a polynomial: each product with its factor, which is not 0
-Interval = tuple[int, int]  # least, greatest
 
 
 def added(a: Terms, b: Terms, factor: int = 1) -> Terms:
@@ -51,8 +50,3 @@ def factor_of(atom: int, terms: Terms) -> Terms | None:
 def youngest(terms: Terms) -> int | None:
     """Returns the atom of a polynomial that was met last, or None for a number."""
     return max([atoms[-1] for atoms in terms if atoms], default=None)
-
-
-def product_interval(a: Interval, b: Interval) -> Interval:
-    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
-    return min(corners), max(corners)

@@ -1,6 +1,6 @@
 // What Hopper (sm_90a) added to the primitives: barriers in shared memory, copies of tiles by a map, matrix instructions of
-// 128 threads. The second half of primitives.h, with its rules; a file of its own, for every kernel reads the first half
-// and few this one. No name of a device is anywhere else.
+// 128 threads. It keeps the rules of primitives.h, and is a file of its own because every kernel includes that one and few
+// need this. PTX and functions of CUDA are named in these headers and nowhere else.
 //
 //   MBARRIERS(name, n)                    n mbarriers of a block
 //   SHARED_TILE(T, name, n)               n shared elements, at a multiple of 1024 bytes
@@ -46,7 +46,8 @@ using cudasim::TileMap;
 #define SHARED_TILE_AT(T, name, n, first) SHARED_TILE(T, name, n)
 #endif
 
-// Where element `index` of a tile lies that is swizzled: in rows of 128 bytes, pieces of 16 changed by the number of the row.
+// Where element `index` of a swizzled tile lies: of row r of 128 bytes, piece p of 16 bytes is at p ^ (r % 8), so that the same
+// piece of eight rows is in eight different groups of banks.
 template <class T> PRIMITIVE int64 swizzled(int64 index) {
   const int64 at = index * (int64)sizeof(T);
   return (at ^ (at >> 3 & 0x70)) / (int64)sizeof(T);
@@ -216,7 +217,8 @@ template <int GROUPS, int COUNT> PRIMITIVE void wgmma_wait(float32* acc, int64 a
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
   if constexpr (GROUPS == 0) hold_registers<COUNT>(acc, at);
 }
-// Eight rows of 128 bytes are 1024 bytes; the other stride is not read where the swizzle is as wide as a row.
+// Bits 0-13: the address; 32-45: the stride from 8 rows to the next 8, 1024 bytes; both in units of 16. Bits 62-63: 1, the swizzle
+// of 128 bytes. Bits 16-29, the other stride, are not read where the swizzle is as wide as a row.
 template <class T> PRIMITIVE uint64 descriptor_of(SharedTile<T> shared, int64 index) {
   const uint32 at = shared_address(shared.memory + index);
   return (uint64)((at & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;

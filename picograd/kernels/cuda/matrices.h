@@ -40,7 +40,7 @@ PRIMITIVE void load_matrices(Registers& into, int64 place, const cudasim::Shared
 // acc[at..] += lhs[left..] @ rhs[right..]: 16 x 8 += (16 x 16) @ (16 x 8). Where g = lane / 4 and t = lane % 4, element i of
 // acc is (g + 8 (i / 2), 2t + i % 2); of lhs (g + 8 (i / 2 % 2), 2t + i % 2 + 8 (i / 4)); of rhs (2t + i % 2 + 8 (i / 2), g).
 // PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). Of a float32 the 11 bits of TF32 are multiplied.
-// volatile: nobody may move it to where its results are used, into a branch that some threads do not take.
+// volatile: else the compiler may move it to where its result is used, into a branch that only some threads take.
 #ifdef __CUDACC_RTC__
 template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
   return (uint32)elements[0].bits | (uint32)elements[1].bits << 16;
