@@ -9,6 +9,9 @@ import picograd.nn.functional as F
 from picograd import Tensor
 from picograd.codegen.library_epilogue import epilogue_of
 from picograd.codegen.strided import NotPlain
+from picograd.ir.build import gather, iota
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Bias, Epilogue, Matrix
 from tests.gpu_kernels import Form, held, kernel_of
 
@@ -110,6 +113,14 @@ def test_what_it_has_not_is_refused(name: str) -> None:
     assert nest.anchor is not None
     with pytest.raises(NotPlain, match="more is computed than the product"):
         epilogue_of(nest.outputs[0][1], nest.anchor)
+
+
+def test_what_is_read_in_part_is_refused() -> None:
+    """The eighth row of seven reads 0 in a gather; a library would read what lies behind them."""
+    a, b, rows = (Op(OpCode.PARAM, pg.float32, (), arg) for arg in ((0, (8, 6)), (1, (6, 10)), (2, (7, 10))))
+    anchor = Op(OpCode.MATMUL, pg.float32, (a, b))
+    with pytest.raises(NotPlain, match="more is computed than the product"):
+        epilogue_of(anchor + gather(rows, iota(8), 0, 0), anchor)
 
 
 def test_an_epilogue_says_what_it_computes() -> None:

@@ -170,6 +170,17 @@ def test_what_is_no_product_or_too_dear_is_refused_with_a_reason(name: str) -> N
     assert [unfuse(kernel) for kernel in kernels_of(form)] == [reason]
 
 
+@pytest.mark.parametrize(
+    ("left", "is_turned"), [(lambda: held(8, 6).exp(), False), (lambda: held(6, 8).exp().T, True)], ids=["rows", "columns"]
+)
+def test_an_operand_is_stored_as_what_it_is_read_from_lies(left: Callable[[], Tensor], is_turned: bool) -> None:
+    """So that both are read and written side by side, and nothing is turned round on its way."""
+    (split,) = splits_of(product_kernel_of(lambda: left() @ held(6, 10)))
+    stored, _ = split.kernel.phases
+    assert stored[0].domain == ((6, 8) if is_turned else (8, 6))
+    assert split.product.a == Matrix(3, 0, 8 if is_turned else 6, is_turned, 0)
+
+
 def test_both_gradients_under_autocast_are_split() -> None:
     """The gradient behind and the weight are cast, or x; that of x is cast to float32, that of the weight elsewhere."""
     products = [kernel for kernel in kernels_of(linear_gradients) if kernel.name.startswith("matmul")]
