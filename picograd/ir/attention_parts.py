@@ -29,7 +29,7 @@ MOST_THREADS = 128
 MOST_AT_ONCE = 4  # keys that a team looks at together
 ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, once they are as wide as what is computed
 REGISTERS = 112  # the same with what it keeps of rows; the others are addresses, and 16 bits at a time where they must be
-LEAST_PART = 128  # keys: what storing and joining a part costs is then little
+LEAST_PART = 64  # keys: what storing and joining a part costs is then little
 MOST_PARTS = 64
 
 
