@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from picograd.autodiff.bodies import call_forward, call_reverse, sink
+from picograd.autodiff.bodies import body_gradients, call_forward, call_reverse, sink
 from picograd.autodiff.split import RECOMPUTE
 from picograd.ir.attention import composed, outputs
 from picograd.ir.build import cast, reduce, zeros_like
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
-from picograd.ir.substitute import param
+from picograd.ir.substitute import param, substitute
 
 
 def attention_reverse(
@@ -30,12 +30,25 @@ def attention_reverse(
     Those of a masked one, among which may be that of the mask itself, are the composition's.
     """
     if len(attention.src) > 3:
-        return composed_reverse(attention, grads, needed, rules)
+        return _masked_reverse(attention, grads, needed, rules)
     out, logsumexp = outputs(attention)
     grad = grads.get(0, zeros_like(out))
     made = Op(OpCode.ATTENTION_GRAD, attention.dtype, (*attention.src, grad, logsumexp, _delta(out, grads)), attention.arg)
     results = outputs(made)
     return [None if i == 2 and 0 not in grads else results[i] for i in needed]
+
+
+def _masked_reverse(
+    attention: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
+) -> list[Op | None]:
+    """Returns the gradients of what an ATTENTION is composed of, which shares its scores where no kernel computes it."""
+    params = [param(s, slot) for slot, s in enumerate(attention.src)]
+    roots = composed(attention.replace(tuple(params)))
+    seeds = {number: param(roots[number], len(params) + number) for number in grads}
+    found = body_gradients(roots, seeds, [params[i] for i in needed], rules)
+    given = dict(zip([*params, *seeds.values()], [*attention.src, *grads.values()], strict=True))
+    made = dict(zip(found, substitute(list(found.values()), given), strict=True))
+    return [made.get(params[i]) for i in needed]
 
 
 def _delta(out: Op, grads: Mapping[int, Op]) -> Op:

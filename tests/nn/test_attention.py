@@ -89,8 +89,31 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
     assert long <= 2.1 * short
 
 
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("shape", [(3, 20), (2, 1, 1, 20), (2, 6, 3, 20), (6, 1, 1)], ids=str)
+def test_few_queries_with_a_mask_that_has_a_gradient(
+    shape: tuple[int, ...], device: str, rng: np.random.Generator
+) -> None:
+    mask = np.asarray(rng.standard_normal(shape), np.float32)
+    mask[rng.random(shape) < 0.2] = -np.inf
+    arrays = [*operands(rng, (2, 6, 3, 4), (2, 2, 20, 4), 5), mask]
+    same_as_torch(
+        partial(F.scaled_dot_product_attention, enable_gqa=True),
+        *arrays,
+        reference=partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True),
+    )
+
+
+def test_gradients_of_few_queries_with_a_mask_share_its_scores() -> None:
+    """Where all is composed, on a CPU: two products forward, four backward."""
+    leaves = [Tensor.zeros(2, 4, length, 16).realize().requires_grad_() for length in (5, 40, 40)]
+    out = F.scaled_dot_product_attention(*leaves, Tensor.zeros(2, 1, 1, 40).realize() == 1)
+    grads = pg.autograd.grad(out, leaves, Tensor.ones(2, 4, 5, 16).realize())
+    assert kinds_of(out, *grads).count(NestKind.MATMUL) == 6
+
+
 def test_what_the_kernel_does_not_know_is_composed() -> None:
-    """A mask, dropped weights, and causal queries behind all keys: their scores are values as others."""
+    """A mask of many queries, dropped weights, and causal queries behind all keys: their scores are values as others."""
     q, k = Tensor.zeros(1, 2, 20, 4), Tensor.zeros(1, 2, 12, 4)
     composed = [
         F.scaled_dot_product_attention(q, k, k, Tensor.ones(20, 12)),
