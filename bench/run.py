@@ -128,6 +128,7 @@ def _measure_steps(
 def _measure_startup(
     workloads: list[Workload], variants: list[str], arguments: Arguments, console: Console
 ) -> list[startup.Startup]:
+    """Measures start-up and memory of the workloads that are for that, then those whose graphs are deep."""
     chosen = [w.name for w in workloads if w.name in STARTUP_WORKLOADS[: 1 if arguments.quick else None]]
     found: list[startup.Startup] = []
     for name in chosen:

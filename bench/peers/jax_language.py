@@ -56,6 +56,7 @@ def make_step(workload: Language, is_layered: bool) -> tuple[Any, Callable[..., 
 
 
 def _transformer(network: Transformer, weights: Weights, x: JaxArray) -> JaxArray:
+    """Returns the logits; blocks are scanned where their weights are stacked, else written out."""
     stream = weights["token"][x] + weights["position"]
     causal = jnp.tril(jnp.ones((x.shape[1], x.shape[1]), bool))
 

@@ -61,6 +61,7 @@ def train(workload: Training | Language, variant: str) -> Callable[[Tensor, Tens
 
 
 def _make_loss(workload: Training) -> tuple[Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
+    """Returns the loss of a perceptron at the start weights, and SGD on its parameters."""
     layers = [(_param(weight), _param(bias)) for weight, bias in start_weights(workload)]
     table_array = start_embedding(workload)
     table = None if table_array is None else _param(table_array)

@@ -35,6 +35,7 @@ def make_loss(workload: Language) -> tuple[Loss, torch.optim.Optimizer]:
 
 
 def _transformer(workload: Language) -> tuple[Loss, list[Tensor]]:
+    """Returns the loss of a decoder whose blocks stand in a list, and its parameters, at the start weights."""
     network = workload.network
     assert isinstance(network, Transformer)
     weights = mapped(_param, network_weights(network, workload.name))
@@ -50,6 +51,7 @@ def _transformer(workload: Language) -> tuple[Loss, list[Tensor]]:
 
 
 def _recurrent(workload: Language) -> tuple[Loss, list[Tensor]]:
+    """Returns the loss of nn.LSTM between embedding and head, and its parameters, at the start weights."""
     weights = mapped(_param, network_weights(workload.network, workload.name))
     width = workload.network.width
     lstm = torch.nn.LSTM(width, width, batch_first=True)

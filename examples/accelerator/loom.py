@@ -410,6 +410,7 @@ class LoomDevice:
         return runner_by_steps(schedule, lambda steps: self._make_runner(list_launches(schedule, executables, steps)))
 
     def _make_runner(self, listed: LaunchList) -> Runner:
+        """Returns what runs a list of launches; its temporaries and reports stay from run to run."""
         arena, reports = self.allocate(listed.temporary_nbytes), self.allocate(REPORT_NBYTES * len(listed.checks))
         words = self._bytes(reports.address, reports.nbytes).view(np.int64)
 
