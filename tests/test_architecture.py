@@ -16,6 +16,7 @@ import picograd
 from picograd.engine.watch import Counts, watch
 
 PACKAGE = Path(picograd.__file__).parent
+ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"},
@@ -204,6 +205,33 @@ def test_the_map_names_every_part_and_every_tool() -> None:
     tools = [path.stem for path in (PACKAGE.parent / "tools").iterdir() if path.suffix in (".py", "", ".sh")]
     missing |= {tool for tool in tools if tool != "__pycache__" and not re.search(rf"tools[./]{tool}\b", text)}
     assert not missing
+
+
+# The lab book tells of files as they were.
+PAGES = [*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("*.md") if page.stem != "log")]
+OF_OTHERS = {"array_api_tests/dtype_helpers.py", "model.py"}  # named in docs/conformance.md: in the suite, in nanoGPT
+
+
+def named_paths(page: Path) -> set[str]:
+    """Returns the files and folders that a page names in backticks or links to; the examples in tours are none."""
+    text = re.sub(r"^```.*?^```|^    .*?$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|h|sh|txt|c|cu))`", text)
+    return {*named, *re.findall(r"\]\(([\w./-]+)\)", text)} - OF_OTHERS
+
+
+def test_files_that_the_pages_name_are_there() -> None:
+    """With a folder: from the root, from picograd/ or beside the page. Without: a file of that name anywhere."""
+    parts = [ROOT / part for part in ("picograd", "tests", "tools", "bench", "docs", "examples")]
+    files = {path.name for path in [*ROOT.iterdir(), *(path for part in parts for path in part.rglob("*"))]}
+    found = 0
+    for page in PAGES:
+        for name in named_paths(page):
+            places = [folder / name for folder in (ROOT, PACKAGE, page.parent)]
+            places += [place.with_name(place.name + ".py") for place in places]  # tools/as_torch
+            is_there = any(place.exists() for place in places) if "/" in name.rstrip("/") else name.rstrip("/") in files
+            assert is_there, f"{page.name} names {name}, which is not there"
+            found += 1
+    assert found > 100
 
 
 # ---- one training step, watched ----

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from picograd import ArgumentError, config
+from picograd import ArgumentError, Tensor, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 
 
@@ -16,6 +16,13 @@ def test_threads_must_be_a_positive_number(text, monkeypatch):
     monkeypatch.setenv("PICOGRAD_THREADS", text)
     with pytest.raises(ArgumentError, match=f"PICOGRAD_THREADS={text}: must be a positive number"):
         num_threads()
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch):
+    for name, (default, _) in config.VARIABLES.items():
+        monkeypatch.setenv(name, "")
+        assert config.setting(name) == default
+    assert Tensor([1.0]).device == "CPU" and not is_on("PICOGRAD_TUNE")
 
 
 def test_a_stage_that_does_not_exist_is_named(monkeypatch):

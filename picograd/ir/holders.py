@@ -62,13 +62,15 @@ def _value_of(op: Op) -> Op | None:
     return op if op.code is OpCode.BUFFER else op.realized
 
 
-def out_of_memory(device: str, nbytes: int, state: str = "") -> OutOfMemoryError:
+def out_of_memory(device: str, wanted: int | str, state: str = "") -> OutOfMemoryError:
     """Returns the error for an allocation that failed: it names the values that hold the most.
 
     Args:
+      wanted: bytes; or words for them, where the driver allocates later and does not say how many
       state:  how much the device has, and who has it
     """
-    fact = f"{device}: cannot allocate {format_nbytes(nbytes)}" + (f": {state}" if state else "")
+    shown = wanted if isinstance(wanted, str) else format_nbytes(wanted)
+    fact = f"{device}: cannot allocate {shown}" + (f": {state}" if state else "")
     found = holders(device)
     texts = [str(holder) for holder in found[:NAMED]]
     rest = found[NAMED:]

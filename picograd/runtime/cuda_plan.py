@@ -15,7 +15,7 @@ import ctypes
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -30,7 +30,6 @@ from picograd.runtime.cublaslt import ProductCall
 from picograd.runtime.cuda_driver import call, driver
 from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
-from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
 from picograd.runtime.tile_maps import check_inside, encode
 
@@ -238,9 +237,7 @@ class CudaPlan:
     ) -> None:
         """Runs it once."""
         device = self._device
-        # A plan whose outputs somebody still wants as they are is submitted whole or not at all.
-        waits = nullcontext() if may_stop else held_back()
-        with waits, device.submitting(), device.arena(self._arena_nbytes) as arena:
+        with device.submitting(), device.arena(self._arena_nbytes) as arena:
             self._set("temporary", 0, arena)
             for number, buffer in enumerate(inputs):
                 self._set("input", number, buffer.memory.address)

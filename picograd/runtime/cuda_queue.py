@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,11 +21,11 @@ from picograd.ir.stages import Launch
 from picograd.runtime.cublaslt import ProductCall
 from picograd.runtime.cuda_driver import call, driver, failed
 from picograd.runtime.cuda_staging import Staging
+from picograd.runtime.interrupts import wait_until
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
-SPIN, PAUSE = 2e-3, 1e-4  # seconds: how long an event is polled without a pause, then the pause between two polls
 
 
 class CommandQueue:
@@ -146,10 +145,7 @@ class CommandQueue:
 
     def wait_for(self, event: Any) -> None:
         """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
-        start = time.perf_counter()
-        while not self._is_done(event):
-            if time.perf_counter() - start > SPIN:
-                time.sleep(PAUSE)
+        wait_until(lambda: self._is_done(event))
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""

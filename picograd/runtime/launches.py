@@ -8,6 +8,7 @@ Called by: runtime/cuda_plan.py, runtime/opencl.py, runtime/cudasim.py.    Next:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from picograd.ir.stages import (
     ScheduleItem,
     Settled,
 )
+from picograd.runtime.interrupts import held_back
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
@@ -117,16 +119,27 @@ def symbolic_steps(schedule: Schedule) -> list[Dim]:
 def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner]) -> Runner:
     """Returns a Runner of a schedule: where a loop has a symbolic number of steps, one for each number that comes.
 
+    Ctrl-C waits until a plan is submitted that somebody's values are in the middle of: some of them would be new, some old.
+
     Args:
       make: gives the Runner for values of the symbolic integers, of which only numbers of steps may matter
 
     Cost: what another number of steps costs is listing its launches; the last `MOST_KEPT` numbers are remembered.
     """
     steps = symbolic_steps(schedule)
-    if not steps:
-        return make(NONE)
+    only = None if steps else make(NONE)
+    over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
     kept: dict[tuple[int, ...], Runner] = {}
     one_by_one = Lock()
+
+    def runner_for(variables: Mapping[str, int]) -> Runner:
+        numbers = tuple(dim_value(each, variables) for each in steps)
+        with one_by_one:
+            runner = kept.pop(numbers, None) or make(variables)
+            kept[numbers] = runner
+            if len(kept) > MOST_KEPT:
+                del kept[next(iter(kept))]  # the one that was not asked for the longest time
+        return runner
 
     def run(
         inputs: Sequence[Buffer],
@@ -135,13 +148,10 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
         may_stop: bool = True,
         settled: Settled | None = None,
     ) -> None:
-        numbers = tuple(dim_value(each, variables) for each in steps)
-        with one_by_one:
-            runner = kept.pop(numbers, None) or make(variables)
-            kept[numbers] = runner
-            if len(kept) > MOST_KEPT:
-                del kept[next(iter(kept))]  # the one that was not asked for the longest time
-        runner(inputs, outputs, variables, may_stop, settled)
+        runner = only or runner_for(variables)
+        overwrites = any(outputs[o].memory is inputs[i].memory for o, i in over)
+        with nullcontext() if may_stop and not overwrites else held_back():
+            runner(inputs, outputs, variables, may_stop, settled)
 
     return run
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.errors import DeviceError, warn_user
+from picograd.errors import DeviceError, OutOfMemoryError, warn_user
 from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
@@ -25,11 +25,14 @@ from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.host_calls import Array, HostFunction, load_host
+from picograd.runtime.interrupts import wait_until
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
 
 BLOCK_THREADS, LEAST_THREADS = 256, 32
 SHARED_NBYTES = 48 * 1024
 INSTEAD = "PICOGRAD_DEVICE=CPU"
+AGAIN = f"start this process again, or use {INSTEAD}"
+SPIN = 1e-4  # seconds of asking the device without a pause: it may be this processor
 DENORMALS, FMA, ROUNDED = 1, 32, 128  # bits of CL_DEVICE_SINGLE_FP_CONFIG (OpenCL 1.2, table 4.3)
 
 
@@ -148,9 +151,7 @@ class OpenClDevice:
         try:
             buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
         except cl.Error:
-            held, most = self.memory.in_use, self._device.max_mem_alloc_size
-            state = f"{format_nbytes(held)} are held, one allocation is {format_nbytes(most)} at most"
-            raise out_of_memory("OPENCL", nbytes, state) from None
+            raise self._out_of_memory(nbytes) from None
         return OpenClMemory(buffer, nbytes, self.memory)
 
     def allocate_all(self, lengths: Sequence[int]) -> list[OpenClMemory]:
@@ -165,6 +166,7 @@ class OpenClDevice:
     def copy_out(self, memory: OpenClMemory, array: Array) -> None:
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         if array.nbytes:
+            self._wait()
             self._copy(array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
 
     def copy(self, target: OpenClMemory, source: OpenClMemory, nbytes: int) -> None:
@@ -177,14 +179,35 @@ class OpenClDevice:
 
         Raises:
           DeviceError: the driver refuses it.
+          OutOfMemoryError: the driver, which may take memory when it is first used, has none.
         """
         cl = library()
         try:
             cl.enqueue_copy(self._queue, target, source, **options)
         except cl.Error as error:
-            reason = str(error).splitlines()[0]
-            hint = f"start this process again, or use {INSTEAD}"
-            raise DeviceError(f"OPENCL: a copy failed, or a kernel before it ({reason}).", hint) from None
+            raise self._failed("a copy failed, or a kernel before it", error, AGAIN) from None
+
+    def _wait(self) -> None:
+        """Waits until everything submitted is done or has failed; Ctrl-C is heard meanwhile."""
+        cl = library()
+        try:
+            mark = cl.enqueue_marker(self._queue)
+            self._queue.flush()
+            wait_until(lambda: mark.command_execution_status <= cl.command_execution_status.COMPLETE, SPIN)
+        except cl.Error as error:
+            raise self._failed("the queue failed, or a kernel in it", error, AGAIN) from None
+
+    def _failed(self, what: str, error: Any, hint: str) -> DeviceError | OutOfMemoryError:
+        """Returns the error for a call that the driver refuses: for want of memory, or else."""
+        status = library().status_code
+        if error.code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
+            return self._out_of_memory(f"memory that it gave out before ({str(error).splitlines()[0]})")
+        return DeviceError(f"OPENCL: {what} ({str(error).splitlines()[0]}).", hint)
+
+    def _out_of_memory(self, wanted: int | str) -> OutOfMemoryError:
+        held, most = self.memory.in_use, self._device.max_mem_alloc_size
+        state = f"{format_nbytes(held)} are held, one allocation is {format_nbytes(most)} at most"
+        return out_of_memory("OPENCL", wanted, state)
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
@@ -255,8 +278,7 @@ class OpenClDevice:
             call.function.set_args(*arguments)
             cl.enqueue_nd_range_kernel(self._queue, call.function, (grid * block,), (block,))
         except cl.Error as error:
-            reason = str(error).splitlines()[0]
-            raise DeviceError(f"OPENCL: {call.launch.symbol} cannot be started ({reason}).", INSTEAD) from None
+            raise self._failed(f"{call.launch.symbol} cannot be started", error, INSTEAD) from None
 
     def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
         """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,35 @@ def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch
 def test_opencl_that_is_out_of_memory_says_so(device: str) -> None:
     with pytest.raises(OutOfMemoryError, match=r"OPENCL: cannot allocate 1024\.0 TiB: .* are held"):
         devices.compiler_for(device).device.allocate(1 << 50)
+
+
+class NoMemory:
+    """Stands for a call of the driver, which takes memory when it is first used and finds none."""
+
+    def __init__(self, code: int):
+        self.code = code
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        cl = opencl.library()
+        raise cl.MemoryError("clEnqueue", self.code)
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("device", device_params("OPENCL"))
+@pytest.mark.parametrize("call", ["enqueue_nd_range_kernel", "enqueue_copy"])
+def test_opencl_that_is_out_of_memory_later_says_so(call: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = (Tensor([1.0, 2.0], device=device) + 1).realize()
+    cl = opencl.library()
+    for code in (cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE, cl.status_code.OUT_OF_HOST_MEMORY):
+        with monkeypatch.context() as patch, pytest.raises(OutOfMemoryError) as caught:
+            patch.setattr(cl, call, NoMemory(code))
+            (x * 2).tolist()
+        assert caught.value.fact.startswith("OPENCL: cannot allocate memory that it gave out before (clEnqueue failed: ")
+        assert " are held, one allocation is " in caught.value.fact and "pg.checkpoint" in str(caught.value.hint)
+    with monkeypatch.context() as patch, pytest.raises(DeviceError, match="OUT_OF_RESOURCES"):
+        patch.setattr(cl, call, NoMemory(cl.status_code.OUT_OF_RESOURCES))  # registers, say
+        (x * 2).tolist()
+    assert (x * 2).tolist() == [4, 6]
 
 
 @pytest.mark.req("B6")

@@ -14,9 +14,16 @@ from picograd.runtime.cuda_driver import available, capability
 
 
 def make_compiler() -> Compiler:
-    """Returns the Compiler of the first GPU."""
+    """Returns the Compiler of the first GPU.
+
+    Raises:
+      DeviceError: there is no driver or no GPU, or LLVM writes no PTX.
+    """
     check_compiler()
-    gpu = capability()
+    try:
+        gpu = capability()
+    except DeviceError as error:
+        raise DeviceError(_of_ptx(error.fact), error.hint) from None
     target = gpu_target(gpu.major, gpu.minor, gpu.shared_bytes)
     return Compiler(CudaDevice(target), Backend(render, compile_source))
 
@@ -27,4 +34,10 @@ def why_not() -> str | None:
         check_compiler()
     except DeviceError as error:
         return error.fact
-    return available()
+    reason = available()
+    return reason and _of_ptx(reason)
+
+
+def _of_ptx(fact: str) -> str:
+    """Returns what calls of the driver say, which begin with the device that shares them, as this device's."""
+    return f"PTX: {fact.removeprefix('CUDA: ')}"
