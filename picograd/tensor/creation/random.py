@@ -67,7 +67,7 @@ class Random(Ranges):
           DTypeError: dtype is no float.
 
         >>> Tensor.randn(2, generator=Generator(1))
-        Tensor([-0.49724534, -0.7225695 ])
+        Tensor([-0.49724522, -0.72256964])
         """
         return cls._drawn_floats(normal_op, shape_of_sizes("randn", shape, size), generator, dtype, device, requires_grad)
 
