@@ -59,7 +59,7 @@ from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
 from picograd.render.llvm_rows import memory_type, suffix, type_of, with_sign_of_divisor
 from picograd.render.nvptx_memory import SHARED_ALIGNMENT, copy_elements, load_elements, store_elements
-from picograd.render.nvptx_rows import ROUGH_EXP2, functions_called_by, lane_by_lane, remainder
+from picograd.render.nvptx_rows import ROUGH_EXP2, functions_called_by, lane_by_lane, remainder, select_bytes
 from picograd.render.nvptx_warps import write_load_matrices, write_mma, write_shuffle
 from picograd.render.registers import changes, is_register
 
@@ -293,7 +293,11 @@ class KernelWriter(FunctionWriter):
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
+<<<<<<< ours
         """Writes the value of a Let: by the rows of the CPU, but for what a GPU has other instructions for."""
+=======
+        """Writes the value of a Let: by the rows of the CPU but for four."""
+>>>>>>> theirs
         if op.code is OpCode.EXP2:  # a rough one: all others are polynomials
             return lane_by_lane(self.emit, op, ROUGH_EXP2, [self.operand(op.src[0], lanes)], lanes)
         if op.code in (OpCode.MAX, OpCode.MIN) and op.dtype is dtypes.float32:
@@ -303,6 +307,8 @@ class KernelWriter(FunctionWriter):
         if op.code is OpCode.MOD and op.dtype.is_float:
             a, b = (self.operand(s, lanes) for s in op.src)
             return with_sign_of_divisor(self.emit, op.dtype, remainder(self.emit, op, a, b, lanes), b, lanes)
+        if op.code is OpCode.WHERE and op.dtype in (dtypes.int8, dtypes.uint8) and lanes > 1:
+            return select_bytes(self.emit, [self.operand(s, lanes) for s in op.src], lanes)
         if op.dtype is dtypes.int32 and (written := self.exact_integer(op, lanes)):
             return written
         return super().operation(op, lanes)

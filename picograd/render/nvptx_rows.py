@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.ir.op import Op
-from picograd.render.llvm_rows import Emit, suffix, type_of
+from picograd.render.llvm_rows import Emit, suffix, type_of, vector
 
 ROUGH_EXP2 = "call float @llvm.nvvm.ex2.approx.ftz.f(float {})"
 
@@ -67,4 +67,19 @@ def lane_by_lane(emit: Emit, op: Op, call: str, operands: Sequence[str], lanes: 
     for lane in range(lanes):
         parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in operands]
         result = emit(f"insertelement {whole} {result}, {scalar} {emit(call.format(*parts))}, i64 {lane}")
+    return result
+
+
+def select_bytes(emit: Emit, values: Sequence[str], lanes: int) -> str:
+    """Writes a choice between bytes lane by lane.
+
+    NOTE: LLVM 22 fails an assertion, which ends the process, on `select <4 x i1>, <4 x i8>` of two constants.
+    """
+    result, (mask, a, b) = "poison", values
+    whole = vector("i8", lanes)
+    for lane in range(lanes):
+        condition = emit(f"extractelement {vector('i1', lanes)} {mask}, i64 {lane}")
+        parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in (a, b)]
+        chosen = emit(f"select i1 {condition}, i8 {parts[0]}, i8 {parts[1]}")
+        result = emit(f"insertelement {whole} {result}, i8 {chosen}, i64 {lane}")
     return result

@@ -16,7 +16,7 @@ from picograd.compile import llvm, nvptx
 from picograd.compile.llvm import assembly
 from picograd.errors import CompileError, DeviceError
 from picograd.ir import build
-from picograd.ir.op import Op
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.nvptx import render
@@ -153,6 +153,15 @@ def test_half_is_converted_by_an_instruction_and_bfloat16_by_integers() -> None:
 
 def test_a_maximum_is_one_instruction_in_which_nan_wins() -> None:
     assert "max.NaN.f32" in ptx_of(op_of(OpCode.MAX, values(), values(slot=1)))
+
+
+@needs_assembler
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8], ids=str)
+def test_a_choice_between_two_constants_of_bytes_is_compiled(dtype: dtypes.DType) -> None:
+    """LLVM ends the process on one of four bytes at once."""
+    x = values(dtype)
+    one, none = (build.expand(build.reshape(const(number, dtype), (1,)), x.shape) for number in (1, 0))
+    assert assemble(ptx_of(build.where(build.compare(OpCode.CMPLT, x, values(dtype, slot=1)), one, none)), "sm_90")
 
 
 @needs_assembler

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.ptx.floats import applied, rounded
-from tests.ptx.lanes import Array
+from tests.ptx.floats import applied, flushed
+from tests.ptx.lanes import Array, Lanes
+from tests.ptx.machine import Machine
 from tests.ptx.module import Instruction, Meaning, meaning
+from tests.ptx.rounding import rounded
 
 
 def off_by_one(values: Array, operand: Array, kind: str) -> Array:
@@ -47,6 +49,15 @@ def div_approx(instruction: Instruction, kind: str, a: Array, b: Array) -> Array
     return np.where(is_far, far, result)
 
 
+def rcp_of_double(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:
+    """1 / a of the upper 32 bits, and of that the upper 32 bits."""
+    target, source = instruction.operands
+    upper = np.uint64(0xFFFFFFFF00000000)
+    cut = flushed((machine.read(source, "b64", lanes) & upper).view(np.float64), "f64")
+    result = flushed(1.0 / cut, "f64")
+    machine.write(target, result.view(np.uint64) & upper, lanes)
+
+
 APPROXIMATIONS: dict[str, Meaning] = {
     "ex2.approx": meaning(applied(near(np.exp2)), "ftz f32"),
     "lg2.approx": meaning(applied(near(np.log2)), "ftz f32"),
@@ -54,6 +65,7 @@ APPROXIMATIONS: dict[str, Meaning] = {
     "cos.approx": meaning(applied(near(np.cos)), "ftz f32"),
     "tanh.approx": meaning(applied(near(np.tanh)), "f32"),
     "rcp.approx": meaning(applied(near(lambda a: 1.0 / a)), "ftz f32"),
+    "rcp.approx.ftz.f64": meaning(rcp_of_double, ""),
     "sqrt.approx": meaning(applied(near(np.sqrt)), "ftz f32"),
     "rsqrt.approx": meaning(applied(near(lambda a: 1.0 / np.sqrt(a))), "ftz f32"),
     "div.approx": meaning(applied(div_approx), "ftz f32"),

@@ -140,7 +140,7 @@ def mbarrier_inval(machine: Machine, instruction: Instruction, lanes: Lanes) -> 
     change(machine, lanes, instruction.operands[0], lambda _, word: mbarriers.invalidate(word))
 
 
-def mbarrier_arrive(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:
+def mbarrier_arrive(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array | None:
     state, operand, *more = instruction.operands
 
     def arrive(lane: Lanes, word: int) -> int:
@@ -150,6 +150,7 @@ def mbarrier_arrive(machine: Machine, instruction: Instruction, lanes: Lanes) ->
     words = change(machine, lanes, operand, arrive)
     if not isinstance(state, Sink):
         machine.write(state, words, lanes)
+    return None if instruction.has("expect_tx") else background_of(machine).gave(lanes)
 
 
 def mbarrier_bytes(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:

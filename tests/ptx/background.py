@@ -89,6 +89,11 @@ class AsSeen:
         found: Array = self.bytes[places]
         return found
 
+    def now(self, threads: Array, addresses: Array, nbytes: int) -> Array:
+        """Returns what threads see, written or not."""
+        found: Array = self.region.bytes[self._places(threads, addresses, nbytes)]
+        return found
+
     def write(self, threads: Array, addresses: Array, rows: Array) -> None:
         assert self.region.written is not None
         places = self._places(threads, addresses, rows.shape[1])
@@ -106,7 +111,8 @@ class Background:
         self.tiles = TileCopies(memory, self.seen, when)
         self.products: dict[int, WarpProducts] = {}  # by the number of the warp
         self.not_shown: dict[tuple[int, int], int] = {}  # (block, mbarrier) -> the thread that has initialised it
-        machine.on_stall.append(lambda machine: self.land_next())
+        self.givers: list[Array] = []  # who has arrived, and goes on last
+        machine.on_stall.append(lambda machine: self.land_next() or self.let_givers_go())
         machine.on_end.append(lambda machine: self.end())
 
     # ---- mbarriers ----
@@ -116,6 +122,20 @@ class Background:
         word = int(self.machine.memory.load("shared", at, 8, one)[0])
         self.machine.memory.store("shared", at, np.array([change(word)], np.uint64), one)
         return word
+
+    def gave(self, lanes: Lanes) -> Array | None:
+        """Keeps threads that have arrived, and announce nothing, until nothing else can happen, where that is asked for."""
+        if self.when is not When.GIVER_LAST:
+            return None
+        self.givers.append(lanes.at)
+        return self.machine.park(lanes.at)
+
+    def let_givers_go(self) -> bool:
+        if not self.givers or (self.machine.waiting and self.machine.has_moved):
+            return False
+        self.machine.unpark(np.concatenate(self.givers))
+        self.givers.clear()
+        return True
 
     # ---- copies of tiles ----
     def start_load(self, load: Load) -> None:

@@ -25,11 +25,16 @@ Array = np.ndarray[Any, Any]
 
 
 class When(Enum):
-    """When work in the background is done, of all that the rules allow; LAST_FIRST: late, tiles in the other order."""
+    """When work in the background is done, and threads go on, of all that the rules allow.
+
+    LAST_FIRST:  late, tiles in the other order
+    GIVER_LAST:  late, and who gives something back by an mbarrier goes on when nothing else can happen
+    """
 
     AT_ONCE = "at once"
     LATE = "late"
     LAST_FIRST = "last first"
+    GIVER_LAST = "giver last"
 
 
 class Memory(Protocol):
@@ -38,6 +43,12 @@ class Memory(Protocol):
     def read(self, threads: Array, addresses: Array, nbytes: int) -> Array: ...
 
     def write(self, threads: Array, addresses: Array, rows: Array) -> None: ...
+
+
+class Shared(Memory, Protocol):
+    """Shared memory as the asynchronous proxy sees it; `now` is what threads see there."""
+
+    def now(self, threads: Array, addresses: Array, nbytes: int) -> Array: ...
 
 
 # ---- cp.async ----
@@ -120,19 +131,24 @@ class Load:
 
 @dataclass
 class Store:
-    """A box on its way to global memory; `rows` once shared memory has been read."""
+    """A box on its way to global memory.
+
+    before:  what threads saw of it in shared memory when it started
+    rows:    once shared memory has been read
+    """
 
     thread: int
     tensor: TensorMap
     corner: tuple[int, ...]
     shared: int
+    before: Array | None = None
     rows: Array | None = None
 
 
 class TileCopies:
     """The boxes that are on their way."""
 
-    def __init__(self, memory: Memory, shared: Memory, when: When):
+    def __init__(self, memory: Memory, shared: Shared, when: When):
         self.memory, self.shared, self.when = memory, shared, when
         self.loads: list[Load] = []
         self.open: dict[int, list[Store]] = defaultdict(list)  # thread -> stores in no group so far
@@ -146,11 +162,12 @@ class TileCopies:
         source, to, there = box_places(load.tensor, load.corner, load.shared)
         rows = np.zeros((len(to), load.tensor.itemsize), np.uint8)
         threads = np.full(len(to), load.thread)
-        rows[there] = self.memory.read(threads[there], source[there], load.tensor.itemsize)
+        if there.any():
+            rows[there] = self.memory.read(threads[there], source[there], load.tensor.itemsize)
         self.shared.write(threads, to, rows)
 
     def start_store(self, store: Store) -> None:
-        box_places(store.tensor, store.corner, store.shared)  # the rules are asked at the start
+        store.before = self.shared.now(*self._bytes_of(store))
         if self.when is When.AT_ONCE:
             self._read(store)
         self.open[store.thread].append(store)
@@ -186,10 +203,16 @@ class TileCopies:
 
     def _read(self, store: Store) -> None:
         if store.rows is None:
-            _, shared, _ = box_places(store.tensor, store.corner, store.shared)
-            store.rows = self.shared.read(np.full(len(shared), store.thread), shared, store.tensor.itemsize)
+            store.rows = self.shared.read(*self._bytes_of(store))
+            if not np.array_equal(self.shared.now(*self._bytes_of(store)), store.before):
+                raise PtxError("a tile was written while a store still reads it: no wait for its group before.")
+
+    def _bytes_of(self, store: Store) -> tuple[Array, Array, int]:
+        _, shared, _ = box_places(store.tensor, store.corner, store.shared)
+        return np.full(len(shared), store.thread), shared, store.tensor.itemsize
 
     def _write(self, store: Store) -> None:
         assert store.rows is not None, "a store writes what it has read"
         memory, _, there = box_places(store.tensor, store.corner, store.shared)
-        self.memory.write(np.full(there.sum(), store.thread), memory[there], store.rows[there])
+        if there.any():
+            self.memory.write(np.full(there.sum(), store.thread), memory[there], store.rows[there])

@@ -4,20 +4,20 @@ Out:   `FLOATS`, rows of the table
 Source: PTX ISA 9.0, 9.7.3 to 9.7.5
 Next:  tests/ptx/approximations.py
 
-A NaN that an instruction makes has the bits of FORMATS: what it was given of payload and sign is lost. .ftz takes and gives zeros
-in the place of subnormal numbers.
+A NaN that an instruction makes has the bits of FORMATS: what it was given of payload and sign is lost. .ftz takes and gives
+zeros in the place of subnormal numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tests.ptx.lanes import Array, Lanes
 from tests.ptx.machine import Machine
 from tests.ptx.module import Instruction, Meaning, Operand, PtxError, meaning
-from tests.ptx.rounding import as_odd_sum, decoded, encoded, fma64, rounded, to_odd, two_product, two_sum
+from tests.ptx.rounding import FORMATS, as_odd_sum, decoded, encoded, fma64, rounded, to_odd, two_product, two_sum
 
 MODES = ("rn", "rz", "rm", "rp")
 LEAST = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126, "f64": 2.0**-1022}
@@ -57,33 +57,44 @@ def write_floats(machine: Machine, operand: Operand, values: list[Array], kind: 
         machine.write(operand, encoded(values[0], kind), lanes)
 
 
-def applied(compute: Callable[..., Array]) -> Callable[[Machine, Instruction, Lanes], None]:
-    """Returns the function of an instruction that computes each element from those of its operands, as float64.
+def applied(
+    compute: Callable[..., Array], native: Callable[..., Array] | None = None
+) -> Callable[[Machine, Instruction, Lanes], None]:
+    """Returns the function of an instruction that computes each element from those of its operands.
 
     Args:
-      compute: (instruction, type, operands) -> results, rounded to the type
+      compute: (instruction, type, operands as float64) -> results, rounded to the type
+      native:  the same to nearest, of float32 or float64 as they are: NumPy rounds as IEEE 754 says
     """
 
     def execute(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:
         target, *sources = instruction.operands
         kind = instruction.type
-        element = kind.removesuffix("x2")
+        if native is not None and kind in ("f32", "f64") and set(instruction.modifiers[1:]) <= {"rn", kind}:
+            result = native(*(machine.read(source, kind, lanes) for source in sources))
+            bits = result.view(f"u{result.itemsize}")
+            machine.write(target, np.where(np.isnan(result), bits.dtype.type(FORMATS[kind].nan), bits), lanes)
+            return
         columns = [read_floats(machine, source, kind, lanes) for source in sources]
-        results = []
-        for operands in zip(*columns):
-            if instruction.has("ftz"):
-                operands = tuple(flushed(each, element) for each in operands)
-            result = compute(instruction, element, *operands)
-            if instruction.has("ftz"):
-                result = flushed(result, element)
-            if instruction.has("sat"):
-                result = np.where(np.isnan(result), 0.0, np.clip(result, 0.0, 1.0))
-            if instruction.has("relu"):
-                result = np.where(np.isnan(result), result, np.where(result > 0, result, 0.0))
-            results.append(result)
+        results = [modified(compute, instruction, operands) for operands in zip(*columns)]
         write_floats(machine, target, results, kind, lanes)
 
     return execute
+
+
+def modified(compute: Callable[..., Array], instruction: Instruction, operands: Sequence[Array]) -> Array:
+    """Returns the results for one element, as .ftz, .sat and .relu want them."""
+    element = instruction.type.removesuffix("x2")
+    if instruction.has("ftz"):
+        operands = [flushed(each, element) for each in operands]
+    result = compute(instruction, element, *operands)
+    if instruction.has("ftz"):
+        result = flushed(result, element)
+    if instruction.has("sat"):
+        result = np.where(np.isnan(result), 0.0, np.clip(result, 0.0, 1.0))
+    if instruction.has("relu"):
+        result = np.where(np.isnan(result), result, np.where(result > 0, result, 0.0))
+    return result
 
 
 def round_exact(value: Array, missing: Array, kind: str, mode: str) -> Array:
@@ -119,6 +130,12 @@ def fma(instruction: Instruction, kind: str, a: Array, b: Array, c: Array) -> Ar
     if mode_of(instruction) != "rn":
         raise PtxError("fma of float64 is known to nearest only.")
     return fma64(a, b, c)
+
+
+def native_fma(a: Array, b: Array, c: Array) -> Array:
+    if a.itemsize == 8:
+        return fma64(a, b, c)
+    return as_odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
 
 
 def div(instruction: Instruction, kind: str, a: Array, b: Array) -> Array:
@@ -178,7 +195,9 @@ def on_bits(compute: Callable[[Array, Array], Array]) -> Callable[[Machine, Inst
         result = compute(bits, np.array(sign, bits.dtype))
         if instruction.has("ftz"):
             (values,) = read_floats(machine, source, kind, lanes)
-            result = np.where(np.abs(values) < LEAST[kind], result & compute(bits & sign, np.array(sign, bits.dtype)), result)
+            result = np.where(
+                np.abs(values) < LEAST[kind], result & compute(bits & sign, np.array(sign, bits.dtype)), result
+            )
         machine.write(target, result.astype(bits.dtype), lanes)
 
     return execute
@@ -210,19 +229,19 @@ HALF = "f16 f16x2 bf16 bf16x2"
 ALL = f"f32 f64 {HALF}"
 FLOAT_KINDS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 BY_NAME = {
-    "add": meaning(applied(add), f"rn rz rm rp ftz sat {ALL}"),
-    "sub": meaning(applied(sub), f"rn rz rm rp ftz sat {ALL}"),
-    "mul": meaning(applied(mul), f"rn rz rm rp ftz sat {ALL}"),
+    "add": meaning(applied(add, np.add), f"rn rz rm rp ftz sat {ALL}"),
+    "sub": meaning(applied(sub, np.subtract), f"rn rz rm rp ftz sat {ALL}"),
+    "mul": meaning(applied(mul, np.multiply), f"rn rz rm rp ftz sat {ALL}"),
     "max": meaning(applied(minmax(True)), f"ftz NaN {ALL}"),
     "min": meaning(applied(minmax(False)), f"ftz NaN {ALL}"),
-    "div": meaning(applied(div), "rn ftz f32 f64"),
+    "div": meaning(applied(div, np.divide), "rn ftz f32 f64"),
     "abs": meaning(on_bits(lambda bits, sign: bits & ~sign), f"ftz {ALL}"),
     "neg": meaning(on_bits(lambda bits, sign: bits ^ sign), f"ftz {ALL}"),
 }
 FLOATS: dict[str, Meaning] = {
-    "fma": meaning(applied(fma), f"rn rz rm rp ftz sat relu {ALL}"),
-    "mad.rn": meaning(applied(fma), "ftz sat f32 f64"),
-    "sqrt": meaning(applied(sqrt), "rn ftz f32 f64"),
+    "fma": meaning(applied(fma, native_fma), f"rn rz rm rp ftz sat relu {ALL}"),
+    "mad.rn": meaning(applied(fma, native_fma), "ftz sat f32 f64"),
+    "sqrt": meaning(applied(sqrt, np.sqrt), "rn ftz f32 f64"),
     "rcp": meaning(applied(rcp), "rn ftz f32 f64"),
     "copysign": meaning(copysign, "f32 f64"),
     "testp": meaning(testp, "finite infinite number notanumber normal subnormal f32 f64"),

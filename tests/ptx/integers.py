@@ -190,6 +190,20 @@ def with_carry(machine: Machine, instruction: Instruction, lanes: Lanes) -> None
     machine.write(target, result, lanes)
 
 
+def mad_with_carry(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:
+    """mad.cc, madc: half of a product, c and for madc the carry."""
+    target, *sources = instruction.operands
+    kind = instruction.type
+    a, b, c = (machine.read(source, kind, lanes) for source in sources)
+    half = (high_half(a, b) if instruction.has("hi") else a * b).view(f"u{a.itemsize}")
+    flags = machine.state.setdefault("carry", np.zeros(machine.registers.count, bool))
+    carry = lanes.pick(flags).astype(half.dtype) if instruction.modifiers[0] == "madc" else np.zeros_like(half)
+    result = half + c.view(half.dtype) + carry
+    if instruction.has("cc"):
+        lanes.put(flags, (result < half) | ((result == half) & (carry == 1)))
+    machine.write(target, result, lanes)
+
+
 WORDS = "u16 u32 u64 s16 s32 s64"
 BITS = "b16 b32 b64 pred"
 INTEGERS: dict[str, Meaning] = {
@@ -209,6 +223,9 @@ INTEGERS: dict[str, Meaning] = {
     "sub.cc": meaning(with_carry, "u32 s32 u64 s64"),
     "addc": meaning(with_carry, "cc u32 s32 u64 s64"),
     "subc": meaning(with_carry, "cc u32 s32 u64 s64"),
+    "mad.lo.cc": meaning(mad_with_carry, "u32 s32 u64 s64"),
+    "mad.hi.cc": meaning(mad_with_carry, "u32 s32 u64 s64"),
+    "madc": meaning(mad_with_carry, "lo hi cc u32 s32 u64 s64"),
 }
 BY_NAME = {
     "add": meaning(add, f"sat {WORDS}"),

@@ -58,7 +58,7 @@ class Buffers:
 
     def _add_host(self, together: Sequence[Pointer], end: int) -> None:
         start = together[0].address
-        memory = (ctypes.c_uint8 * (end - start)).from_address(start)
+        memory = memoryview((ctypes.c_uint8 * (end - start)).from_address(start))
         base = self._add("/".join(one.name for one in together), start, np.frombuffer(memory, np.uint8))
         self.at |= {one.address: base + one.address - start for one in together}
 

@@ -4,9 +4,9 @@ In:    a Function, its Layout, Memory and Registers; TABLE of tests/ptx/table.py
 Out:   `Machine`
 Next:  tests/ptx/table.py
 
-An instruction is a row of a table, opcode -> Meaning(function, modifiers); the longest beginning of an opcode that is in the
-table decides ("mbarrier.try_wait" before "mbarrier"). Its function is called as `execute(machine, instruction, lanes)`, and
-lanes are the threads that are there and whose guard is true. What it uses:
+An instruction is a row of a table, opcode -> Meaning(function, modifiers); the longest beginning of an opcode that is in
+the table decides ("mbarrier.try_wait" before "mbarrier"). Its function is called as `execute(machine, instruction, lanes)`,
+and lanes are the threads that are there and whose guard is true. What it uses:
 
     machine.read(operand, "f32", lanes)         values, one for each lane, as a type of PTX (b32, s64, f16, pred, ...)
     machine.write(operand, values, lanes)       stores them; a narrower integer is extended by its dtype
@@ -19,13 +19,13 @@ lanes are the threads that are there and whose guard is true. What it uses:
                                                 True if something has happened, such as a copy that landed
     machine.on_end                              functions of the machine, called when all threads are done
 
-It returns None: all of them go on behind it. Or it says of some lanes (an array of their numbers, of lanes.at) where they go,
-and returns these: `machine.retry(numbers)`, the same instruction again when nobody else can go on, for which nothing may
-have been done yet; `machine.jump(numbers, place)`; `machine.park(numbers)`, until somebody calls jump for them;
+It returns None: all of them go on behind it. Or it says of some lanes (an array of their numbers, of lanes.at) where they
+go, and returns these: `machine.retry(numbers)`, the same instruction again when nobody else can go on, for which nothing
+may have been done yet; `machine.jump(numbers, place)`; `machine.park(numbers)`, until somebody calls `unpark` for them;
 `machine.stop(numbers)`, for ever. `machine.whole_warps` is for what threads of a warp do together.
 
-Lanes stand at places, the numbers of instructions. Those at the lowest place run, so that threads that went apart meet again
-where their ways join. If nobody can run and somebody is not done, that is a deadlock, and an error.
+Lanes stand at places, the numbers of instructions. Those at the lowest place run, so that threads that went apart meet
+again where their ways join. If nobody can run and somebody is not done, that is a deadlock, and an error.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Machine:
 
     def _resume(self) -> bool:
         """Lets those who wait ask again; returns whether anybody is left."""
-        has_landed = any([happen(self) for happen in self.on_stall])
+        has_landed = sum(happen(self) for happen in self.on_stall) > 0  # all are asked
         if self.waiting and (self.has_moved or has_landed):
             waiting, self.waiting, self.has_moved = self.waiting, [], False
             for place, numbers in waiting:
@@ -188,7 +188,10 @@ class Machine:
     def _where(self) -> str:
         """Says who waits where."""
         places: dict[int, list[int]] = {}
-        for lane, place in [*self.parked.items(), *((lane, at) for at, numbers in self.waiting for lane in numbers.tolist())]:
+        for lane, place in [
+            *self.parked.items(),
+            *((lane, at) for at, numbers in self.waiting for lane in numbers.tolist()),
+        ]:
             places.setdefault(place, []).append(lane)
         texts = [
             f"{len(lanes)} threads, such as {self.layout.names(min(lanes))}, wait at {self.steps[place][0]}"

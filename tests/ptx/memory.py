@@ -128,9 +128,7 @@ class Memory:
             for region, chosen, offsets in self._places(name, own, values.itemsize, which):
                 region.store(offsets, given[chosen])
 
-    def _places(
-        self, space: str, addresses: Array, nbytes: int, lanes: Lanes
-    ) -> list[tuple[Region, slice | Array, Array]]:
+    def _places(self, space: str, addresses: Array, nbytes: int, lanes: Lanes) -> list[tuple[Region, slice | Array, Array]]:
         """Returns for each region that is met: which of the lanes meet it, and their offsets into it."""
         self.check_aligned(addresses, nbytes, lanes, space)
         if space in self.private:

@@ -361,7 +361,8 @@ class Parser:
     def address(self, scope: Scope) -> Address:
         """Reads `base + offset]`, or `map, {x, y}]`."""
         base = self.simple(scope)
-        offset, index = self.offset(), ()
+        offset = self.offset()
+        index: tuple[Operand, ...] = ()
         if self.accept(","):
             vector = self.operand(scope)
             assert isinstance(vector, Vector)

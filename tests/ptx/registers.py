@@ -18,7 +18,8 @@ from tests.ptx.tokens import bits_of
 # Type of PTX -> of NumPy. Those that NumPy does not have come as bits.
 DTYPES = {
     "pred": np.dtype(bool), "f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
-    **{f"{kind}{bits}": np.dtype(f"{'i' if kind == 's' else 'u'}{bits // 8}") for kind in "bus" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"{kind}{bits}": np.dtype(f"u{bits // 8}") for kind in "bu" for bits in (8, 16, 32, 64)},
     **{name: np.dtype(np.uint32) for name in ("f16x2", "bf16x2", "tf32")},
     **{name: np.dtype(np.uint16) for name in ("bf16", "e4m3x2", "e5m2x2")},
 }  # fmt: skip
@@ -50,7 +51,7 @@ class Registers:
             else:
                 nbytes = NBYTES[kind]
                 shape = (self.count, 2) if nbytes == 16 else (self.count,)
-                found = np.full(shape, 0xA5A5A5A5A5A5A5A5, np.uint64).astype(f"u{min(nbytes, 8)}")
+                found = np.full(shape, 0xFFFFA5A5FFFFA5A5, np.uint64).astype(f"u{min(nbytes, 8)}")
             self.bits[name] = found
         return found
 
@@ -119,12 +120,13 @@ def special_registers(layout: Layout) -> dict[str, Array]:
     """Returns the registers that the machine sets (PTX ISA 9.0, 10); a cluster has one block."""
     count = layout.blocks * layout.threads
     place = layout.place.astype(np.uint32)
-    one = np.uint32(1)
+    own = np.uint32(1) << place
+    to_own = own | (own - np.uint32(1))
     found = {
         "%tid.x": layout.thread, "%ctaid.x": layout.first_block + layout.block, "%laneid": place,
         "%warpid": layout.thread // WARP,
-        "%lanemask_eq": one << place, "%lanemask_lt": (one << place) - one, "%lanemask_le": (one << place) * np.uint32(2) - one,
-        "%lanemask_gt": ~((one << place) * np.uint32(2) - one), "%lanemask_ge": ~((one << place) - one),
+        "%lanemask_eq": own, "%lanemask_lt": to_own ^ own, "%lanemask_le": to_own, "%lanemask_gt": ~to_own,
+        "%lanemask_ge": ~to_own | own,
     }  # fmt: skip
     for name, value in {"ntid": layout.threads, "nctaid": layout.grid}.items():
         found[f"%{name}.x"] = np.full(count, value)

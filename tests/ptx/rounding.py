@@ -3,8 +3,8 @@
 Out:   `as_odd_sum`, `fma64`, `rounded`, `decoded`, `encoded`, `FORMATS`
 Next:  tests/ptx/floats.py
 
-A result that is not exact in float64 is kept as float64 rounded to odd: cut, and its last bit set. Rounding that to a format of
-at most 51 bits gives what rounding the exact result gives (Boldo and Melquiond 2008, "Emulation of FMA and correctly
+A result that is not exact in float64 is kept as float64 rounded to odd: cut, and its last bit set. Rounding it to a format
+of at most 51 bits gives what rounding the exact result gives (Boldo and Melquiond 2008, "Emulation of FMA and correctly
 rounded sums: proved algorithms using rounding to odd").
 """
 

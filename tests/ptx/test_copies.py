@@ -22,6 +22,9 @@ class Bytes:
         assert len(threads) == len(addresses)
         return self.data[addresses[:, None] + np.arange(nbytes)]
 
+    def now(self, threads: Array, addresses: Array, nbytes: int) -> Array:
+        return self.data[addresses[:, None] + np.arange(nbytes)]
+
     def write(self, threads: Array, addresses: Array, rows: Array) -> None:
         assert len(threads) == len(addresses)
         self.data[addresses[:, None] + np.arange(rows.shape[1])] = rows
@@ -114,12 +117,21 @@ def test_a_store_reads_at_its_wait_and_leaves_what_is_outside() -> None:
     tiles = TileCopies(memory, shared, When.LATE)
     tiles.start_store(Store(0, TENSOR, (0, 5), 0))
     tiles.close_stores(0)
-    shared.data[:64] = 7
     tiles.wait_stores(0, 0, only_read=True)
     shared.data[:64] = 8
     assert memory.data[80] == 80
     tiles.end()
-    np.testing.assert_array_equal(memory.data[72:120], [*range(72, 80), *[7] * 32, *range(112, 120)])
+    np.testing.assert_array_equal(memory.data[72:120], [*range(72, 80), *[255] * 32, *range(112, 120)])
+
+
+def test_a_tile_that_is_written_while_it_is_stored() -> None:
+    memory, shared = memories()
+    tiles = TileCopies(memory, shared, When.LATE)
+    tiles.start_store(Store(0, TENSOR, (0, 0), 0))
+    tiles.close_stores(0)
+    shared.data[20] = 1
+    with pytest.raises(PtxError, match="was written while a store still reads it"):
+        tiles.wait_stores(0, 0, only_read=True)
 
 
 def test_a_store_of_which_nobody_waits_is_an_error() -> None:

@@ -83,7 +83,8 @@ def vote(machine: Machine, instruction: Instruction, lanes: Lanes, members: Arra
         bits = (own & asked).astype(np.uint32) << np.arange(WARP, dtype=np.uint32)
         machine.write(target, np.bitwise_or.reduce(bits, axis=1), lanes)
     else:
-        machine.write(target, {"all": count == total, "any": count > 0, "uni": (count == total) | (count == 0)}[mode], lanes)
+        found = {"all": count == total, "any": count > 0, "uni": (count == total) | (count == 0)}
+        machine.write(target, found[mode], lanes)
 
 
 def match(machine: Machine, instruction: Instruction, lanes: Lanes, members: Array) -> None:
@@ -139,7 +140,8 @@ def activemask(machine: Machine, instruction: Instruction, lanes: Lanes) -> None
 WARPS: dict[str, Meaning] = {
     "shfl.sync": meaning(together(shfl), "up down bfly idx b32"),
     "vote.sync": meaning(together(vote), "all any uni ballot pred b32"),
-    "match.sync": meaning(together(match), "any all b32 b64"),
+    "match.any.sync": meaning(together(match), "b32 b64"),
+    "match.all.sync": meaning(together(match), "b32 b64"),
     "redux.sync": meaning(together(redux), "add min max and or xor u32 s32 b32"),
     "elect.sync": meaning(together(elect), ""),
     "activemask": meaning(activemask, "b32"),

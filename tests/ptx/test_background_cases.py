@@ -1,0 +1,41 @@
+"""Matrices, copies, mbarriers, tiles and warpgroups: the PTX bodies of the headers run here and do what NumPy says.
+
+The cases are those of tests/runtime/primitive_cases.py and hopper_cases.py; the text is NVRTC's for each generation that
+has them. Work in the background is done at three moments of those that the rules allow.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from picograd.device import Target
+from picograd.ir.stages import Binary
+from tests.ptx.background import working
+from tests.ptx.copies import When
+from tests.ptx.device import NVRTC, PtxDevice, compile_nvrtc
+from tests.runtime.test_primitives import CASES, check, outcome, source_of
+
+CALLS = re.compile(r"copy_async|load_matrices|mma_m16n8k16")
+OF_THIS = [name for name, (header, case) in CASES.items() if header == "hopper.h" or CALLS.search(case.body)]
+
+
+def target_of(arch: str) -> Target:
+    return Target(NVRTC, "cuda", arch, block_threads=256, shared_bytes=99 * 1024)
+
+
+@cache
+def compiled(header: str, arch: str) -> Binary:
+    return compile_nvrtc(source_of(header, arch), target_of(arch))
+
+
+@pytest.mark.parametrize("name", OF_THIS)
+def test_it_does_what_is_meant(name: str) -> None:
+    header, case = CASES[name]
+    for arch in case.archs:
+        for when in When:
+            with working(when):
+                found = outcome(PtxDevice(NVRTC, target_of(arch)), compiled(header, arch), name)
+            check(found, case.expected, case.tolerance)

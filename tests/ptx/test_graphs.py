@@ -1,0 +1,107 @@
+"""Whole graphs by PTX: what NVRTC and LLVM make of kernels gives the evaluator's results, with no GPU.
+
+TEST_DEVICES="PTX_OF_NVRTC PTX_OF_LLVM" has every row of the table of operations run, and every dtype of it; else a few of
+them do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from tests.conftest import DEVICES
+from tests.on_devices import (
+    MORE,
+    check_expression,
+    check_loops,
+    check_memory_that_begins_anywhere,
+    check_permutation,
+    check_remainder,
+    check_report,
+    check_training,
+)
+from tests.operations.table import Operation
+from tests.operations.test_operations import OPERATIONS
+from tests.operations.test_operations import test_dtypes as check_dtypes
+from tests.operations.test_operations import test_gradients as check_gradients
+from tests.operations.test_operations import test_values as check_values
+from tests.operations.test_operations import test_values_of_views as check_views
+from tests.ptx.device import LLVM, NVRTC, installed
+
+BOTH = (NVRTC, LLVM)
+ASKED = [name for name in BOTH if name in DEVICES]
+SPARSE = [(row, BOTH[i % 2]) for i, row in enumerate(OPERATIONS[::41])]  # a few rows, each on one of both
+ROWS = [(row, name) for name in ASKED for row in OPERATIONS] or SPARSE
+
+
+@pytest.fixture(autouse=True, scope="module")
+def both_devices() -> Iterator[None]:
+    with installed():
+        yield
+
+
+@pytest.mark.parametrize("road", BOTH)
+@pytest.mark.parametrize("name", MORE)
+def test_expression_equals_the_evaluators(name: str, road: str, rng: np.random.Generator) -> None:
+    check_expression(MORE[name], road, rng)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_the_remainder_is_exact(road: str, rng: np.random.Generator) -> None:
+    check_remainder(pg.float32, road, rng)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_memory_that_begins_anywhere_takes_the_other_body(road: str) -> None:
+    check_memory_that_begins_anywhere(road)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_a_permutation_is_the_evaluators(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_permutation(road, monkeypatch)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_a_perceptron_trains_as_on_the_evaluator(road: str) -> None:
+    check_training(road)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_loops_and_calls_run_as_on_the_evaluator(road: str) -> None:
+    check_loops(road)
+
+
+@pytest.mark.parametrize("road", BOTH)
+def test_an_index_outside_is_reported(road: str) -> None:
+    check_report(road)
+
+
+# ---- the table of operations ----
+def named(pair: object) -> str:
+    return str(pair)
+
+
+@pytest.mark.parametrize(("row", "road"), ROWS, ids=named)
+def test_operations_give_what_pytorch_gives(
+    row: Operation, road: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", road)
+    check_values(row, road, rng)
+
+
+@pytest.mark.parametrize(("row", "road"), ROWS if ASKED else ROWS[::3], ids=named)
+def test_operations_of_every_dtype_and_layout(
+    row: Operation, road: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", road)
+    check_views(row, road, rng)
+    check_dtypes(row, road, rng)
+
+
+@pytest.mark.parametrize(("row", "road"), [pair for pair in ROWS if pair[0].orders][:: 1 if ASKED else 3], ids=named)
+def test_gradients(row: Operation, road: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", road)
+    check_gradients(row, road, rng)

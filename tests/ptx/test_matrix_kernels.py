@@ -1,0 +1,138 @@
+"""Generated kernels that multiply by matrix instructions and copy in the background, by NVRTC's PTX and by LLVM's.
+
+Small ones that take every way: several stages, edges of tiles, a K that blocks share, masks; compared with the evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.gpu import tiles
+from picograd.codegen.lower import lower
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.evaluator import evaluate_kernel
+from picograd.ir.opts import Opts, WarpTile
+from picograd.ir.shape import AttentionArg, ConvArg
+from picograd.ir.stages import Kernel
+from tests.codegen.cpu.test_attention import ARGS, Lengths
+from tests.codegen.gpu import test_attention_few as few
+from tests.codegen.gpu.test_attention import OF_TF32, TOLERANCES, attentions
+from tests.codegen.gpu.test_attention import check as check_attention
+from tests.codegen.gpu.test_tensor_product import convolution, product
+from tests.gpu_programs import Array, run
+from tests.ptx.background import working
+from tests.ptx.copies import When
+from tests.ptx.device import LLVM, NVRTC, ROADS, TARGETS, PtxDevice
+
+both_roads = pytest.mark.parametrize("road", [NVRTC, LLVM])
+
+
+def found_by(
+    road: str,
+    kernel: Kernel,
+    memory: Sequence[Array],
+    calls: Sequence[str],
+    choices: Opts | None = None,
+    threads: int = 256,
+) -> list[list[Array]]:
+    """Returns what a kernel leaves in memory; twice, where copies may be there at two moments. Its PTX has to call some."""
+    target: Target = replace(TARGETS[road], block_threads=threads)
+    program = lower(kernel, target) if choices is None else lower(kernel, target, choices)
+    source = ROADS[road].render(program, target)
+    binary = ROADS[road].compile(source, target)
+    text = binary.data.decode()
+    assert not [call for call in calls if call not in text], "the kernel does not take the way that is asked for"
+    device, found = PtxDevice(road, target), []
+    for when in (When.AT_ONCE, When.LATE) if "cp.async" in text else (When.LATE,):
+        given = [array.copy() for array in memory]
+        with working(when):
+            run(device, device.load(binary), given)
+        found.append(given)
+    return found
+
+
+def check(road: str, kernel: Kernel, calls: Sequence[str], choices: Opts | None = None, threads: int = 256) -> None:
+    """Compares a product of small whole numbers, which is exact until it is rounded."""
+    rng = np.random.default_rng(0)
+    memory = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
+    expected = [array.copy() for array in memory]
+    evaluate_kernel(kernel, expected, {})
+    for given in found_by(road, kernel, memory, calls, choices, threads):
+        np.testing.assert_array_equal(given[2].astype(np.float32), expected[2].astype(np.float32))
+
+
+PRODUCTS = {
+    "float16, tiles with edges": (dtypes.float16, "NN", (70, 200, 50)),
+    "bfloat16, transposed": (dtypes.bfloat16, "TN", (40, 136, 72)),
+    "TF32, transposed": (dtypes.float32, "NT", (40, 100, 72)),
+    "float16, rows of odd length": (dtypes.float16, "TT", (19, 75, 13)),
+}
+
+
+@both_roads
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, road: str) -> None:
+    dtype, letters, shape = PRODUCTS[name]
+    kernel = product(*shape, letters, dtype, tf32=dtype == dtypes.float32)
+    for tile in (WarpTile(1, 1, 2, 4, 16), WarpTile(2, 2, 1, 2, 32)):
+        calls = ["mma.sync", *(["cp.async"] if shape[1] % 4 == 0 else [])]
+        check(road, kernel, calls, Opts((tile,)), tile.threads)
+
+
+@both_roads
+def test_blocks_share_a_long_k(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "LEAST_PART", 40)
+    for dtype in (dtypes.float16, dtypes.float32):
+        kernel = product(20, 100, 16, dtype=dtype)
+        assert len(lower(kernel, TARGETS[road]).phases) == 2
+        check(road, kernel, ["cp.async", *(["mma.sync"] if dtype.is_narrow else [])])
+
+
+@both_roads
+def test_convolutions(road: str) -> None:
+    flat = ConvArg((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, False)
+    for kernel in (
+        convolution((2, 3, 4, 5), (9, 3, 3, 3), flat, dtypes.bfloat16),
+        convolution((2, 3, 4, 5), (9, 3, 3, 3), replace(flat, tf32=True), dtypes.float32),
+        convolution((1, 8, 9), (16, 4, 2), ConvArg((2,), ((0, 1),), (2,), (1,), 2, False), dtypes.float16),
+    ):
+        check(road, kernel, ["mma.sync"], Opts(), 32)
+
+
+# ---- attention ----
+ATTENTIONS: dict[str, tuple[Lengths, AttentionArg, DType]] = {
+    "float16, causal, of odd lengths": ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float16),
+    "float16, a window": ((1, 2, 1, 40, 70, 32, 16), ARGS[3], dtypes.float16),
+    "bfloat16, a soft cap": ((1, 1, 1, 20, 40, 16, 24), ARGS[5], dtypes.bfloat16),
+    "bfloat16, queries that see nothing": ((1, 1, 1, 70, 35, 16, 16), ARGS[1], dtypes.bfloat16),
+    "TF32": ((1, 2, 1, 20, 33, 8, 8), replace(ARGS[1], tf32=True), dtypes.float32),
+}
+
+
+@both_roads
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_and_its_gradients(name: str, road: str) -> None:
+    lengths, arg, dtype = ATTENTIONS[name]
+    for kernel, memory in attentions(lengths, arg, dtype, TARGETS[road]):
+        calls = ["mma.sync"] if arg.tf32 or lengths[5] % 8 else ["mma.sync", "ldmatrix"]
+        for given in found_by(road, kernel, memory, calls):
+            check_attention(given, kernel, memory, OF_TF32 if arg.tf32 else TOLERANCES[dtype])
+
+
+@both_roads
+def test_attention_of_few_queries(road: str) -> None:
+    for lengths, arg, dtype in (
+        ((1, 4, 2, 1, 260, 32, 16), ARGS[0], dtypes.float16),
+        ((1, 2, 1, 3, 140, 20, 33), ARGS[5], dtypes.bfloat16),
+        ((1, 1, 1, 9, 4, 3, 5), ARGS[1], dtypes.float32),
+    ):
+        kernel = few.kernel_of(lengths, arg, dtype, TARGETS[road], lengths[4])
+        memory = few.memory_of(lengths, dtype)
+        for given in found_by(road, kernel, memory, ["shfl.sync"]):
+            few.check(given, kernel, memory, few.TOLERANCES[dtype], lengths[4])
