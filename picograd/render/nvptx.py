@@ -293,11 +293,7 @@ class KernelWriter(FunctionWriter):
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
-<<<<<<< ours
         """Writes the value of a Let: by the rows of the CPU, but for what a GPU has other instructions for."""
-=======
-        """Writes the value of a Let: by the rows of the CPU but for four."""
->>>>>>> theirs
         if op.code is OpCode.EXP2:  # a rough one: all others are polynomials
             return lane_by_lane(self.emit, op, ROUGH_EXP2, [self.operand(op.src[0], lanes)], lanes)
         if op.code in (OpCode.MAX, OpCode.MIN) and op.dtype is dtypes.float32:
