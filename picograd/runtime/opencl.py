@@ -200,7 +200,8 @@ class OpenClDevice:
     def _failed(self, what: str, error: Any, hint: str) -> DeviceError | OutOfMemoryError:
         """Returns the error for a call that the driver refuses: for want of memory, or else."""
         status = library().status_code
-        if error.code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
+        code = getattr(error, "code", None)  # what pyopencl refuses by itself has none
+        if code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
             return self._out_of_memory(f"memory that it gave out before ({str(error).splitlines()[0]})")
         return DeviceError(f"OPENCL: {what} ({str(error).splitlines()[0]}).", hint)
 

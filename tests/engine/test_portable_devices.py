@@ -187,7 +187,7 @@ class NoMemory:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         cl = opencl.library()
-        raise cl.MemoryError("clEnqueue", self.code)
+        raise cl.MemoryError(cl._cl._ErrorRecord(msg="no memory", code=self.code, routine="clEnqueue"))
 
 
 @pytest.mark.req("B6")
