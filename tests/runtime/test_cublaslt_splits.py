@@ -261,12 +261,28 @@ print(*run(True), *run(False))
     assert run_on(fake_driver, code, PICOGRAD_PLAIN_SUMS="1", **cache) == "False 1 False 1"
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_all_launches_of_a_split_are_timed(fake_driver: Path, cache: dict[str, str], slow: bool) -> None:
+def test_all_launches_of_a_split_are_timed(fake_driver: Path, cache: dict[str, str]) -> None:
+    code = FORMS + """
+launched = []
+def counting(kernel, found, device, make):
+    run = tune._started(kernel, found[-1], device, make)
+    submit = type(device.queue)._submit
+    type(device.queue)._submit = lambda self, name, work: (launched.append(name), submit(self, name, work))[1]
+    run(2)
+    type(device.queue)._submit = submit
+    return [[2.0] * 9 for _ in found[1:]] + [[1.0] * 9]
+tune.time_candidates = counting
+compared(cast(lambda x, w, b: F.gelu(linear(x, w, b))), *LAYER, eps=2e-3)
+print(*launched)
+"""
+    one_run = " ".join(f"matmul_40_50_{part}" for part in ("split_0", "library", "split_1"))
+    assert run_on(fake_driver, code, **cache) == f"{one_run} {one_run}"
+
+
+def test_a_library_that_is_slower_is_not_taken(fake_driver: Path, cache: dict[str, str]) -> None:
     real = FORMS.replace("tune.time_candidates = library_wins", "tune.LEAST_SECONDS, tune.ROUNDS = 1e-6, 3")
-    code = real + "print(compared(lambda x, w, b: F.gelu(linear(x, w, b)), (80, 70), (90, 70), (90,))[0])"
-    environment = {"FAKE_CUBLASLT_SLOW": "1"} if slow else {}
-    assert run_on(fake_driver, code, **cache, **environment) == ("0" if slow else "1")
+    code = real + "print(*compared(lambda x, w, b: F.gelu(linear(x, w, b)), *LAYER))"
+    assert run_on(fake_driver, code, FAKE_CUBLASLT_SLOW="1", **cache) == "0 1 1"
 
 
 # ---- what fails ----
