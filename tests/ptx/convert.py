@@ -75,7 +75,7 @@ def from_integer(values: Array, to: str, mode: str) -> Array:
 
 
 def to_integer(values: Array, to: str, source: str, mode: str) -> Array:
-    """Returns floats as integers: what does not fit is the nearest end; a NaN is 0, or the top bit where 64 bits take part."""
+    """Returns floats as integers: what does not fit is the nearest end; a NaN is 0, or the top bit if 64 bits take part."""
     dtype = DTYPES[to]
     info = np.iinfo(dtype)
     whole = MODES[mode](values)

@@ -1,4 +1,4 @@
-"""What the threads of a warp do together: shfl, vote, match, redux, activemask, elect.
+"""What the threads of a warp do together: shfl, vote, match, redux, activemask.
 
 Out:   `WARPS`, rows of the table
 Source: PTX ISA 9.0, 9.7.9.6 (shfl.sync), 9.7.13.7 to .14
@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.ptx.bits import popcount
 from tests.ptx.lanes import WARP, Array, Lanes
 from tests.ptx.machine import Machine
 from tests.ptx.module import Instruction, Meaning, Pair, PtxError, meaning
@@ -121,15 +120,6 @@ def redux(machine: Machine, instruction: Instruction, lanes: Lanes, members: Arr
     machine.write(target, combine.reduce(chosen, axis=1, dtype=values.dtype), lanes)
 
 
-def elect(machine: Machine, instruction: Instruction, lanes: Lanes, members: Array) -> None:
-    """d|p: the lowest member, and whether a thread is it."""
-    target, _ = instruction.operands
-    lowest = popcount((members & (~members + np.uint32(1))) - np.uint32(1))
-    assert isinstance(target, Pair)
-    machine.write(target.first, lowest, lanes)
-    machine.write(target.second, lanes.pick(machine.layout.place) == lowest, lanes)
-
-
 def activemask(machine: Machine, instruction: Instruction, lanes: Lanes) -> None:
     """The mask of the threads that execute this together."""
     table = WarpTable(machine, lanes, np.zeros(len(lanes), np.uint32))
@@ -143,6 +133,5 @@ WARPS: dict[str, Meaning] = {
     "match.any.sync": meaning(together(match), "b32 b64"),
     "match.all.sync": meaning(together(match), "b32 b64"),
     "redux.sync": meaning(together(redux), "add min max and or xor u32 s32 b32"),
-    "elect.sync": meaning(together(elect), ""),
     "activemask": meaning(activemask, "b32"),
 }
