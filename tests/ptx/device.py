@@ -66,8 +66,8 @@ class PtxDevice(CudaSimDevice):
             return
         module, symbol = call.function
         pointers = [
-            Pointer(f"parameter {slot}", address, dim_value(place.numel, variables) * place.dtype.itemsize)
-            for slot, (place, address) in enumerate(zip(call.places, addresses))
+            Pointer(f"parameter {slot}", address, dim_value(argument.numel, variables) * argument.dtype.itemsize)
+            for slot, (argument, address) in enumerate(zip(call.arguments, addresses))
         ]
         buffers = Buffers(pointers, module)
         given = [buffers.address_of(pointer).to_bytes(8, "little") for pointer in pointers]
@@ -83,9 +83,9 @@ class PtxDevice(CudaSimDevice):
         """Returns the maps of tiles that a launch passes between buffers and variables."""
         given = []
         for tile_map in call.launch.tile_maps:
-            place, pointer = call.places[tile_map.param], pointers[tile_map.param]
-            tile_maps.check_inside(tile_map, pointer.nbytes // place.dtype.itemsize)
-            given.append(encoded(tile_map, place.dtype, buffers.address_of(pointer)))
+            argument, pointer = call.arguments[tile_map.param], pointers[tile_map.param]
+            tile_maps.check_inside(tile_map, pointer.nbytes // argument.dtype.itemsize)
+            given.append(encoded(tile_map, argument.dtype, buffers.address_of(pointer)))
         return given
 
 
