@@ -155,6 +155,12 @@ def test_a_maximum_is_one_instruction_in_which_nan_wins() -> None:
     assert "max.NaN.f32" in ptx_of(op_of(OpCode.MAX, values(), values(slot=1)))
 
 
+def test_a_report_of_several_lanes_needs_no_local_memory() -> None:
+    checked = Op(OpCode.CHECK, dtypes.int64, (values(dtypes.int64),), (0, 64))
+    text = ptx_of(op_of(OpCode.ADD, checked, checked))
+    assert "ld.global.v2.b64" in text and ".cas.b64" in text and ".local" not in text
+
+
 @needs_assembler
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8], ids=str)
 def test_a_choice_between_two_constants_of_bytes_is_compiled(dtype: dtypes.DType) -> None:
