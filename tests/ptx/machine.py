@@ -25,12 +25,15 @@ may have been done yet; `machine.jump(numbers, place)`; `machine.park(numbers)`,
 `machine.stop(numbers)`, for ever. `machine.whole_warps` is for what threads of a warp do together.
 
 Lanes stand at places, the numbers of instructions. Those at the lowest place run, so that threads that went apart meet
-again where their ways join. If nobody can run and somebody is not done, that is a deadlock, and an error.
+again where their ways join; those of all warps, or of one as far as it gets, which shows a barrier that is missing
+(`running`). If nobody can run and somebody is not done, that is a deadlock, and an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,27 @@ from tests.ptx.module import Address, Function, Instruction, Meaning, Operand, P
 from tests.ptx.registers import Registers
 
 MOST_STEPS = 5_000_000
+
+
+class Order(Enum):
+    """Who runs first of those that can: whoever is at the lowest place, or one warp until it has to wait."""
+
+    TOGETHER = "together"
+    FIRST_WARP = "first warp"
+    LAST_WARP = "last warp"
+
+
+_order = [Order.TOGETHER]
+
+
+@contextmanager
+def running(order: Order) -> Iterator[None]:
+    """Launches within it run in an order."""
+    _order.append(order)
+    try:
+        yield
+    finally:
+        _order.pop()
 
 
 class Machine:
@@ -57,7 +81,9 @@ class Machine:
         self.on_stall: list[Callable[[Machine], bool]] = []
         self.on_end: list[Callable[[Machine], None]] = []
         self.here = 0
-        self.ready: dict[int, list[Array]] = {}  # place -> lanes that can run there
+        warps = np.arange(int(layout.warp[-1]) + 1)
+        self.rank = {Order.TOGETHER: 0 * warps, Order.FIRST_WARP: warps, Order.LAST_WARP: warps[::-1]}[_order[-1]]
+        self.ready: dict[tuple[int, int], list[Array]] = {}  # (rank of the warp, place) -> lanes that can run there
         self.waiting: list[tuple[int, Array]] = []  # who asks again
         self.parked: dict[int, int] = {}  # lane -> place
         self.count_done, self.count_steps, self.has_moved = 0, 0, True
@@ -78,8 +104,9 @@ class Machine:
 
     def jump(self, numbers: Array, place: int) -> Array:
         """Sends lanes to an instruction."""
-        if len(numbers):
-            self.ready.setdefault(place, []).append(numbers)
+        ranks = self.rank[self.layout.warp[numbers]]
+        for rank in np.unique(ranks):
+            self.ready.setdefault((int(rank), place), []).append(numbers[ranks == rank])
         return numbers
 
     def retry(self, numbers: Array) -> Array:
@@ -128,8 +155,8 @@ class Machine:
         self.jump(self.layout.all.at, 0)
         with np.errstate(all="ignore"):
             while self.ready or self._resume():
-                place = min(self.ready)
-                self._run_from(place, self._lanes_of(self.ready.pop(place)))
+                rank, place = min(self.ready)
+                self._run_from(rank, place, self._lanes_of(self.ready.pop((rank, place))))
         for check in self.on_end:
             check(self)
 
@@ -137,10 +164,10 @@ class Machine:
         at = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
         return Lanes(at, len(at) == self.registers.count)
 
-    def _run_from(self, place: int, lanes: Lanes) -> None:
+    def _run_from(self, rank: int, place: int, lanes: Lanes) -> None:
         """Runs lanes from a place on, until nobody is left or others have to run before them."""
         while len(lanes):
-            if self.ready and min(self.ready) <= place:
+            if self.ready and min(self.ready) <= (rank, place):
                 self.jump(lanes.at, place)
                 return
             self.here = place

@@ -1,7 +1,7 @@
 """Matrices, copies, mbarriers, tiles and warpgroups: the PTX bodies of the headers run here and do what NumPy says.
 
 The cases are those of tests/runtime/primitive_cases.py and hopper_cases.py; the text is NVRTC's for each generation that
-has them. Work in the background is done at three moments of those that the rules allow.
+has them, run in several orders.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from picograd.ir.stages import Binary
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import NVRTC, PtxDevice, compile_nvrtc
+from tests.ptx.machine import Order, running
 from tests.runtime.test_primitives import CASES, check, outcome, source_of
 
 CALLS = re.compile(r"copy_async|load_matrices|mma_m16n8k16")
 OF_THIS = [name for name, (header, case) in CASES.items() if header == "hopper.h" or CALLS.search(case.body)]
+
+
+# Every order of warps, and every moment, of those that the rules allow, at least once.
+MOMENTS = [
+    *((Order.TOGETHER, when) for when in When),
+    (Order.FIRST_WARP, When.LATE), (Order.FIRST_WARP, When.AT_ONCE), (Order.LAST_WARP, When.LATE),
+]  # fmt: skip
 
 
 def target_of(arch: str) -> Target:
@@ -35,7 +43,7 @@ def compiled(header: str, arch: str) -> Binary:
 def test_it_does_what_is_meant(name: str) -> None:
     header, case = CASES[name]
     for arch in case.archs:
-        for when in When:
-            with working(when):
+        for order, when in MOMENTS:
+            with running(order), working(when):
                 found = outcome(PtxDevice(NVRTC, target_of(arch)), compiled(header, arch), name)
             check(found, case.expected, case.tolerance)

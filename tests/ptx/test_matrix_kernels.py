@@ -29,7 +29,9 @@ from tests.gpu_programs import Array, run
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import LLVM, NVRTC, ROADS, TARGETS, PtxDevice
+from tests.ptx.machine import Order, running
 
+MOMENTS = ((Order.TOGETHER, When.AT_ONCE), (Order.LAST_WARP, When.LATE))
 both_roads = pytest.mark.parametrize("road", [NVRTC, LLVM])
 
 
@@ -41,7 +43,11 @@ def found_by(
     choices: Opts | None = None,
     threads: int = 256,
 ) -> list[list[Array]]:
-    """Returns what a kernel leaves in memory; twice, where copies may be there at two moments. Its PTX has to call some."""
+    """Returns what a kernel leaves in memory; twice, where copies may be there at two moments.
+
+    Args:
+      calls:  instructions that its PTX has to have
+    """
     target: Target = replace(TARGETS[road], block_threads=threads)
     program = lower(kernel, target) if choices is None else lower(kernel, target, choices)
     source = ROADS[road].render(program, target)
@@ -49,9 +55,9 @@ def found_by(
     text = binary.data.decode()
     assert not [call for call in calls if call not in text], "the kernel does not take the way that is asked for"
     device, found = PtxDevice(road, target), []
-    for when in (When.AT_ONCE, When.LATE) if "cp.async" in text else (When.LATE,):
+    for order, when in MOMENTS if "cp.async" in text else MOMENTS[-1:]:
         given = [array.copy() for array in memory]
-        with working(when):
+        with running(order), working(when):
             run(device, device.load(binary), given)
         found.append(given)
     return found

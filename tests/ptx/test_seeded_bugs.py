@@ -16,17 +16,18 @@ from picograd.codegen.lower import lower
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.opts import Opts, WarpTile
-from picograd.ir.stages import Binary, Kernel, Source
+from picograd.ir.stages import Binary, Source
 from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import NVRTC, ROADS, TARGETS, PtxDevice, compile_nvrtc
+from tests.ptx.machine import Order, running
 from tests.ptx.test_background_cases import target_of
 from tests.runtime.primitive_cases import CASES
 from tests.runtime.test_primitives import check, kernel_of, launch_of, params_of
 
-TILE = WarpTile(1, 1, 2, 4, 16)
+ONE_WARP, TWO_WARPS = WarpTile(1, 1, 2, 4, 16), WarpTile(1, 2, 1, 2, 16)
 FOUR, TWO = r"\{(.*?), (.*?), (.*?), (.*?)\}", r"\{(.*?), (.*?)\}"
 MMA = rf"(mma\.sync\.aligned\.m16n8k16\S+) {FOUR}, {FOUR}, {TWO}, ({{.*?}})"
 BUGS = {  # what is replaced everywhere, by what, and what is said
@@ -52,15 +53,15 @@ BUGS = {  # what is replaced everywhere, by what, and what is said
 
 
 @cache
-def right_one() -> tuple[Kernel, Binary]:
-    kernel, target = product(70, 200, 50), replace(TARGETS[NVRTC], block_threads=TILE.threads)
-    return kernel, ROADS[NVRTC].compile(ROADS[NVRTC].render(lower(kernel, target, Opts((TILE,))), target), target)
+def right_one(tile: WarpTile) -> Binary:
+    target = replace(TARGETS[NVRTC], block_threads=tile.threads)
+    return ROADS[NVRTC].compile(ROADS[NVRTC].render(lower(product(70, 200, 50), target, Opts((tile,))), target), target)
 
 
 @cache
 def memory() -> tuple[list[Array], Array]:
     """Returns what goes in, small whole numbers, and the product."""
-    kernel, _ = right_one()
+    kernel = product(70, 200, 50)
     rng = np.random.default_rng(0)
     given = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
     after = [array.copy() for array in given]
@@ -68,29 +69,40 @@ def memory() -> tuple[list[Array], Array]:
     return given, after[2]
 
 
-def outcome(text: str) -> str:
+def outcome(text: str, tile: WarpTile = ONE_WARP, order: Order = Order.TOGETHER) -> str:
     """Returns "right", "wrong", or what is said."""
     given = [array.copy() for array in memory()[0]]
     device = PtxDevice(NVRTC)
     try:
-        with working(When.LATE):
-            run(device, device.load(replace(right_one()[1], data=text.encode())), given)
+        with running(order), working(When.LATE):
+            run(device, device.load(replace(right_one(tile), data=text.encode())), given)
     except DeviceError as error:
         return error.fact
     return "right" if np.array_equal(given[2], memory()[1]) else "wrong"
 
 
-def test_it_is_right_as_it_is() -> None:
-    assert outcome(right_one()[1].data.decode()) == "right"
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("tile", [ONE_WARP, TWO_WARPS], ids=str)
+def test_it_is_right_as_it_is(tile: WarpTile, order: Order) -> None:
+    assert outcome(right_one(tile).data.decode(), tile, order) == "right"
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     pattern, becomes, says = BUGS[name]
-    text, count = re.subn(pattern, becomes, right_one()[1].data.decode())
+    text, count = re.subn(pattern, becomes, right_one(ONE_WARP).data.decode())
     assert count, "the text has no such place any more"
     said = outcome(text)
     assert re.search(says, said), said
+
+
+@pytest.mark.parametrize("order", [Order.FIRST_WARP, Order.LAST_WARP])
+@pytest.mark.parametrize("missing", [0, 1], ids=["before the first stage", "behind a stage"])
+def test_a_barrier_that_is_missing_is_found(missing: int, order: Order) -> None:
+    *parts, last = re.split(r"bar\.sync\s+0;", right_one(TWO_WARPS).data.decode())
+    assert len(parts) == 2, "a product has a barrier before the first stage, and one behind each"
+    text = "".join(part + ("" if i == missing else "bar.sync 0;") for i, part in enumerate(parts)) + last
+    assert "which nobody wrote" in outcome(text, TWO_WARPS, order)
 
 
 # ---- what a primitive is made of ----
