@@ -220,8 +220,8 @@ def check_tf32(device: str, rng: np.random.Generator) -> None:
 def check_attention(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
     """Checks attentions of few heads that share keys, and their gradients, against the CPU: also to many keys."""
     tolerance = {pg.float32: 1e-5, pg.float16: 3e-3, pg.bfloat16: 3e-2}[dtype]
-    for is_causal, queries, keys in ((True, 40, 50), (False, 9, 520)):
-        shapes = [(2, 4, queries, 32), (2, 2, keys, 32), (2, 2, keys, 16), (2, 4, queries, 16)]
+    for is_causal, (B, H, G, T, S) in ((True, (2, 4, 2, 40, 50)), (False, (1, 2, 1, 9, 520))):
+        shapes = [(B, H, T, 32), (B, G, S, 32), (B, G, S, 16), (B, H, T, 16)]
         arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
         attend = partial(F.scaled_dot_product_attention, is_causal=is_causal, enable_gqa=True)
         for got, expected in zip(*(with_gradients(attend, arrays, dtype, on) for on in (device, "CPU"))):

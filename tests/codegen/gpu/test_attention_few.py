@@ -205,7 +205,7 @@ def test_nothing_is_guarded() -> None:
     for lengths, _, dtype in CASES:
         for arg in ARGS:
             for keys in (lengths[4], some):
-                for target, mask in ((GPU_TARGET, None), (TARGET, None), (TARGET, MASKS[0])):
+                for target, mask in ((GPU_TARGET, None), (TARGET, None), (TARGET, MASKS[0]))[: 3 if arg is ARGS[0] else 2]:
                     assert lower(kernel_of(lengths, arg, dtype, target, keys, mask), target).num_guards == 0
 
 
