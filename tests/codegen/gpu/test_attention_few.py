@@ -188,7 +188,7 @@ def test_masked_keys_behind_the_last_change_no_bit() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("arg", [ARGS[0], ARGS[1], ARGS[2]], ids=str)
+@pytest.mark.parametrize("arg", ARGS[:4], ids=str)
 def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
     """From none to the most: no part, one that is short, one and two that are whole, and one key more."""
     for keys in (0, 1, LEAST_PART - 1, LEAST_PART, LEAST_PART + 1, 2 * LEAST_PART, MOST_KEYS):
