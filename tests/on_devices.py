@@ -5,6 +5,9 @@ The tests of each device call these, so that all of them are asked the same.
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -179,6 +182,69 @@ def check_loops(device: str) -> None:
     """Checks loops, their gradients and a checkpoint."""
     for got, expected in zip(recurrent(device), recurrent("NUMPY")):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32 sums in another order, over five steps
+
+
+# ---- whoever runs a plan, and whatever comes between ----
+def check_threads(device: str) -> None:
+    """Threads that run one plan at the same time do not see each other's temporaries."""
+    x = np.linspace(-1, 1, 8 * 16, dtype=np.float32).reshape(8, 16)
+    weight = Tensor(np.eye(16, dtype=np.float32), device=device)
+    found: dict[int, list[bool]] = {number: [] for number in range(4)}
+
+    def run(number: int) -> None:
+        rows = x * (number + 1)
+        expected = np.tanh(rows).sum(0) + rows
+        for _ in range(8):
+            given = Tensor(rows, device=device)
+            got = (given @ weight).tanh().contiguous().sum(0).contiguous() + given
+            found[number].append(np.allclose(got.numpy(), expected, atol=1e-5))  # float32 sums of 8
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run, args=(number,)) for number in found]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert all(results == [True] * 8 for results in found.values()), found
+
+
+def check_interrupt(device: str, owner: Any, launch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a step that writes over its state waits until all of that is written.
+
+    Args:
+      owner, launch:  where the function stands that starts one kernel
+    """
+    states = [Tensor(np.zeros((3 + i, 5), np.float32), device=device) for i in range(4)]
+
+    @pg.jit
+    def step(x: Tensor) -> None:
+        for i, state in enumerate(states):
+            state.add_(x + (states[i - 1].sum() * 0 if i else 0))  # so that it takes several kernels
+
+    one, started = Tensor([1.0], device=device), 0
+    for _ in range(3):
+        step(one)
+    start = getattr(owner, launch)
+
+    def interrupted(*arguments: Any) -> None:
+        nonlocal started
+        start(*arguments)
+        started += 1
+        if started == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(owner, launch, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        step(one)
+    assert started > 2
+    for state in states:
+        np.testing.assert_array_equal(state.numpy(), np.full(state.shape, 4, np.float32))
+    step(one)
+    assert (states[-1].numpy() == 5).all()
 
 
 def check_report(device: str) -> None:

@@ -15,7 +15,7 @@ from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, IndexingError, OutOfMemoryError
 from picograd.ir.stages import Source
 from tests.conftest import DEVICES
-from tests.on_devices import EXPRESSIONS, recurrent, train
+from tests.on_devices import EXPRESSIONS, check_interrupt, check_threads, recurrent, train
 from tests.operations.table import Operation
 from tests.operations.test_operations import OPERATIONS
 from tests.operations.test_operations import test_values as check_values
@@ -92,6 +92,15 @@ def test_an_index_outside_is_reported() -> None:
         Tensor([1.0, 2.0], device="LOOM")[Tensor([1, 7], device="LOOM")].tolist()
 
 
+def test_threads_that_run_one_plan_do_not_see_each_other() -> None:
+    check_threads("LOOM")
+
+
+def test_an_interrupt_waits_until_state_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices.compiler_for("LOOM")
+    check_interrupt("LOOM", sys.modules["loom"], "_launch", monkeypatch)
+
+
 def test_memory_is_used_again_and_has_an_end() -> None:
     device = devices.compiler_for("LOOM").device
     first = device.allocate(1000)
@@ -99,8 +108,10 @@ def test_memory_is_used_again_and_has_an_end() -> None:
     del first
     assert device.memory.in_use == before - 1000
     assert device.allocate(1000).address == address
-    with pytest.raises(OutOfMemoryError, match="LOOM: cannot allocate 1073741824 bytes"):
+    held = Tensor(np.zeros(3000, np.float32), device="LOOM").realize()
+    with pytest.raises(OutOfMemoryError, match=r"1.0 GiB: .* of 256.0 MiB are given out; [^:]*:\n +11.7 KiB float32 "):
         device.allocate(1 << 30)
+    assert not held.numpy().any()
 
 
 def test_a_line_that_is_no_instruction_is_rejected() -> None:

@@ -12,6 +12,7 @@ docs/accelerator.md walks through them.
 from __future__ import annotations
 
 import math
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
-from picograd.errors import CompileError, OutOfMemoryError, VerifyError
+from picograd.errors import CompileError, VerifyError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
+from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Settled, Source
@@ -64,16 +66,22 @@ class Allocator:
         self.count = MemoryCount()
         self._next = 0
         self._free: dict[int, list[int]] = defaultdict(list)
+        self._lock = threading.Lock()
 
     def allocate(self, nbytes: int) -> LoomMemory:
         length = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
-        if not self._free[length]:
-            if self._next + length > MEMORY_NBYTES:
-                given = f"{self._next} of {MEMORY_NBYTES} are given out"
-                raise OutOfMemoryError(f"LOOM: cannot allocate {nbytes} bytes: {given}.")
-            self._free[length].append(self._next)
-            self._next += length
-        return LoomMemory(self._free[length].pop(), nbytes, self._free[length], self.count)
+        with self._lock:
+            free = self._free[length]
+            address = free.pop() if free else self._grown(nbytes, length)
+        return LoomMemory(address, nbytes, free, self.count)
+
+    def _grown(self, nbytes: int, length: int) -> int:
+        """Returns the start of bytes that nobody has had."""
+        if self._next + length > MEMORY_NBYTES:
+            given, all_ = format_nbytes(self._next), format_nbytes(MEMORY_NBYTES)
+            raise out_of_memory("LOOM", nbytes, f"{given} of {all_} are given out")
+        self._next += length
+        return self._next - length
 
 
 # ---- 3. renderer rows: a Program -> the assembler's text ----
@@ -413,6 +421,7 @@ class LoomDevice:
         """Returns what runs a list of launches; its temporaries and reports stay from run to run."""
         arena, reports = self.allocate(listed.temporary_nbytes), self.allocate(REPORT_NBYTES * len(listed.checks))
         words = self._bytes(reports.address, reports.nbytes).view(np.int64)
+        one_by_one = threading.Lock()  # threads that run this plan share its temporaries and its reports
 
         def run(
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
@@ -430,12 +439,13 @@ class LoomDevice:
                 address = groups[place.group][place.number].address + place.offset
                 return self._bytes(address, nbytes).view(argument.dtype.numpy)
 
-            words[:] = 0
-            for part in listed.parts:
-                for call in part:
-                    _launch(call, list(map(elements, call.arguments)), variables)
-                if words.any():
-                    raise first_report(words.reshape(-1, REPORT_WORDS).tolist(), listed.checks)
+            with one_by_one:
+                words[:] = 0
+                for part in listed.parts:
+                    for call in part:
+                        _launch(call, list(map(elements, call.arguments)), variables)
+                    if words.any():
+                        raise first_report(words.reshape(-1, REPORT_WORDS).tolist(), listed.checks)
 
         return run
 

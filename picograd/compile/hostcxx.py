@@ -38,16 +38,23 @@ def compiler() -> str:
     return find_compiler("CUDASIM", "C++", "CXX", COMPILERS)
 
 
-@cache
+_folders: dict[tuple[str, ...], TemporaryDirectory[str]] = {}  # with the header after parsing, by options
+
+
 def precompiled(options: tuple[str, ...]) -> TemporaryDirectory[str]:
     """Returns a folder in which GCC finds primitives.h as it is after parsing: two fifths of a small kernel's time.
 
     It goes with the process. Other compilers look for no such file, and read the header itself.
     """
+    if options in _folders:
+        return _folders[options]
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="picograd_")
     command = [compiler(), *options, "-x", "c++-header", str(PRIMITIVES), "-o", f"{folder.name}/{PRIMITIVES.name}.gch"]
     subprocess.run(command, capture_output=True, check=False)  # what is wrong with it the first kernel says, too
-    return folder
+    kept = _folders.setdefault(options, folder)
+    if kept is not folder:  # another thread was faster
+        folder.cleanup()
+    return kept
 
 
 def compile_source(source: Source, target: Target, *options: str) -> Binary:

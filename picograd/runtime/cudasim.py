@@ -11,6 +11,7 @@ DeviceError with the kernel, the block and the thread.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +39,16 @@ ORDERS = ("forward", "backward", "shuffled")
 ALIGNMENT = 64
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
 
-_running = threading.Lock()  # a library of the simulator keeps its state in static memory
+_running = threading.Lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
+
+
+def _start_afresh() -> None:
+    global _running
+    _running = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(after_in_child=_start_afresh)
 
 
 class HostMemory:
@@ -133,11 +143,13 @@ class CudaSimDevice:
             may_stop: bool = True,
             settled: Settled | None = None,
         ) -> None:
-            arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
-            for calls in launches.parts:
-                self._run(calls, {"temporary": [arena], "report": [reports]}, inputs, outputs, variables)
-                if reports.bytes.any():
-                    raise first_report(reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS).tolist(), launches.checks)
+            with _running:
+                arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
+                for calls in launches.parts:
+                    self._run(calls, {"temporary": [arena], "report": [reports]}, inputs, outputs, variables)
+                    if reports.bytes.any():
+                        found = reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS)
+                        raise first_report(found.tolist(), launches.checks)
 
         return run
 
@@ -170,8 +182,7 @@ class CudaSimDevice:
         for variable in call.variables:
             words += [variables[variable.arg[0]], -1]
         packed = (ctypes.c_int64 * len(words))(*words)
-        with _running:
-            message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
+        message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
         if message is not None:
             raise DeviceError(f"CUDASIM: {message.decode()}")
 

@@ -9,6 +9,7 @@ Everything goes into one queue that keeps its order, so that only what the host 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -135,10 +136,33 @@ class OpenClDevice:
         cl, device = library(), first_device()
         self.target = target_of(device)
         warn_of_denormals(device)
-        self.context = cl.Context([device])
+        self._process, self._context = os.getpid(), cl.Context([device])
         self.memory = MemoryCount()
-        self._device, self._queue = device, cl.CommandQueue(self.context)
+        self._device, self._commands = device, cl.CommandQueue(self._context)
         self._launching = threading.Lock()  # a kernel keeps its arguments from their setting to its start
+
+    @property
+    def context(self) -> Any:
+        """OpenCL's context, of the process that made it."""
+        self._check_process()
+        return self._context
+
+    @property
+    def _queue(self) -> Any:
+        self._check_process()
+        return self._commands
+
+    def _check_process(self) -> None:
+        """Checks that this process was not forked: it would wait for threads of the driver that it does not have.
+
+        Raises:
+          DeviceError: it was.
+        """
+        if os.getpid() != self._process:
+            raise DeviceError(
+                "OPENCL: a forked process cannot use the device of the one that forked it.",
+                'start processes by "spawn", or use the device in the first one alone',
+            )
 
     # ---- memory ----
     def allocate(self, nbytes: int) -> OpenClMemory:
@@ -254,6 +278,7 @@ class OpenClDevice:
             def found(place: Place) -> tuple[Any, int]:
                 return groups[place.group][place.number].buffer, place.offset
 
+            self._check_process()
             with self._launching:
                 words[:] = 0
                 self.copy_in(reports, words)

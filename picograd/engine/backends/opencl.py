@@ -5,10 +5,10 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from functools import partial
-
 from picograd.compile.opencl import compile_source
+from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
+from picograd.ir.stages import Binary, Source
 from picograd.render.opencl import render
 from picograd.runtime.opencl import OpenClDevice, available
 
@@ -16,7 +16,11 @@ from picograd.runtime.opencl import OpenClDevice, available
 def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU that has an OpenCL driver, or else of the first device."""
     device = OpenClDevice()
-    return Compiler(device, Backend(render, partial(compile_source, context=device.context)))
+
+    def compile_(source: Source, target: Target) -> Binary:
+        return compile_source(source, target, device.context)
+
+    return Compiler(device, Backend(render, compile_))
 
 
 def why_not() -> str | None:
