@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from picograd import Tensor
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, IndexingError, OutOfMemoryError
 from picograd.ir.stages import Source
+from picograd.tools.doctor import examine_devices
 from tests.conftest import DEVICES
 from tests.on_devices import EXPRESSIONS, check_interrupt, check_threads, recurrent, train
 from tests.operations.table import Operation
@@ -45,8 +47,28 @@ def test_it_is_found_by_its_entry_point() -> None:
     devices.check_exists("LOOM")
     assert Tensor([1.0, 2.0], device="loom").device == "LOOM"
     assert devices.compiler_for("LOOM").device.target.language == "loom"
-    with pytest.raises(DeviceError, match="SPINDLE: there is no device of that name"):
+    with pytest.raises(DeviceError, match="SPINDLE: there is no device of that name; there are CPU, .*, NUMPY, LOOM"):
         Tensor([1.0], device="SPINDLE").realize()
+
+
+def test_it_is_among_the_usable_devices_and_in_the_doctors_report() -> None:
+    assert devices.usable()["LOOM"] is None
+    assert "LOOM" in pg.Device.usable
+    assert any(finding.topic == "device LOOM" and finding.ok for finding in examine_devices(devices.usable()))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("looom:make_compiler", "No module named 'looom'"), ("loom:compiler", "has no attribute 'compiler'")],
+)
+def test_an_entry_point_that_names_nothing_is_told(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("SPINDLE", value, "picograd.devices")
+    monkeypatch.setattr(devices, "_plugins", lambda: {"SPINDLE": point})
+    with pytest.raises(DeviceError) as caught:
+        Tensor([1.0], device="SPINDLE").realize()
+    assert caught.value.fact.startswith(f"SPINDLE: the entry point '{value}' of picograd.devices cannot be loaded (")
+    assert reason in caught.value.fact
+    assert devices.usable()["SPINDLE"] == caught.value.fact
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

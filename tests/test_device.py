@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 
 import picograd as pg
 from picograd.engine.devices import memory_of
+from picograd.errors import PicogradError
 
 
 def test_a_device_is_its_name() -> None:
@@ -51,3 +53,47 @@ def test_what_is_no_device(arguments: tuple[object, ...], error: type[Exception]
     with pytest.raises(error) as caught:
         pg.device(*arguments)  # type: ignore[arg-type]
     assert caught.value.fact == fact  # type: ignore[attr-defined]
+
+
+# ---- PICOGRAD_DEVICE ----
+@pytest.mark.parametrize(("text", "name"), [("cuda:0", "CUDA"), ("Numpy", "NUMPY"), ("cpu", "CPU"), ("", "CPU")])
+def test_the_setting_is_read_as_a_device_is(text: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", text)
+    assert pg.get_default_device() == name
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("cuda:1", "PICOGRAD_DEVICE=cuda:1: each process has one CUDA, number 0, got number 1."),
+        ("cuda:x", 'PICOGRAD_DEVICE=cuda:x: needs a name such as "cuda" or "cuda:0", got \'cuda:x\', index None.'),
+    ],
+)
+def test_a_setting_that_is_no_device_is_named(text: str, fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", text)
+    with pytest.raises(PicogradError) as caught:
+        pg.Tensor([1.0]).realize()
+    assert (caught.value.fact, caught.value.hint) == (fact, "PICOGRAD_DEVICE=CPU")
+
+
+# ---- cuda(...), as programs for PyTorch call it ----
+def test_cuda_takes_what_pytorchs_takes() -> None:
+    x, layer = pg.Tensor([1.0]), pg.nn.ReLU()  # nothing is computed, so that no GPU is needed
+    for moved in (x.cuda(), x.cuda(0), x.cuda("cuda:0", non_blocking=True), x.cuda(device="cuda")):
+        assert moved.device == "CUDA"
+    assert layer.cuda(0) is layer.cuda() is layer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (lambda x: x.cuda(1), "device: each process has one CUDA, number 0, got number 1."),
+        (lambda x: x.cuda("cpu"), "cuda: needs a GPU, such as 0 or \"cuda:0\", got 'cpu'."),
+        (lambda x: pg.nn.Linear(1, 1).cuda("cpu"), "cuda: needs a GPU, such as 0 or \"cuda:0\", got 'cpu'."),
+        (lambda x: pg.nn.Linear(1, 1).to(0), "to: needs a device name or a dtype, got 0."),
+    ],
+)
+def test_cuda_says_what_it_does_not_take(wrong: Callable[[pg.Tensor], object], fact: str) -> None:
+    with pytest.raises(PicogradError) as caught:
+        wrong(pg.Tensor([1.0]))
+    assert caught.value.fact == fact

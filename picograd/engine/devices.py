@@ -57,12 +57,12 @@ def check_exists(name: str) -> None:
     Raises:
       DeviceError: there is none.
     """
-    if name not in FACTORIES and name != EVALUATOR and _plugin(name) is None:
+    if name not in FACTORIES and name != EVALUATOR and name not in _plugins():
         raise _unknown(name)
 
 
 def _unknown(name: str) -> DeviceError:
-    fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR])}."
+    fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
     return DeviceError(fact, 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.')
 
 
@@ -87,24 +87,45 @@ def _factory(name: str) -> Callable[[], Compiler] | None:
     if module is not None:
         make: Callable[[], Compiler] = importlib.import_module(module).make_compiler
         return make
-    plugin = _plugin(name)
-    loaded: Callable[[], Compiler] | None = None if plugin is None else plugin.load()
+    plugin = _plugins().get(name)
+    return None if plugin is None else _loaded(name, plugin)
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    """Returns the entry points of the devices that other packages bring, by name."""
+    from importlib.metadata import entry_points  # takes a tenth of picograd's own import, and few ask for such a device
+
+    return {plugin.name.upper(): plugin for plugin in entry_points(group="picograd.devices")}
+
+
+def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
+    """Returns what an entry point names.
+
+    Raises:
+      DeviceError: it cannot be imported, or is not there.
+    """
+    try:
+        loaded: Callable[[], Compiler] = plugin.load()
+    except (ImportError, AttributeError) as error:
+        fact = f"{name}: the entry point {plugin.value!r} of picograd.devices cannot be loaded ({error})."
+        hint = "it names a module and a function in it that makes a Compiler: docs/accelerator.md"
+        raise DeviceError(fact, hint) from error
     return loaded
 
 
-def _plugin(name: str) -> EntryPoint | None:
-    """Returns the entry point of a device that another package brings."""
-    from importlib.metadata import entry_points  # takes a tenth of picograd's own import, and few ask for such a device
-
-    return next((plugin for plugin in entry_points(group="picograd.devices") if plugin.name.upper() == name), None)
-
-
 def why_not(name: str) -> str | None:
-    """Returns the reason why this machine cannot use one of picograd's own devices, or None."""
+    """Returns the reason why this machine cannot use a device, or None."""
+    plugin = _plugins().get(name) if name not in FACTORIES else None
+    if plugin is not None:
+        try:
+            _loaded(name, plugin)
+        except DeviceError as error:
+            return error.fact
+        return None
     reason: Callable[[], str | None] = importlib.import_module(FACTORIES[name]).why_not
     return reason()
 
 
 def usable() -> dict[str, str | None]:
     """Returns for each device None, or the reason why this machine cannot use it."""
-    return {**{name: why_not(name) for name in FACTORIES}, EVALUATOR: None}
+    return {**{name: why_not(name) for name in (*FACTORIES, *_plugins())}, EVALUATOR: None}

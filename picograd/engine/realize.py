@@ -16,20 +16,21 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 from sys import intern
 from typing import Any
 
 import numpy as np
 
 from picograd.config import setting
-from picograd.device import chosen_device
+from picograd.device import chosen_device, named
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.scalars import Scalars
 from picograd.engine.shared import reads_shared, shared
 from picograd.engine.watch import active
-from picograd.errors import DeviceError
+from picograd.errors import ArgumentError, DeviceError
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Op, toposort
@@ -91,8 +92,17 @@ def _value_of(op: Op) -> Op:
 
 def default_device() -> str:
     """Returns the device of new tensors: what the program has chosen, or PICOGRAD_DEVICE."""
-    name = chosen_device() or setting("PICOGRAD_DEVICE").upper().removesuffix(":0")
-    return intern(name)  # the devices of two cells are compared by identity first
+    chosen = chosen_device()
+    return intern(chosen) if chosen else _named_by_setting(setting("PICOGRAD_DEVICE"))
+
+
+@cache
+def _named_by_setting(text: str) -> str:
+    """Returns the device that PICOGRAD_DEVICE names; the CPU where it is empty."""
+    try:
+        return intern(str(named(text or "CPU")))  # the devices of two cells are compared by identity first
+    except (ArgumentError, DeviceError) as error:
+        raise type(error)(f"PICOGRAD_DEVICE={text}: {error.fact.removeprefix('device: ')}", "PICOGRAD_DEVICE=CPU") from None
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:

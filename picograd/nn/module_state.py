@@ -17,7 +17,7 @@ from picograd.nn.state_hooks import StateHooks
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.collected import zero_grads
-from picograd.tensor.exchange.host import array_of
+from picograd.tensor.exchange.host import array_of, gpu_named
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -213,6 +213,9 @@ class ModuleState(StateHooks):
         for target in (*targets, device, dtype):
             chosen += [target.device, target.dtype] if isinstance(target, Tensor) else [target]
         kept = tuple(target for target in chosen if target is not None and not isinstance(target, bool))
+        for target in kept:
+            if not isinstance(target, (str, dtypes.DType, type)):
+                raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.", '.to("cuda") or .cuda(0)')
         seen: set[int] = set()
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary"):
             if id(tensor) not in seen:
@@ -280,9 +283,9 @@ class ModuleState(StateHooks):
         """
         return self.to("CPU")
 
-    def cuda(self, device: Any = None) -> Self:
-        """Moves all parameters and buffers to the GPU, `device` or the first one; returns self."""
-        return self.to("CUDA" if device is None or device == 0 else device)
+    def cuda(self, device: str | int | None = None) -> Self:
+        """Moves all parameters and buffers to the GPU: `device` is 0, "cuda" or "cuda:0"; returns self."""
+        return self.to(gpu_named(device))
 
 
 def _start(path: str) -> str:

@@ -39,7 +39,8 @@ def driver() -> Any:
     try:
         return import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise DeviceError(f"CUDA: cuda-bindings cannot be imported ({error}).", INSTEAD) from None
+        hint = f'pip install "picograd[cuda]" where there is a GPU; else {INSTEAD}'
+        raise DeviceError(f"CUDA: cuda-bindings cannot be imported ({error}).", hint) from None
 
 
 def call(name: str, *arguments: Any) -> Any:

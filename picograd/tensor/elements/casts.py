@@ -17,7 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.exchange.host import default_device, device_named, gpu_named
 from picograd.tensor.info import Info
 
 NAMES = {  # as PyTorch calls tensors of a dtype
@@ -106,9 +106,18 @@ class Casts(Info):
         """
         return self.to("CPU")
 
-    def cuda(self) -> Self:
-        """Returns the tensor on the CUDA device."""
-        return self.to("CUDA")
+    def cuda(self, device: str | int | None = None, non_blocking: builtins.bool = False) -> Self:
+        """Returns the tensor on the CUDA device.
+
+        Args:
+          device:        0, "cuda" or "cuda:0": each process has one GPU
+          non_blocking:  it is always so: changes nothing
+
+        Raises:
+          ArgumentError: `device` names another device.
+          DeviceError:   another number than 0.
+        """
+        return self._to_device(gpu_named(device))
 
     def type(self, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """Returns the name of the tensor's type, or the elements as another dtype.

@@ -1,7 +1,7 @@
 """Host data on its way into a tensor: numbers, nested lists and arrays.
 
 In:    what users pass to Tensor(...)
-Out:   `host_array`, `array_of`; `default_device`, `device_named`, `device_or_default`
+Out:   `host_array`, `array_of`; `default_device`, `device_named`, `device_or_default`, `gpu_named`
 Next:  picograd/tensor/build.py
 """
 
@@ -18,7 +18,7 @@ from picograd.device import device
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import check_exists
 from picograd.engine.realize import default_device as default_device
-from picograd.errors import DTypeError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -89,6 +89,19 @@ def device_or_default(name: str | None) -> str:
       DeviceError: there is no device of that name.
     """
     return default_device() if name is None else device_named(name)
+
+
+def gpu_named(wanted: str | int | None) -> str:
+    """Returns the device that an argument of `cuda(device)` names: a number, a name, or None for the GPU.
+
+    Raises:
+      ArgumentError: it names another device, or none.
+      DeviceError:   another number than 0.
+    """
+    chosen = "CUDA" if wanted is None else device("cuda", wanted) if isinstance(wanted, int) else wanted
+    if device_named(chosen) != "CUDA":
+        raise ArgumentError(f'cuda: needs a GPU, such as 0 or "cuda:0", got {wanted!r}.', ".to(...) moves to any device")
+    return "CUDA"
 
 
 def device_named(name: str) -> str:
