@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 from picograd.compile.messages import rejected
 from picograd.config import users_setting
@@ -44,13 +44,18 @@ def compile_library(
       wrappers:  lines after the text
 
     Raises:
-      CompileError: the compiler rejected the source; the message shows the line.
+      CompileError: the compiler rejected the source, and the message shows the line; or there is no room for its files.
     """
-    with TemporaryDirectory(prefix="picograd_") as folder:
-        text, library = Path(folder) / f"{source.name}.{suffix}", Path(folder) / "library.so"
-        text.write_text("\n".join([source.text, *wrappers, ""]))
-        command = [compiler, *options, "-shared", text.name, "-o", library.name, "-lm"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise rejected(Path(compiler).name, source, arch, done.stderr, suffix)
-        return library.read_bytes()
+    try:
+        with TemporaryDirectory(prefix="picograd_") as folder:
+            text, library = Path(folder) / f"{source.name}.{suffix}", Path(folder) / "library.so"
+            text.write_text("\n".join([source.text, *wrappers, ""]))
+            command = [compiler, *options, "-shared", text.name, "-o", library.name, "-lm"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                log = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
+                raise rejected(Path(compiler).name, source, arch, log, suffix)
+            return library.read_bytes()
+    except OSError as error:
+        fact = f"{Path(compiler).name} cannot be given kernel {source.name} in {gettempdir()} ({error.strerror})."
+        raise CompileError(fact, hint="TMPDIR names another folder for what lives only while it compiles") from None

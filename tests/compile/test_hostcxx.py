@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+from pathlib import Path
+from tempfile import gettempdir
+
 import pytest
 
 from picograd.compile import hostcxx
+from picograd.compile.libraries import compile_library
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
 from picograd.render.cuda import render
@@ -45,3 +52,21 @@ def test_no_compiler_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch) -
     hostcxx.compiler.cache_clear()
     assert caught.value.fact == "CUDASIM: needs a C++ compiler, and none of c++, g++, clang++ is on PATH."
     assert caught.value.hint == "PICOGRAD_DEVICE=CPU"
+
+
+def test_a_compiler_that_says_nothing_is_told_with_its_status() -> None:
+    source = Source("silent", "cuda", "", (), (), ())
+    with pytest.raises(CompileError) as caught:
+        compile_library(shutil.which("false") or "false", (), source, "sim", "cu", ())
+    assert caught.value.fact == "false rejected kernel silent for sim.\n  it ended with status 1 and said nothing"
+
+
+def test_a_full_disk_is_told_with_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(CompileError) as caught:
+        compile_library(hostcxx.compiler(), (), Source("large", "cuda", "", (), (), ()), "sim", "cu", ())
+    assert caught.value.fact.endswith(f" cannot be given kernel large in {gettempdir()} (No space left on device).")
+    assert caught.value.hint == "TMPDIR names another folder for what lives only while it compiles"
