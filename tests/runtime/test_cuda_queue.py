@@ -194,6 +194,18 @@ except KeyboardInterrupt:
     assert run_on(fake_driver, code) == "[3. 6.]"
 
 
+def test_ctrl_c_waits_until_all_kernels_that_write_over_state_are_submitted(fake_driver: Path) -> None:
+    code = TENSORS + """
+import pytest
+from tests.on_devices import check_interrupt
+device.queue.laps = []  # kernels are submitted one by one, where otherwise a graph is
+with pytest.MonkeyPatch.context() as patch:
+    check_interrupt("CUDA", type(device.queue), "launch", patch)
+print("whole")
+"""
+    assert run_on(fake_driver, code) == "whole"
+
+
 def test_a_forked_process_is_told(fake_driver: Path) -> None:
     code = """
 import os
