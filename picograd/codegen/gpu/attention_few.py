@@ -50,7 +50,7 @@ def emit_attention_few(
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     start, _ = heads.keys_of(0, heads.num_queries)
     stop = heads.num_keys  # the last query sees the last key
-    # Behind a window as many as there can be, some of no keys: of how many it takes nobody could prove that they fit scratch.
+    # Behind a window as many as there can be, some of no keys: how many it takes nobody could prove to fit the scratch.
     count = parts.most if parts.most == 1 or heads.arg.window else num_blocks(subtract(stop, start), parts.length)
     results = Results(heads, slots)
     of_parts = PartResults(heads, count, scratch) if parts.most > 1 else None
