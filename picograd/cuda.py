@@ -1,9 +1,10 @@
 """The GPU by torch.cuda's names: whether there is one, its memory, waiting for it.
 
 In:    nothing
-Out:   is_available device_count synchronize kernel_times empty_cache memory_allocated manual_seed ...
+Out:   is_available device_count synchronize Event kernel_times empty_cache memory_allocated manual_seed ...
 
-Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked.
+Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked. There are no
+streams to choose: kernels follow each other, and copies run beside them where nothing depends on them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 
 from picograd.device import device as Device
 from picograd.engine.devices import compiler_for, why_not
+from picograd.errors import ArgumentError
 from picograd.tensor import memory
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.generator import manual_seed as seed_all
 
 __all__ = [
-    "current_device", "device_count", "empty_cache", "get_device_capability", "is_available", "is_bf16_supported",
-    "kernel_times", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated",
-    "reset_peak_memory_stats", "synchronize",
+    "Event", "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "is_available",
+    "is_bf16_supported", "kernel_times", "manual_seed", "manual_seed_all", "max_memory_allocated", "mem_get_info",
+    "memory_allocated", "reset_peak_memory_stats", "set_device", "synchronize",
 ]  # fmt: skip
 
 NAME = "CUDA"
@@ -53,6 +55,25 @@ def current_device() -> int:
     return 0
 
 
+def set_device(device: str | int) -> None:
+    """Checks that a GPU is the one of this process; where new tensors are made, pg.Device.default says.
+
+    Raises:
+      DeviceError: there is none, or none of that number.
+    """
+    _gpu(device)
+
+
+def get_device_name(device: str | int | None = None) -> str:
+    """Returns what the driver calls the GPU, e.g. "NVIDIA H100 80GB HBM3".
+
+    Raises:
+      DeviceError: there is none, or none of that number.
+    """
+    name: str = _gpu(device).device.gpu_name()
+    return name
+
+
 def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
     """Returns the generation of the GPU: (9, 0) is Hopper's.
 
@@ -79,6 +100,86 @@ def synchronize(device: str | int | None = None) -> None:
       DeviceError: there is no GPU, or what was given failed.
     """
     _gpu(device).device.synchronize()
+
+
+class Event:
+    """A moment in the work of the GPU, by torch.cuda.Event's methods.
+
+    Tensors are lazy: what nobody has realized before `record` comes after it.
+
+    Args:
+      enable_timing:  whether `elapsed_time` may be asked for
+      blocking:       has no effect: who waits gives way to others
+      interprocess:   must be False
+
+    Raises:
+      ArgumentError: an event for other processes is asked for.
+
+    >>> if is_available():
+    ...     start, stop = Event(enable_timing=True), Event(enable_timing=True)
+    ...     start.record()
+    ...     y = ones(1000, 1000, device="cuda").exp().realize()
+    ...     stop.record()
+    ...     print(f"{start.elapsed_time(stop):.3f} ms")
+    """
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+        if interprocess:
+            raise ArgumentError("Event: interprocess must be False: a process has its GPU for itself.")
+        self.enable_timing = enable_timing
+        self._moment: Any = None  # of the last record
+
+    def record(self) -> None:
+        """Makes it the moment at which everything that the GPU was given so far is done.
+
+        Raises:
+          DeviceError: there is no GPU.
+
+        >>> if is_available():
+        ...     Event().record()
+        """
+        self._moment = _gpu(None).device.mark()
+
+    def query(self) -> bool:
+        """Returns True if the moment has come, or none was recorded.
+
+        >>> Event().query()
+        True
+        """
+        return self._moment is None or bool(self._moment.has_come())
+
+    def synchronize(self) -> None:
+        """Waits until the moment has come.
+
+        Raises:
+          DeviceError: what the GPU was given failed.
+
+        >>> Event().synchronize()
+        """
+        if self._moment is not None:
+            self._moment.wait()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Returns the milliseconds from this event to a later one, for which it waits.
+
+        Args:
+          end_event: the later one
+
+        Raises:
+          ArgumentError: one of them was not made with enable_timing, or not recorded.
+
+        >>> if is_available():
+        ...     start, stop = Event(enable_timing=True), Event(enable_timing=True)
+        ...     start.record()
+        ...     stop.record()
+        ...     assert start.elapsed_time(stop) >= 0
+        """
+        for which, event in (("the first", self), ("the second", end_event)):
+            if not event.enable_timing:
+                raise ArgumentError(f"elapsed_time: {which} event has no time.", "make it by Event(enable_timing=True).")
+            if event._moment is None:
+                raise ArgumentError(f"elapsed_time: {which} event was never recorded.", "call its record() first.")
+        return 1e3 * float(self._moment.seconds_until(end_event._moment))
 
 
 def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
@@ -118,6 +219,16 @@ def memory_allocated(device: str | int | None = None) -> int:
       DeviceError: there is none, or none of that number.
     """
     return memory.memory_allocated(_place(device))
+
+
+def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
+    """Returns how many bytes of the GPU are free, and how many there are; what picograd keeps for reuse is not free.
+
+    Raises:
+      DeviceError: there is none, or none of that number.
+    """
+    info: tuple[int, int] = _gpu(device).device.memory_info()
+    return info
 
 
 def max_memory_allocated(device: str | int | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import picograd as pg
+from picograd.errors import ArgumentError
 from picograd.runtime.cuda_driver import available
 
 NO_GPU = available()
@@ -42,6 +43,26 @@ def test_what_a_gpu_says_of_itself() -> None:
     assert x.device == pg.device("cuda:0") and x.device.type == "cuda"
     times = pg.cuda.kernel_times(lambda: (x + 1).realize())
     assert len(times) == 1 and all(0 < seconds < 1 for _, seconds in times)
+    start, stop = pg.cuda.Event(enable_timing=True), pg.cuda.Event(enable_timing=True)
+    start.record()
+    (x * 2).realize()
+    stop.record()
+    assert 0 < start.elapsed_time(stop) < 1e3 and stop.query()
+    left, total = pg.cuda.mem_get_info()
+    assert 0 < left < total and pg.cuda.get_device_name()
+
+
+# ---- events ----
+def test_an_event_that_cannot_tell_a_time_says_why() -> None:
+    timed, plain = pg.cuda.Event(enable_timing=True), pg.cuda.Event()
+    assert plain.query()
+    plain.synchronize()
+    with pytest.raises(ArgumentError, match="the first event has no time"):
+        plain.elapsed_time(timed)
+    with pytest.raises(ArgumentError, match="the first event was never recorded"):
+        timed.elapsed_time(timed)
+    with pytest.raises(ArgumentError, match="interprocess must be False"):
+        pg.cuda.Event(interprocess=True)
 
 
 def test_kernels_of_no_gpu_are_not_timed() -> None:

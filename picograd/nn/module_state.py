@@ -206,6 +206,9 @@ class ModuleState(StateHooks):
 
         `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`: taken, of no effect.
 
+        Raises:
+          ArgumentError: a target is none of these.
+
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
         float16
         """

@@ -28,6 +28,7 @@ from picograd.runtime.cublaslt import CublasLt, is_call
 from picograd.runtime.cublaslt_calls import why_no_library
 from picograd.runtime.cuda_driver import Capability, call, capability, driver, failed
 from picograd.runtime.cuda_memory import Memory, Pool
+from picograd.runtime.cuda_moments import Moment
 from picograd.runtime.cuda_plan import CudaPlan
 from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import load_host
@@ -98,9 +99,19 @@ class CudaDevice:
             made = self._pool.allocate(nbytes, is_counted)
         if made is not None:
             return made
-        left, total = call("cuMemGetInfo")
+        left, total = self.memory_info()
         amounts = [format_nbytes(each) for each in (left, total, self._pool.held)]
         raise out_of_memory(self.name, nbytes, "{} of {} are free, picograd holds {}".format(*amounts))
+
+    def gpu_name(self) -> str:
+        """Returns what the driver calls the GPU."""
+        return bytes(call("cuDeviceGetName", 256, call("cuDeviceGet", 0))).split(b"\0")[0].decode()
+
+    def memory_info(self) -> tuple[int, int]:
+        """Returns how many bytes of the GPU are free, and how many there are."""
+        self._enter()
+        left, total = call("cuMemGetInfo")
+        return int(left), int(total)
 
     def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
         """Returns memory of at least each number of bytes."""
@@ -158,6 +169,14 @@ class CudaDevice:
         with self.queue.lock:
             self._enter()
             self.queue.wait()
+
+    def mark(self) -> Moment:
+        """Returns the moment at which everything submitted so far is done."""
+        with self.queue.lock:
+            self._enter()
+            event = self.queue.moment()
+            self.queue.record(event)
+        return Moment(self.queue, event, self._enter)
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits."""

@@ -33,12 +33,14 @@ class CommandQueue:
 
     ticket:  the number of the last submission of kernels
     lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
+    moments: events with a time that nobody needs any more
     laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
     """
 
     def __init__(self) -> None:
         self.ticket, self.lock = 0, threading.RLock()
         self.laps: list[tuple[str, Any, Any]] | None = None
+        self.moments: deque[Any] = deque()
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
         self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
         self._spare: list[Any] = []  # events
@@ -61,7 +63,7 @@ class CommandQueue:
         if self.laps is None:
             submit()
             return
-        start, stop = (call("cuEventCreate", 0) for _ in range(2))
+        start, stop = self.moment(), self.moment()
         self.laps.append((name, start, stop))
         call("cuEventRecord", start, self._kernels)
         submit()
@@ -81,7 +83,7 @@ class CommandQueue:
         """Ends a submission of kernels: gives it its number, and waits where the host is too far ahead."""
         self.ticket += 1
         self._mark()
-        while len(self._marks) > MOST_AHEAD or (self._marks and self._is_done(self._marks[0][1])):
+        while len(self._marks) > MOST_AHEAD or (self._marks and self.is_done(self._marks[0][1])):
             self.wait_for(self._marks[0][1])
             self._spare.append(self._marks.popleft()[1])
 
@@ -145,21 +147,29 @@ class CommandQueue:
 
     def wait_for(self, event: Any) -> None:
         """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
-        wait_until(lambda: self._is_done(event))
+        wait_until(lambda: self.is_done(event))
+
+    # ---- time ----
+    def moment(self) -> Any:
+        """Returns an event that is to know its time."""
+        return self.moments.popleft() if self.moments else call("cuEventCreate", 0)
+
+    def record(self, event: Any) -> None:
+        """Makes an event the moment at which everything submitted so far is done."""
+        self.begin()
+        call("cuEventRecord", event, self._kernels)
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
-        start, stop = (call("cuEventCreate", 0) for _ in range(2))
+        start, stop = self.moment(), self.moment()
         try:
-            self.begin()
-            call("cuEventRecord", start, self._kernels)
+            self.record(start)
             work()
-            call("cuEventRecord", stop, self._kernels)
+            self.record(stop)
             self.wait_for(stop)
-            return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds
+            return seconds_between(start, stop)
         finally:
-            for event in (start, stop):
-                call("cuEventDestroy", event)
+            self.moments += (start, stop)
 
     def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
         """Returns name and seconds of each kernel that `work` submits, in order, by events of the stream."""
@@ -168,14 +178,13 @@ class CommandQueue:
         try:
             work()
             self.wait()
-            return [(name, float(call("cuEventElapsedTime", start, stop)) / 1e3) for name, start, stop in laps]
+            return [(name, seconds_between(start, stop)) for name, start, stop in laps]
         finally:
             self.laps = None
             for _, *events in laps:
-                for event in events:
-                    call("cuEventDestroy", event)
+                self.moments += events
 
-    def _is_done(self, event: Any) -> bool:
+    def is_done(self, event: Any) -> bool:
         """True if all before an event is done."""
         (status,) = driver().cuEventQuery(event)
         if status.name == "CUDA_SUCCESS":
@@ -186,3 +195,8 @@ class CommandQueue:
 
     def _new_event(self) -> Any:
         return call("cuEventCreate", NO_TIMING)
+
+
+def seconds_between(start: Any, stop: Any) -> float:
+    """Returns the time between two moments that have come."""
+    return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds

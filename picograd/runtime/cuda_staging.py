@@ -2,7 +2,7 @@
 
 In:    numbers of bytes
 Out:   `Staging`
-Called by: runtime/cuda_queue.py.    Next: picograd/runtime/cuda_plan.py
+Called by: runtime/cuda_queue.py.    Next: picograd/runtime/cuda_moments.py
 
 It is one ring. A piece of it can be used again once the copy that used it is done, which an event says. It is made at the
 first copy.

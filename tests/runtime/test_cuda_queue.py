@@ -179,13 +179,13 @@ SINGULAR = "linalg.inv: matrix 0 of a stack of 2 is singular."
 def test_ctrl_c_ends_the_waiting_and_leaves_the_device_usable(fake_driver: Path) -> None:
     code = TENSORS + """
 import os, signal
-asked = device.queue._is_done
+asked = device.queue.is_done
 def interrupted(event):
-    device.queue._is_done = asked
+    device.queue.is_done = asked
     os.kill(os.getpid(), signal.SIGINT)
     return False
 x = pg.Tensor([1.0, 2.0], device="CUDA")
-device.queue._is_done = interrupted
+device.queue.is_done = interrupted
 try:
     (x * 3).numpy()
 except KeyboardInterrupt:
