@@ -7,7 +7,7 @@ Called by: the emitters.    Next: picograd/codegen/loops.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -98,13 +98,13 @@ def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
     return [numel(domain[axis] for axis in group) for group in groups]
 
 
-def rest_in_vectors(computed: Iterable[Op], extent: Dim, lanes: int) -> int:
+def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> int:
     """Returns how many elements lie behind the whole vectors of an axis, where they are to go in vectors of fewer lanes.
 
     0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
     """
-    is_dear = any(op.code in TRANSCENDENTAL for op in computed)
-    return extent % lanes if is_dear and isinstance(extent, int) else 0
+    rest = extent % lanes if isinstance(extent, int) else 0
+    return rest if rest and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
 def vector_lanes(values: Iterable[Op], target: Target) -> int:

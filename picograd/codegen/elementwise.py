@@ -59,5 +59,5 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             with build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(spread(groups, [*at, add(mul(access, lanes), lane)] if extents else [], nest.domain))
         return
-    rest = rest_in_vectors(toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
+    rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)), rest)

@@ -102,7 +102,7 @@ def emit_rows(
 
     if has_elements(rows) or beside is not None:
         *outer, last = rows.column_loops
-        rest = rest_in_vectors(_of_elements(_outputs(rows), memories)[0], last, lanes)
+        rest = rest_in_vectors(lambda: _of_elements(_outputs(rows), memories)[0], last, lanes)
         nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
     for at, of_row in zip(places, known):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
@@ -222,7 +222,7 @@ def _reduce_level(
     copies = copies if use_vectors else 0
     there = {value: memory for value, memory in memories.items() if value not in new}
 
-    rest = rest_in_vectors(_of_elements([r.src[0] for r in level], there)[0], last, lanes)
+    rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes)
 
     def step(memory: list[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
         accumulators = iter(memory)

@@ -240,8 +240,10 @@ def _store_tile(
             store_outputs(nest, params, (*batch, *(at[::-1] if tile.turned else at)), value, build)
 
         count = minimum(subtract(product.n, first_column), product.nr)
-        computed = toposort([output for _, output in nest.outputs], stop={anchor})
-        along(build, 0, count, product.lanes, store, rest=rest_in_vectors(computed, product.n, product.lanes))
+        rest = rest_in_vectors(
+            lambda: toposort([output for _, output in nest.outputs], stop={anchor}), product.n, product.lanes
+        )
+        along(build, 0, count, product.lanes, store, rest=rest)
 
 
 # ---- packing ----

@@ -110,8 +110,9 @@ class _Strip:
 
     def __init__(self, rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
         self.rows, self.count, self.most, self.build, self.lanes = rows, count, most, build, lanes
-        computed = toposort([value for _, value in rows.nest.outputs])
-        self.rest = rest_in_vectors(computed, rows.row_extents[-1], lanes)  # strips but for the last are whole vectors
+        outputs = [value for _, value in rows.nest.outputs]
+        # Strips but for the last are whole vectors.
+        self.rest = rest_in_vectors(lambda: toposort(outputs), rows.row_extents[-1], lanes)
         free = len(rows.nest.domain)  # axes of no domain, so that they are not taken for its own
         self.place = placeholder(free, most)
         self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
