@@ -40,8 +40,8 @@ WITHOUT = {
     "modes, settings, memory, files: tests/tensor/test_autograd.py, test_memory.py, tests/nn/test_state.py": """
         enable_grad inference_mode no_grad set_grad_enabled is_grad_enabled is_autocast_enabled initial_seed manual_seed
         get_rng_state set_rng_state get_float32_matmul_precision set_float32_matmul_precision
-        seed get_default_device set_default_device get_default_dtype finfo iinfo max_memory_allocated memory_allocated reset_peak_memory_stats load save
-        realize
+        seed get_default_dtype finfo iinfo max_memory_allocated memory_allocated reset_peak_memory_stats load save
+        realize get_default_device set_default_device
     """,
     "devices, hosts and other libraries: tests/tensor/test_interop.py, test_dlpack.py": """
         Tensor.cpu Tensor.cuda Tensor.device Tensor.is_cpu Tensor.is_cuda Tensor.item Tensor.numpy Tensor.realize
