@@ -23,6 +23,7 @@ MAX_OUTPUTS = 32  # of a kernel
 MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
 MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
+LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
 MAX_BESIDE = 1 << 15  # elements of a nest that stands beside others: a larger one's launch is little beside its work
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
@@ -153,8 +154,9 @@ class _Grouper:
 
 
 def num_long_ops(nest: Draft, fused: Fused) -> int:
-    """Returns how many Ops a nest computes that become many instructions each."""
-    return sum(op.code in TRANSCENDENTAL for op in _walk(nest, fused))
+    """Returns how many Ops a nest computes that become many instructions each; a great many others count as one of them."""
+    computed = _walk(nest, fused)
+    return sum(op.code in TRANSCENDENTAL for op in computed) + len(computed) // LONG_OPS
 
 
 def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:
