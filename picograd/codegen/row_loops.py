@@ -222,7 +222,9 @@ def _reduce_level(
     copies = copies if use_vectors else 0
     there = {value: memory for value, memory in memories.items() if value not in new}
 
-    rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes)
+    # Narrow rows of which nothing else is written are a lane each where there are several: one after the other, alone too.
+    joins_lanes = use_vectors or has_elements(rows)
+    rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes) if joins_lanes else 0
 
     def step(memory: list[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
         accumulators = iter(memory)

@@ -29,7 +29,7 @@ MOST: dict[str, tuple[int, int]] = {
     "sort rows": (7_240, 24_700),
     "cumsum rows": (2_120, 10_950),
     "index scatter": (4_750, 6_150),
-    "random": (19_900, 22_050),
+    "random": (19_900, 22_400),
     "sin float16": (19_070, 1_670),
     "attention": (62_900, 66_900),
     "padded": (2_650, 3_680),

@@ -103,6 +103,7 @@ BY_ANNOTATION: dict[str, Callable[[], Any]] = {
     "Each": lambda: 2,
     "Bins": lambda: 2,
     "bool": lambda: True,
+    "str | None": lambda: "cpu",
     "Tensor": lambda: np.ones((2, 3)),
     "TensorCore": lambda: np.ones((2, 3)),
     "Operand": lambda: np.ones((2, 3)),
