@@ -103,7 +103,6 @@ BY_ANNOTATION: dict[str, Callable[[], Any]] = {
     "Each": lambda: 2,
     "Bins": lambda: 2,
     "bool": lambda: True,
-    "str | None": lambda: "cpu",
     "Tensor": lambda: np.ones((2, 3)),
     "TensorCore": lambda: np.ones((2, 3)),
     "Operand": lambda: np.ones((2, 3)),
@@ -155,6 +154,7 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "can_cast": lambda: sample(pg.int32, pg.float32),
     "promote_types": lambda: sample(pg.int32, pg.float32),
     "set_float32_matmul_precision": lambda: sample("highest"),
+    "set_default_device": lambda: sample(None),  # of PICOGRAD_DEVICE, as before: no other test is to find another
     "finfo": lambda: sample(pg.float32),
     "iinfo": lambda: sample(pg.int32),
     "checkpoint": lambda: sample(loss, ROWS),
