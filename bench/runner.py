@@ -67,6 +67,17 @@ class Peer(Protocol):
         """Does the work; the kernels it ran, the binaries it compiled or loaded. None where nobody counts."""
 
 
+def count_nothing(work: Callable[[], None]) -> dict[str, int | None]:
+    """`Peer.count` of a framework that counts nothing."""
+    work()
+    return NOT_COUNTED
+
+
+def no_nbytes(*_: object) -> int | None:
+    """`Peer.tensor_nbytes` and `scratch_nbytes` of a framework that tells neither."""
+    return None
+
+
 class Runner:
     """One workload in one variant of one framework.
 

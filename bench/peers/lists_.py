@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.runner import NOT_COUNTED, Runner
+from bench.runner import count_nothing as count
+from bench.runner import no_nbytes as scratch_nbytes
+from bench.runner import no_nbytes as tensor_nbytes
 from bench.workloads import Array, Training, start_weights
 
+__all__ = ["count", "numpy", "scratch_nbytes", "tensor", "tensor_nbytes", "train", "version", "wait"]
 VARIANTS = ("lists",)
 Row = Sequence[float]
 Matrix = list[list[float]]
@@ -77,17 +80,3 @@ def _update(layer: tuple[Matrix, list[float]], x: list[Row], grad: Matrix, rate:
         row[:] = [w - rate * change for w, change in zip(row, changes)]
     bias[:] = [b - rate * sum(column) for b, column in zip(bias, by_output)]
     return grad_x
-
-
-def count(work: Callable[[], None]) -> dict[str, int | None]:
-    work()
-    return NOT_COUNTED
-
-
-def tensor_nbytes(runner: Runner) -> int | None:
-    """Lists know no tensors."""
-    return None
-
-
-def scratch_nbytes() -> int | None:
-    return None

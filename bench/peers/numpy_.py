@@ -11,9 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.reference import sgd_step
-from bench.runner import NOT_COUNTED, Runner
+from bench.runner import count_nothing as count
+from bench.runner import no_nbytes as scratch_nbytes
+from bench.runner import no_nbytes as tensor_nbytes
 from bench.workloads import Array, Training, start_embedding, start_weights
 
+__all__ = ["count", "numpy", "scratch_nbytes", "tensor", "tensor_nbytes", "train", "version", "wait"]
 VARIANTS = ("numpy",)
 
 
@@ -37,17 +40,3 @@ def train(workload: Training, variant: str) -> Callable[[Array, Array], float]:
     """One step of SGD."""
     layers, table = [list(layer) for layer in start_weights(workload)], start_embedding(workload)
     return lambda x, y: sgd_step(workload, layers, table, x, y)
-
-
-def count(work: Callable[[], None]) -> dict[str, int | None]:
-    work()
-    return NOT_COUNTED
-
-
-def tensor_nbytes(runner: Runner) -> int | None:
-    """NumPy does not tell."""
-    return None
-
-
-def scratch_nbytes() -> int | None:
-    return None

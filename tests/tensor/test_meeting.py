@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd import Tensor, nn, optim
 from tests.on_devices import device_params
-
-torch = pytest.importorskip("torch")
 
 on_each = pytest.mark.parametrize("there", ["NUMPY", *device_params("CUDASIM", "OPENCL", "C", "CUDA", "PTX")])
 Call = Callable[..., Any]
