@@ -20,7 +20,7 @@ import numpy as np
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.runtime.cpu_runner import Runner
+from picograd.runtime.cpu.runner import Runner
 
 FEW, MANY = 2, 66  # arguments
 LAYERS = (3, 11)  # of a network, each with a weight, a bias, and what Adam keeps of both

@@ -26,9 +26,9 @@ from picograd import dtype as dtypes
 from picograd.compile.llvm import compile_source, host_target
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Launch, Param, Schedule, ScheduleItem, Source
-from picograd.runtime.cpu import CPUDevice
-from picograd.runtime.cpu_plan import SHARE_WORK
-from picograd.runtime.cpu_walker import libc_address, walker_source
+from picograd.runtime.cpu.device import CPUDevice
+from picograd.runtime.cpu.plan import SHARE_WORK
+from picograd.runtime.cpu.walker import libc_address, walker_source
 
 NUM_KERNELS = 200  # a plan of them is shorter than the time slices of a busy machine
 PIECES = 8  # iterations of a shared kernel: what two threads get four chunks each of

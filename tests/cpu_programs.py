@@ -16,8 +16,8 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import BufferUse, Kernel, Param, Program, Schedule, ScheduleItem
 from picograd.ir.statements import For, If, Let, Load, Statement, Store
 from picograd.render.llvm import render
-from picograd.runtime.cpu import CPUDevice
-from picograd.runtime.cpu_walker import walker_source
+from picograd.runtime.cpu.device import CPUDevice
+from picograd.runtime.cpu.walker import walker_source
 
 Array = np.ndarray[Any, Any]
 I64, F32, BOOL = dtypes.int64, dtypes.float32, dtypes.bool_

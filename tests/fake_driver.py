@@ -19,8 +19,8 @@ HEAD = """
 import numpy as np
 from picograd.compile import hostcxx
 from picograd.render.cuda import render
-from picograd.runtime.cuda import CudaDevice
-from picograd.runtime.cuda_driver import available
+from picograd.runtime.cuda.device import CudaDevice
+from picograd.runtime.cuda.driver import available
 from tests.gpu_programs import *
 device = CudaDevice()
 def load(program):
@@ -39,7 +39,7 @@ import ctypes
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from picograd.runtime import cublaslt_calls
+from picograd.runtime.cuda import cublaslt_calls
 folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
     load_nvidia_dynamic_lib=lambda name: SimpleNamespace(abs_path=f"{folder}/lib{name}.so.13"))
@@ -49,7 +49,7 @@ TUNED = LIBRARY + """
 from picograd.engine import realize, tune
 from picograd.engine.watch import watch
 from picograd.ir.opts import Library
-from picograd.runtime import cublaslt
+from picograd.runtime.cuda import cublaslt
 def library_wins(kernel, found, device, make):
     wins = [isinstance(choice, Library) and tune._started(kernel, choice, device, make) is not None for choice in found]
     return [[1.0 if won else 2.0] * 9 for won in wins]

@@ -10,7 +10,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.ir.stages import Kernel
-from picograd.runtime.cudasim import TARGET
+from picograd.runtime.cudasim.device import TARGET
 
 Form = Callable[[], Tensor | tuple[Tensor, ...]]
 

@@ -1,7 +1,7 @@
 """Kernels for the PTX device, run on this machine: the same LLVM IR for this processor, on the simulator's threads.
 
 What the IR means is tested by it: threads, blocks, shared memory, shuffles, barriers. LLVM's code generator for GPUs, the
-driver's compiler and the GPU are not. The intrinsics become functions of runtime/cudasim.h, whose fibers are the threads.
+driver's compiler and the GPU are not. The intrinsics become functions of the simulator's, whose fibers are the threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
 from picograd.render.nvptx import render
-from picograd.runtime.cudasim import CudaSimDevice
+from picograd.runtime.cudasim.device import CudaSimDevice
 
 TARGET = replace(gpu_target(9, 0, 99 * 1024), device="PTX_ON_HOST")
 AS_FUNCTIONS = {  # text of the IR -> what it is on this machine

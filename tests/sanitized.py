@@ -3,7 +3,7 @@
     python -m tests.sanitized tests/engine/test_cuda_devices.py -k CUDASIM
     TEST_DEVICES=CUDASIM TEST_PART=3/40 python -m tests.sanitized tests/operations/test_operations.py -k test_values
 
-What a kernel does wrong the simulator says itself (runtime/cudasim.h); this looks at the simulator, and at the primitives.
+What a kernel does wrong the simulator says itself (runtime/cudasim/); this looks at the simulator, and at the primitives.
 """
 
 from __future__ import annotations

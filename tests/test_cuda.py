@@ -6,7 +6,7 @@ import pytest
 
 import picograd as pg
 from picograd.errors import ArgumentError
-from picograd.runtime.cuda_driver import available
+from picograd.runtime.cuda.driver import available
 
 NO_GPU = available()
 

@@ -14,7 +14,7 @@ from picograd.ir.opcode import ELEMENTWISE
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
-from picograd.runtime.cpu_plan import lay_out
+from picograd.runtime.cpu.plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_OUTPUTS
 from picograd.tensor import growth
 from tests.calls import PYTHON_AND_C, calls

@@ -31,8 +31,8 @@ from typing import Any
 
 from picograd.compile import nvrtc
 from picograd.errors import CompileError
-from picograd.runtime import cuda_driver
-from picograd.runtime.cuda import CudaDevice
+from picograd.runtime.cuda import driver as cuda_driver
+from picograd.runtime.cuda.device import CudaDevice
 
 TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
 MOST_PARTS = 10

@@ -44,7 +44,7 @@ def compiler_digest() -> str:
         root = package / stage
         for file in [root] if root.is_file() else sorted(root.rglob("*")):
             if file.suffix in (".py", ".h", ".cu", ".rsp"):
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+                digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 

@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/hostc.py
 Out:   `CDevice`
-Called by: engine/backends/c.py.    Next: picograd/runtime/cudasim.py
+Called by: engine/backends/c.py.    Next: picograd/runtime/cudasim/device.py
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 
 from picograd.ir.stages import Binary, Executable
-from picograd.runtime.cpu import CPUDevice
+from picograd.runtime.cpu.device import CPUDevice
 from picograd.runtime.libraries import load_library
 
 

@@ -2,7 +2,8 @@
 
 In:    what a kernel takes, and a function on arrays
 Out:   `HostFunction`; `load_host`; `array_at`
-Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/opencl.py, runtime/cudasim.py.    Next: picograd/runtime/opencl.py
+Called by: runtime/cuda/device.py, runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py
+Next:  picograd/runtime/opencl.py
 """
 
 from __future__ import annotations

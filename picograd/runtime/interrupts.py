@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `held_back`, `wait_until`
-Called by: runtime/cuda_memory.py, runtime/launches.py, runtime/opencl.py.    Next: picograd/runtime/cuda_queue.py
+Called by: runtime/cuda/memory.py, runtime/launches.py, runtime/opencl.py.    Next: picograd/runtime/cuda/queue.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Binary
 Out:   ctypes.CDLL
-Called by: runtime/c.py, runtime/cudasim.py.    Next: picograd/runtime/c.py
+Called by: runtime/c.py, runtime/cudasim/device.py.    Next: picograd/runtime/c.py
 """
 
 from __future__ import annotations

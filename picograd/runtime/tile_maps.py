@@ -2,7 +2,7 @@
 
 In:    TileMaps of a Launch, the dtype and address of the memory they are of
 Out:   `numbers_of`, `encode`, `check_inside`
-Called by: runtime/cudasim.py, runtime/cuda_plan.py
+Called by: runtime/cudasim/device.py, runtime/cuda/plan.py
 
 kernels/cuda/hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
 """
@@ -20,7 +20,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.ir.stages import TileMap
-from picograd.runtime.cuda_driver import call, driver, failed
+from picograd.runtime.cuda.driver import call, driver, failed
 
 MOST_AXES, CUDA_WITH_MAPS = 5, 12000
 PIECE_NBYTES, ROW_NBYTES = 16, 128  # what copies move at once; a row of a swizzled tile
@@ -33,7 +33,7 @@ KINDS = {
 
 
 def numbers_of(tile_map: TileMap, dtype: DType, address: int) -> list[int]:
-    """Returns what runtime/cudasim_tiles.h has in a TileMap: address, axes, item, swizzle; extents, strides, box.
+    """Returns what runtime/cudasim/tiles.h has in a TileMap: address, axes, item, swizzle; extents, strides, box.
 
     Raises:
       DeviceError: a rule of the driver's is broken.

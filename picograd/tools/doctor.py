@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 
 from picograd.config import cache_folder, num_threads, setting
 from picograd.engine.devices import usable
-from picograd.runtime.cublaslt_calls import INSTALL, library_name, why_no_library
+from picograd.runtime.cuda.cublaslt_calls import INSTALL, library_name, why_no_library
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {

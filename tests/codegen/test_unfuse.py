@@ -25,7 +25,7 @@ from picograd.evaluator.kernel import evaluate_kernel
 from picograd.ir.opts import Matrix, Opts, PlainProduct
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Kernel
-from picograd.runtime.cudasim import TARGET
+from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_kernels import Form, held, kernels_of, product_kernel_of
 
 pytestmark = pytest.mark.req("E4")

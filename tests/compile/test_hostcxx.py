@@ -15,7 +15,7 @@ from picograd.compile.libraries import compile_library
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import TARGET
+from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_programs import elementwise
 
 

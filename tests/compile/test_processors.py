@@ -26,8 +26,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.render.llvm import render
-from picograd.runtime.cpu import CPUDevice
-from picograd.runtime.cpu_walker import walker_source
+from picograd.runtime.cpu.device import CPUDevice
+from picograd.runtime.cpu.walker import walker_source
 from picograd.tools.ladder.product import product_for
 from picograd.tools.ladder.programs import linear_form
 from picograd.tools.ladder.rungs import RUNGS

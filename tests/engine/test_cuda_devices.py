@@ -17,8 +17,8 @@ from picograd.engine.devices import usable
 from picograd.errors import DeviceError
 from picograd.ir.stages import Source
 from picograd.render.cuda import render
-from picograd.runtime import cuda_driver
-from picograd.runtime.cudasim import TARGET, CudaSimDevice
+from picograd.runtime.cuda import driver as cuda_driver
+from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.on_devices import (
     CALLS_OF_HOST,

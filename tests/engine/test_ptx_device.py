@@ -17,7 +17,7 @@ from picograd.compile import nvptx
 from picograd.compile.llvm import assembly
 from picograd.engine import devices
 from picograd.errors import DeviceError
-from picograd.runtime import cuda_driver
+from picograd.runtime.cuda import driver as cuda_driver
 from tests import ptx_on_host
 from tests.compilers import needs_compiler
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.runtime import cudasim
-from picograd.runtime.cudasim import CudaSimDevice
+from picograd.runtime.cudasim import device as cudasim
+from picograd.runtime.cudasim.device import CudaSimDevice
 from picograd.runtime.opencl import OpenClDevice
 from tests.on_devices import check_interrupt, check_threads, device_params
 

@@ -15,7 +15,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests import ptx_on_host
 from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run

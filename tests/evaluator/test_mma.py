@@ -17,7 +17,7 @@ from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
 from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.gpu_programs import F32, Body, loop_range, memory, param, run
 

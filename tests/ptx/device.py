@@ -21,7 +21,7 @@ from picograd.ir.stages import Binary, Executable, Source
 from picograd.render import cuda as cuda_text
 from picograd.render import nvptx as nvptx_text
 from picograd.runtime import tile_maps
-from picograd.runtime.cudasim import CudaSimDevice
+from picograd.runtime.cudasim.device import CudaSimDevice
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call
 from tests.ptx.inline import inline

@@ -8,7 +8,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.compile import hostcxx
 from picograd.ir.stages import Launch, Param, Source
-from picograd.runtime.cudasim import TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.gpu_programs import run
 
 BODIES = {

@@ -14,7 +14,7 @@ from picograd.dtype import DType
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Launch, Param, Source
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params

@@ -22,10 +22,10 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
 from picograd.ir.statements import For, Load, Store
 from picograd.render.llvm import render
-from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
-from picograd.runtime.cpu_plan import chunk_of, lay_out
-from picograd.runtime.cpu_uses import LOOK_BACK
-from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
+from picograd.runtime.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
+from picograd.runtime.cpu.plan import chunk_of, lay_out
+from picograd.runtime.cpu.uses import LOOK_BACK
+from picograd.runtime.cpu.walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
 from tests.cpu_programs import (
     F32,

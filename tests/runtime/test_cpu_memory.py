@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.runtime.cpu_memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool
+from picograd.runtime.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool
 
 pytestmark = pytest.mark.req("G8")
 SMAPS = Path("/proc/self/smaps")

@@ -16,7 +16,8 @@ import picograd as pg
 from picograd.engine import tune
 from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import Kernel
-from picograd.runtime import cublaslt, cublaslt_calls, cuda_driver
+from picograd.runtime.cuda import cublaslt, cublaslt_calls
+from picograd.runtime.cuda import driver as cuda_driver
 from tests.fake_driver import TUNED, run_on
 from tests.on_devices import train
 

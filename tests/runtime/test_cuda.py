@@ -12,8 +12,8 @@ from picograd.compile import nvrtc
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from picograd.render.cuda import render
-from picograd.runtime import cuda_driver
-from picograd.runtime.cuda import CudaDevice
+from picograd.runtime.cuda import driver as cuda_driver
+from picograd.runtime.cuda.device import CudaDevice
 from tests.fake_driver import TENSORS, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
@@ -258,7 +258,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
 
 
 def test_nothing_is_loaded_by_importing_the_device() -> None:
-    code = "import sys, picograd.runtime.cuda, picograd.compile.nvrtc; print('cuda.bindings' in sys.modules)"
+    code = "import sys, picograd.runtime.cuda.device, picograd.compile.nvrtc; print('cuda.bindings' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -278,7 +278,7 @@ def test_code_is_kept_by_the_version_of_its_compiler(fake_driver: Path) -> None:
 from picograd.compile import nvrtc
 from picograd.engine.backends import cuda
 from picograd.engine.cache import entry_name
-from picograd.runtime.cuda import target_of
+from picograd.runtime.cuda.device import target_of
 target = cuda.make_compiler().device.target
 print(target.arch, target.compiler == "nvrtc {}.{}".format(*nvrtc.version()))
 names = {entry_name("a kernel", each) for each in (target, target_of(cuda.capability(), "nvrtc 12.9"))}
@@ -291,7 +291,7 @@ def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """
 import threading
-from picograd.runtime import cuda
+from picograd.runtime.cuda import device as cuda
 called, call = [], cuda.call
 cuda.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
 held = [load(elementwise())]

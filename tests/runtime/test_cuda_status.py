@@ -13,14 +13,14 @@ import pytest
 
 from tests.fake_driver import TENSORS, run_on
 
-RUNTIME = Path(__file__).resolve().parents[2] / "picograd" / "runtime"
+ROOM = Path(__file__).resolve().parents[2] / "picograd" / "runtime" / "cuda"
 # The driver, of which one call fails; and a step of training, of which the first calls make the graph.
 FAILING = TENSORS + """
 import gc
 from collections import Counter
 from picograd.errors import DeviceError
 from picograd.engine import realize
-from picograd.runtime import cuda_driver, cuda_queue
+from picograd.runtime.cuda import driver as cuda_driver, queue as cuda_queue
 
 real, calls, failing = cuda_driver.driver(), Counter(), {}
 
@@ -57,7 +57,7 @@ def held():
 
 def test_every_call_goes_by_way_of_a_check() -> None:
     """But for three of which a status that is no success is an answer, and for what finalizers undo, who tell nobody."""
-    text = "".join(path.read_text() for path in RUNTIME.glob("cuda*.py"))
+    text = "".join(path.read_text() for path in ROOM.glob("*.py"))
     found = re.findall(r"driver\(\)\.(cu[A-Z]\w*)", text)
     unchecked = ["cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuMemAlloc", "cuModuleLoadDataEx"]
     assert sorted(found) == unchecked
@@ -94,7 +94,7 @@ print(*sorted(counts))
 @pytest.mark.req("B6")
 def test_nothing_leaks_in_ten_thousand_steps(fake_driver: Path) -> None:
     code = FAILING + """
-from picograd.runtime.cuda_staging import RING_NBYTES
+from picograd.runtime.cuda.staging import RING_NBYTES
 from tests.test_steady_memory import RESIDENT_NBYTES, resident_nbytes
 
 MAKE = {"cuMemAlloc", "cuMemHostAlloc", "cuEventCreate", "cuStreamCreate", "cuModuleLoadData", "cuGraphInstantiate"}

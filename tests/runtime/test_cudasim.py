@@ -13,7 +13,7 @@ from picograd.errors import DeviceError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.gpu_programs import (
     F32,

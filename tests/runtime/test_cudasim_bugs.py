@@ -28,7 +28,7 @@ from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.gpu.test_tensor_product import product
 from tests.compilers import needs_compiler

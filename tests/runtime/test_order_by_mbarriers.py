@@ -12,7 +12,7 @@ import pytest
 
 from picograd.compile import hostcxx
 from picograd.errors import DeviceError
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.runtime import test_primitives
 from tests.runtime.test_primitives import outcome, source_of

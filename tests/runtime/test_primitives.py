@@ -18,7 +18,7 @@ from picograd.compile import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params

@@ -12,8 +12,8 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from picograd.render.llvm import render
-from picograd.runtime.cpu import CPUDevice
-from picograd.runtime.cpu_walker import walker_source
+from picograd.runtime.cpu.device import CPUDevice
+from picograd.runtime.cpu.walker import walker_source
 
 
 def make_compiler() -> Compiler:

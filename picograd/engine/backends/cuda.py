@@ -8,8 +8,8 @@ from __future__ import annotations
 from picograd.compile.nvrtc import compile_source, version
 from picograd.engine.compiler import Backend, Compiler
 from picograd.render.cuda import render
-from picograd.runtime.cuda import CudaDevice, target_of
-from picograd.runtime.cuda_driver import available, capability
+from picograd.runtime.cuda.device import CudaDevice, target_of
+from picograd.runtime.cuda.driver import available, capability
 
 
 def make_compiler() -> Compiler:

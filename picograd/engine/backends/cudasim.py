@@ -9,7 +9,7 @@ from picograd.compile.hostcxx import compile_source, compiler
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import CudaSimDevice
+from picograd.runtime.cudasim.device import CudaSimDevice
 
 
 def make_compiler() -> Compiler:

@@ -9,8 +9,8 @@ from picograd.compile.nvptx import check_compiler, compile_source, gpu_target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.render.nvptx import render
-from picograd.runtime.cuda import CudaDevice
-from picograd.runtime.cuda_driver import available, capability
+from picograd.runtime.cuda.device import CudaDevice
+from picograd.runtime.cuda.driver import available, capability
 
 
 def make_compiler() -> Compiler:

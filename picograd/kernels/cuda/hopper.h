@@ -31,10 +31,10 @@ extern __shared__ __align__(1024) uint8 tiles_asked_for[];
 PRIMITIVE uint32 shared_address(const void* memory) { return (uint32)__cvta_generic_to_shared(memory); }
 PRIMITIVE uint32 address_of(MBarriers barriers, int64 index) { return shared_address(barriers.memory + index); }
 #else
-#include "cudasim_clocks.h"  // each needs those before it
-#include "cudasim_mbarriers.h"
-#include "cudasim_tiles.h"
-#include "cudasim_warpgroups.h"
+#include "cudasim/clocks.h"  // each needs those before it
+#include "cudasim/mbarriers.h"
+#include "cudasim/tiles.h"
+#include "cudasim/warpgroups.h"
 using cudasim::TileMap;
 #define TILE_MAP(name) const TileMap name
 #define MBARRIERS(name, n)                      \

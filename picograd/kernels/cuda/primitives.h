@@ -2,7 +2,7 @@
 // operators of the language, nothing else.
 //
 // Every primitive has one meaning and up to two bodies: for the GPU (NVRTC defines __CUDACC_RTC__) and for the
-// simulator (any C++17 compiler, through runtime/cudasim.h). Where no body is named, one serves both. Here are memory, and
+// simulator (any C++17 compiler, through runtime/cudasim/cudasim.h). Where no body is named, one serves both. Here are memory, and
 // what threads do together; numbers.h and matrices.h, which this includes, have the rest. Those that only Hopper has are in
 // hopper.h.
 //
@@ -48,7 +48,7 @@ extern __shared__ __align__(16) uint8 asked_for[];
 #define SHARED_AT(T, name, n, first) const Shared<T> name = {(T*)(asked_for + first)}
 #define REGISTERS(T, name, n) T name[n]
 #else
-#include "cudasim.h"
+#include "cudasim/cudasim.h"
 #endif
 
 // ---- bits ----

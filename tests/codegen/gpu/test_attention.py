@@ -26,7 +26,7 @@ from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.render import cuda, nvptx
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
 from tests.compilers import needs_compiler

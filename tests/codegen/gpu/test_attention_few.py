@@ -23,7 +23,7 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, Lengths, param
 from tests.compilers import needs_compiler

@@ -21,7 +21,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run

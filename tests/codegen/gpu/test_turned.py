@@ -20,7 +20,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
 from tests.compilers import needs_compiler

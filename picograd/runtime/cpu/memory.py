@@ -2,7 +2,7 @@
 
 In:    a number of bytes
 Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
-Called by: picograd/runtime/cpu.py, picograd/runtime/cpu_runner.py
+Called by: picograd/runtime/cpu/device.py, picograd/runtime/cpu/runner.py
 
 Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both start where a huge page does, and the
 system is asked for huge pages as far as whole ones fit: a small block shares one with others, and a large one ends on

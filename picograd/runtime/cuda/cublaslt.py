@@ -2,7 +2,8 @@
 
 In:    PlainProducts; calls of the library, as data
 Out:   `CublasLt`: which way it would compute a product; `ProductCall`, which does
-Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/cuda_queue.py.    Next: picograd/runtime/cublaslt_calls.py
+Called by: runtime/cuda/device.py, runtime/cuda/plan.py, runtime/cuda/queue.py
+Next:  picograd/runtime/cuda/cublaslt_calls.py
 
 The library knows matrices by columns. What lies in memory as a matrix by rows is to it the transposed one, by columns: so
 it is asked for out.T = b.T @ a.T, and b.T is its first operand. A bias, one element a row of out.T, is one of its own
@@ -21,8 +22,8 @@ from picograd.dtype import dtype_named
 from picograd.errors import DeviceError
 from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainProduct
 from picograd.ir.stages import Binary
-from picograd.runtime import cublaslt_calls as lt
-from picograd.runtime.cublaslt_calls import Algorithm, Heuristic, call, set_attribute
+from picograd.runtime.cuda import cublaslt_calls as lt
+from picograd.runtime.cuda.cublaslt_calls import Algorithm, Heuristic, call, set_attribute
 
 MOST_WORKSPACE = 32 << 20  # bytes; what the library's manual has for Hopper
 ALIGNMENT = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge

@@ -3,8 +3,8 @@
 In:    nothing
 Out:   `HELPERS_OF_A_PLAN`: LLVM IR of `void @serve(ptr line)`, the life of a helper, of `void @dismiss(ptr line)`, its end,
        and of `post` and `take_back`, what a leader does before and after a plan; the layout of a line
-Called by: picograd/runtime/cpu_walker.py; picograd/runtime/cpu_pool.py writes lines and has them served.
-Next:  picograd/runtime/cpu_pool.py
+Called by: picograd/runtime/cpu/walker.py; picograd/runtime/cpu/pool.py writes lines and has them served.
+Next:  picograd/runtime/cpu/pool.py
 
 A helper waits at a line of its own. Its first word, the job, is
     IDLE    the helper looks at the line again and again, or is about to

@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/nvrtc.py or compile/nvptx.py, Schedules, host arrays
 Out:   `CudaDevice`
-Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/cuda_driver.py
+Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/cuda/driver.py
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.stages import Binary, Executable, Launch, Runner, Schedule
-from picograd.runtime.cublaslt import CublasLt, is_call
-from picograd.runtime.cublaslt_calls import why_no_library
-from picograd.runtime.cuda_driver import Capability, call, capability, driver, failed
-from picograd.runtime.cuda_memory import Memory, Pool
-from picograd.runtime.cuda_moments import Moment
-from picograd.runtime.cuda_plan import CudaPlan
-from picograd.runtime.cuda_queue import CommandQueue
+from picograd.runtime.cuda.cublaslt import CublasLt, is_call
+from picograd.runtime.cuda.cublaslt_calls import why_no_library
+from picograd.runtime.cuda.driver import Capability, call, capability, driver, failed
+from picograd.runtime.cuda.memory import Memory, Pool
+from picograd.runtime.cuda.moments import Moment
+from picograd.runtime.cuda.plan import CudaPlan
+from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import load_host
 from picograd.runtime.launches import runner_by_steps
 

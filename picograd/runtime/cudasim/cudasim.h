@@ -6,13 +6,13 @@
 //   - an access is outside its memory (global, shared or registers),
 //   - two threads touch one shared element between two barriers, at least one of them writing (a race),
 //   - shared memory or a register is read that nothing has written in this block,
-//   - what is copied in the background is touched before its thread has waited for it (cudasim_copies.h),
+//   - what is copied in the background is touched before its thread has waited for it (copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
 //   - a shuffle or a product of a warp or a warpgroup is not reached by all its threads, or not the same one,
 //   - threads wait for an mbarrier that nothing completes any more.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
-// Here are threads and one block; cudasim_launch.h has the grid. What Hopper added (kernels/cuda/hopper.h) is in
-// cudasim_clocks.h, cudasim_mbarriers.h, cudasim_tiles.h and cudasim_warpgroups.h.
+// Here are threads and one block; launch.h has the grid. What Hopper added (kernels/cuda/hopper.h) is in
+// clocks.h, mbarriers.h, tiles.h and warpgroups.h.
 
 #ifndef PICOGRAD_CUDASIM_H
 #define PICOGRAD_CUDASIM_H
@@ -45,7 +45,7 @@ enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 enum State : int32 { RUNS, AT_SHUFFLE, AT_WARP, AT_PRODUCT, AT_WARPGROUP, AT_MBARRIER, AT_BARRIER, ENDED, NUM_STATES };
 
 // A thread of the running block. line: of the text, where it waits. actor, count: its number among all that access memory, and
-// the time of its own clock (cudasim_order.h).
+// the time of its own clock (order.h).
 struct Fiber {
   void* stack_pointer;
   char* stack;
@@ -75,7 +75,7 @@ static char message[512];
 static bool failed;
 
 }  // namespace cudasim
-#include "cudasim_stacks.h"  // which, and those below, need what stands above
+#include "stacks.h"  // which, and those below, need what stands above
 namespace cudasim {
 
 // ---- errors ----
@@ -111,9 +111,9 @@ static inline void wait(State state, int32 line) {
 }
 
 }  // namespace cudasim
-#include "cudasim_order.h"
-#include "cudasim_memory.h"
-#include "cudasim_copies.h"
+#include "order.h"
+#include "memory.h"
+#include "copies.h"
 namespace cudasim {
 
 // ---- threads ----
@@ -272,6 +272,6 @@ template <class T> using Global = cudasim::GlobalMemory<T>;
   const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}
 #define REGISTERS(T, name, n) cudasim::RegisterMemory<T, (n)> name = {#name}
 
-#include "cudasim_launch.h"
+#include "launch.h"
 
 #endif

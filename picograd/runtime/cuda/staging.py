@@ -2,7 +2,7 @@
 
 In:    numbers of bytes
 Out:   `Staging`
-Called by: runtime/cuda_queue.py.    Next: picograd/runtime/cuda_moments.py
+Called by: runtime/cuda/queue.py.    Next: picograd/runtime/cuda/moments.py
 
 It is one ring. A piece of it can be used again once the copy that used it is done, which an event says. It is made at the
 first copy.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from picograd.runtime.cuda_driver import call
+from picograd.runtime.cuda.driver import call
 
 RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
 ALIGNMENT = 256

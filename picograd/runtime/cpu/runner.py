@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the walker
 Out:   `Runner`, as ir/stages.py says
-Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
+Called by: picograd/runtime/cpu/device.py.    Next: picograd/runtime/cpu/walker.py
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
-from picograd.runtime.cpu_host import HostCode
-from picograd.runtime.cpu_memory import MemoryPool
-from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, lay_out
-from picograd.runtime.cpu_pool import pool
-from picograd.runtime.cpu_walker import (
+from picograd.runtime.cpu.host import HostCode
+from picograd.runtime.cpu.memory import MemoryPool
+from picograd.runtime.cpu.plan import HELP_WORK, aligned_words, chunk_of, lay_out
+from picograd.runtime.cpu.pool import pool
+from picograd.runtime.cpu.walker import (
     ARGUMENTS,
     BODY,
     CHUNK,
@@ -46,7 +46,7 @@ from picograd.runtime.cpu_walker import (
     libc_address,
 )  # fmt: skip
 
-LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see cpu_plan.py
+LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
 
 
 class Runner:

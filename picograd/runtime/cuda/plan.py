@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
-Called by: runtime/cuda.py.    Next: picograd/runtime/cublaslt.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/cublaslt.py
 
 Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
 that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
@@ -26,9 +26,9 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
-from picograd.runtime.cublaslt import ProductCall
-from picograd.runtime.cuda_driver import call, driver
-from picograd.runtime.cuda_queue import CommandQueue
+from picograd.runtime.cuda.cublaslt import ProductCall
+from picograd.runtime.cuda.driver import call, driver
+from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call, list_launches
 from picograd.runtime.tile_maps import check_inside, encode

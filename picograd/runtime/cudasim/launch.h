@@ -79,7 +79,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
 
 }  // namespace cudasim
 
-// The function by which runtime/cudasim.py starts `kernel`, and how many arguments it takes.
+// The function by which runtime/cudasim/device.py starts `kernel`, and how many arguments it takes.
 #define CUDASIM_LAUNCHER(kernel)                                                                                       \
   extern "C" const int64 kernel##_num_arguments = cudasim::Call<decltype(&kernel), &kernel>::NUM_ARGUMENTS;            \
   extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, int64 grid, int64 threads, int64 order,   \

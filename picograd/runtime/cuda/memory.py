@@ -2,7 +2,7 @@
 
 In:    numbers of bytes
 Out:   `Memory`; `Pool`
-Called by: runtime/cuda.py.    Next: picograd/runtime/interrupts.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/interrupts.py
 
 A block can be used again as soon as its object dies: what comes later in the stream of kernels comes after those that
 used it. Another stream has to wait for them, and only for them: a free block knows the number of the last submission

@@ -2,7 +2,7 @@
 // other and one writes, are a race.
 //
 // Included by cudasim.h. Barriers of the block cut its time into epochs; within one nothing orders its threads. A kernel with
-// what Hopper added orders them by more, and has clocks for it (cudasim_clocks.h): these are asked where epochs do not say.
+// what Hopper added orders them by more, and has clocks for it (clocks.h): these are asked where epochs do not say.
 
 #ifndef PICOGRAD_CUDASIM_ORDER_H
 #define PICOGRAD_CUDASIM_ORDER_H

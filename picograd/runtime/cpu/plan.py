@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the number of threads
 Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
-Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/scratch.py
+Called by: picograd/runtime/cpu/runner.py.    Next: picograd/runtime/scratch.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
-from picograd.runtime.cpu_uses import History, Use, last_conflict, touched
-from picograd.runtime.cpu_walker import (
+from picograd.runtime.cpu.uses import History, Use, last_conflict, touched
+from picograd.runtime.cpu.walker import (
     AFTER,
     ARGUMENTS,
     BODY,
@@ -108,7 +108,7 @@ GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate
 
 @dataclass(frozen=True)
 class Patch:
-    """How a place is set at each step of a loop; see cpu_walker.py.
+    """How a place is set at each step of a loop; see walker.py.
 
     use:  the buffer of the body whose place it is: a row is as long as that
     """

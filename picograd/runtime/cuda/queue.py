@@ -2,7 +2,7 @@
 
 In:    launches, graphs, host memory
 Out:   `CommandQueue`
-Called by: runtime/cuda.py.    Next: picograd/runtime/cuda_staging.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/staging.py
 
 Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
 the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.ir.stages import Launch
-from picograd.runtime.cublaslt import ProductCall
-from picograd.runtime.cuda_driver import call, driver, failed
-from picograd.runtime.cuda_staging import Staging
+from picograd.runtime.cuda.cublaslt import ProductCall
+from picograd.runtime.cuda.driver import call, driver, failed
+from picograd.runtime.cuda.staging import Staging
 from picograd.runtime.interrupts import wait_until
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work

@@ -2,7 +2,7 @@
 
 In:    Binaries, Schedules, host arrays
 Out:   `CPUDevice`
-Called by: engine/backends/cpu.py.    Next: picograd/runtime/cpu_plan.py
+Called by: engine/backends/cpu.py.    Next: picograd/runtime/cpu/plan.py
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from picograd.errors import DeviceError
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
-from picograd.runtime.cpu_host import HostCode
-from picograd.runtime.cpu_memory import Memory, MemoryPool
-from picograd.runtime.cpu_runner import Runner
-from picograd.runtime.cpu_walker import bind_walker
+from picograd.runtime.cpu.host import HostCode
+from picograd.runtime.cpu.memory import Memory, MemoryPool
+from picograd.runtime.cpu.runner import Runner
+from picograd.runtime.cpu.walker import bind_walker
 from picograd.runtime.host_calls import Function
 
 _linking = threading.Lock()

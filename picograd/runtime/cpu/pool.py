@@ -2,7 +2,7 @@
 
 In:    the walker, how many helpers are wanted
 Out:   `pool.crew()`: the lines that `walk` offers plans at
-Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_memory.py
+Called by: picograd/runtime/cpu/runner.py.    Next: picograd/runtime/cpu/memory.py
 
 A helper is a thread that calls `serve` once and stays there until it is dismissed; it never takes the interpreter's lock
 meanwhile. After a fork the child has no threads but its own: it makes a crew anew where it first needs one.
@@ -17,9 +17,9 @@ import threading
 import time
 
 from picograd.config import num_processors
-from picograd.runtime.cpu_plan import Words, aligned_words
-from picograd.runtime.cpu_walker import Walker, libc_address
-from picograd.runtime.cpu_walker_helpers import (
+from picograd.runtime.cpu.plan import Words, aligned_words
+from picograd.runtime.cpu.walker import Walker, libc_address
+from picograd.runtime.cpu.walker_helpers import (
     ACQUIRE,
     CLOCK,
     CLOCK_ID,

@@ -2,7 +2,7 @@
 
 In:    names and arguments of the library's functions
 Out:   `library`; `library_name`; `call`; `why_no_library`; numbers of its headers
-Called by: runtime/cublaslt.py, tools/doctor.py.    Next: picograd/runtime/host_calls.py
+Called by: runtime/cuda/cublaslt.py, tools/doctor.py.    Next: picograd/runtime/host_calls.py
 
 Nothing is loaded before the first call. The package cuda-bindings has no cuBLASLt; nvmath-python has, for all of its
 functions, of which fifteen are needed.

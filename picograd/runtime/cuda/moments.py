@@ -2,7 +2,7 @@
 
 In:    the queue of a GPU, and an event that it has recorded
 Out:   `Moment`
-Called by: runtime/cuda.py.    Next: picograd/runtime/cuda_plan.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/plan.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from picograd.runtime.cuda_queue import CommandQueue, seconds_between
+from picograd.runtime.cuda.queue import CommandQueue, seconds_between
 
 
 class Moment:

@@ -2,10 +2,10 @@
 
 In:    nothing
 Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, ptr crew)`, with the first helper's line or 0; of `serve` and
-       `dismiss` (cpu_walker_helpers.py); and of a kernel `gate` that sets `stop` where one of (1) words from (0) is not 0,
+       `dismiss` (walker_helpers.py); and of a kernel `gate` that sets `stop` where one of (1) words from (0) is not 0,
        with (2) the address of `stop`. `Walker`: all that, loaded. The layout of a plan's state
-Called by: engine/backends/cpu.py compiles it; picograd/runtime/cpu.py loads it, picograd/runtime/cpu_runner.py calls it.
-Next:  picograd/runtime/cpu_walker_entries.py
+Called by: engine/backends/cpu.py compiles it; runtime/cpu/device.py loads it, runtime/cpu/runner.py calls it.
+Next:  picograd/runtime/cpu/walker_entries.py
 
 The leader offers the plan to helpers and walks it; helpers walk beside it for as long as they are there. A chunk of an
 entry's iterations belongs to whoever moves the entry's `next` over it first, so a helper that comes late, or never, delays
@@ -41,8 +41,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from picograd.ir.stages import Executable, Launch, Source
-from picograd.runtime.cpu_walker_entries import ENTRIES_OF_A_PLAN
-from picograd.runtime.cpu_walker_helpers import HELPERS_OF_A_PLAN
+from picograd.runtime.cpu.walker_entries import ENTRIES_OF_A_PLAN
+from picograd.runtime.cpu.walker_helpers import HELPERS_OF_A_PLAN
 
 STATE_WORDS = 24
 ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES = range(10)

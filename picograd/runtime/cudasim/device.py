@@ -4,7 +4,7 @@ In:    Binaries from compile/hostcxx.py, Schedules, host arrays
 Out:   `CudaSimDevice`
 Called by: engine/backends/cudasim.py
 
-It is for finding bugs, not for speed. runtime/cudasim.h says what is found; a launch that breaks a rule raises
+It is for finding bugs, not for speed. runtime/cudasim/cudasim.h says what is found; a launch that breaks a rule raises
 DeviceError with the kernel, the block and the thread.
 """
 

@@ -1,0 +1,1 @@
+"""The CPU: memory from a pool, a plan as words of memory, machine code that walks them, and threads that help."""
