@@ -191,11 +191,24 @@ def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
     with_header = {*READ, "nn", "optim", "transforms", "control"}
     if path.name != "__init__.py" and part in with_header and "backends" not in path.parts:
         assert "\nIn: " in text and "\nOut: " in text, f"{path} does not say what goes in and out"
-    if part in STAGES:
-        called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", text, re.DOTALL)
+
+
+def test_who_is_said_to_call_a_file_imports_it() -> None:
+    """Also of files that are no part of picograd."""
+    found = 0
+    folders = ("picograd", "tests", "tools", "bench", "examples")
+    for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
+        called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", header(path), re.DOTALL)
+        *room, name = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(room)
+        as_a_name = rf"from {module} import [^\n]*\b{name}\b"
+        imported = rf"{module}\b" if name == "__init__" else rf"{module}\.{name}\b|{as_a_name}"
         for caller in re.findall(r"[\w/]+\.py", called[1] if called else ""):
-            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-            assert name in (PACKAGE / caller.removeprefix("picograd/")).read_text(), f"{caller} does not call {path}"
+            place = next((each for each in (ROOT / caller, PACKAGE / caller) if each.is_file()), None)
+            assert place is not None, f"{path} is called by {caller}, which is not there"
+            assert re.search(imported, place.read_text()), f"{caller} does not import {path}"
+            found += 1
+    assert found > 300
 
 
 def test_the_map_names_every_part_and_every_tool() -> None:

@@ -2,7 +2,7 @@
 
 In:    unrealized graphs over buffers
 Out:   `Template`: the graph with its buffers, constants of state and symbolic values taken out;  Plan
-Called by: engine/realize.py, transforms/jit.py.    Next: picograd/engine/scalars.py
+Called by: engine/realize.py, transforms/capture.py.    Next: picograd/engine/scalars.py
 """
 
 from __future__ import annotations
