@@ -291,9 +291,9 @@ def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """
 import threading
-from picograd.runtime.cuda import device as cuda
-called, call = [], cuda.call
-cuda.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
+from picograd.runtime.cuda import code
+called, call = [], code.call
+code.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
 held = [load(elementwise())]
 x, y = (device.allocate(400) for _ in range(2))
 device.copy_in(x, np.ones(100, np.float32))
@@ -305,3 +305,19 @@ other = load(row_sums(3, 100))
 print(called.count("cuModuleUnload"), called.index("cuModuleUnload") < len(called) - called[::-1].index("cuModuleLoadData"))
 """
     assert run_on(fake_driver, code).splitlines() == ["0", "1 True"]
+
+
+def test_code_that_is_dropped_while_others_are_waited_for_stays_loaded(fake_driver: Path) -> None:
+    """Its kernels may have been submitted after what the wait is for."""
+    code = """
+from picograd.runtime.cuda import code
+unloaded, call = [], code.call
+code.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
+first, second = [load(elementwise())], [load(row_sums(3, 100))]
+first.clear()
+device._code.unload(second.clear)
+print(len(unloaded), len(device._code.dropped))
+device._code.unload(device.synchronize)
+print(len(unloaded), len(device._code.dropped))
+"""
+    assert run_on(fake_driver, code).splitlines() == ["1 1", "2 0"]

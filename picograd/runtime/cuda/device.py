@@ -8,7 +8,6 @@ Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/ru
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,11 +18,12 @@ import numpy as np
 
 from picograd.config import is_on
 from picograd.device import Target
-from picograd.errors import DeviceError, PicogradError
+from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
-from picograd.ir.stages import Binary, Executable, Launch, Runner, Schedule
+from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.runtime.cuda.code import Loader
 from picograd.runtime.cuda.cublaslt import CublasLt, is_call
 from picograd.runtime.cuda.cublaslt_calls import why_no_library
 from picograd.runtime.cuda.driver import Capability, call, capability, driver, failed
@@ -33,8 +33,6 @@ from picograd.runtime.cuda.plan import CudaPlan
 from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import load_host
 from picograd.runtime.launches import runner_by_steps
-
-LOG_NBYTES = 1 << 14  # of what the driver's compiler says
 
 
 class CudaDevice:
@@ -58,7 +56,7 @@ class CudaDevice:
         self.queue = CommandQueue()
         self._pool = Pool(_new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
-        self._dropped: deque[Any] = deque()  # loaded code that no executable needs any more
+        self._code = Loader(self.name)
         self.memory: MemoryCount = self._pool.count
 
     def _enter(self) -> None:
@@ -139,7 +137,7 @@ class CudaDevice:
             self.synchronize()
             self._arena = None
             self._pool.trim()
-            self._unload()
+            self._code.unload(self.synchronize)
 
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`, before what is submitted later."""
@@ -198,12 +196,12 @@ class CudaDevice:
           DeviceError: the driver does not take it.
         """
         self._enter()
-        if self._dropped:
-            self.synchronize()
-            self._unload()
+        if self._code.dropped:
+            with self.queue.lock:
+                self._code.unload(self.synchronize)
         if is_call(binary):
             return self._load_call(binary)
-        module, functions = self._load_code(binary.name, binary.data, binary.launches)
+        module, functions = self._code.load(binary.name, binary.data, binary.launches)
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
 
     def _load_call(self, binary: Binary) -> Executable:
@@ -211,27 +209,9 @@ class CudaDevice:
         called, code = read_library(binary.data)
         product = self._cublaslt.load(binary.name, called)
         others = [launch for place, launch in enumerate(binary.launches) if place != called.place]
-        module, functions = self._load_code(binary.name, code, others) if others else (None, ())
+        module, functions = self._code.load(binary.name, code, others) if others else (None, ())
         functions = (*functions[: called.place], product, *functions[called.place :])
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
-
-    def _load_code(self, name: str, code: bytes, launches: Sequence[Launch]) -> tuple[_Module, tuple[Any, ...]]:
-        """Returns loaded code, and its functions."""
-        try:
-            module = _Module(call("cuModuleLoadData", code), self._dropped)
-            return module, tuple(_function(module.handle, launch) for launch in launches)
-        except PicogradError as error:
-            version = _version_text(call("cuDriverGetVersion"))
-            raise DeviceError(
-                f"{self.name}: kernel {name} cannot be loaded: {error.args[0].splitlines()[0]} "
-                f"{_said_of(code)}The driver is made for CUDA {version} and older.",
-                "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
-            ) from None
-
-    def _unload(self) -> None:
-        """Unloads code that nobody needs, once none of it runs any more."""
-        while self._dropped:
-            call("cuModuleUnload", self._dropped.popleft())
 
     load_host = staticmethod(load_host)
 
@@ -270,48 +250,6 @@ def _new_segment(nbytes: int) -> int | None:
 
 def _drop_segment(address: int) -> None:
     call("cuMemFree", address)
-
-
-def _function(module: Any, launch: Launch) -> Any:
-    """Returns a function of loaded code, which may have the shared memory that its launch asks for."""
-    function = call("cuModuleGetFunction", module, launch.symbol.encode())
-    if launch.shared_nbytes:
-        most = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call("cuFuncSetAttribute", function, most, launch.shared_nbytes)
-    return function
-
-
-def _said_of(data: bytes) -> str:
-    """Returns the first complaint of the driver's compiler about PTX text, which it has refused; "" where it has none."""
-    if data.startswith(b"\x7fELF"):
-        return ""
-    kinds, log = driver().CUjit_option, bytearray(LOG_NBYTES)
-    options = [kinds.CU_JIT_ERROR_LOG_BUFFER, kinds.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    driver().cuModuleLoadDataEx(data, len(options), options, [log, len(log)])
-    said = log.partition(b"\0")[0].decode(errors="replace").strip().splitlines()
-    return f'Its compiler says "{said[0]}". ' if said else ""
-
-
-class _Module:
-    """Loaded code. When no executable needs it any more it goes to those that are unloaded before the next is loaded.
-
-    NOTE: its kernels may run still, and a __del__ may run in a thread without a context: it may only append to a deque.
-    """
-
-    def __init__(self, handle: Any, dropped: deque[Any]):
-        self.handle, self._dropped = handle, dropped
-
-    def __del__(self) -> None:
-        self._dropped.append(self.handle)
-
-
-def _version_text(number: int) -> str:
-    """Returns a version of CUDA as people write it.
-
-    >>> _version_text(12040)
-    '12.4'
-    """
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def target_of(gpu: Capability, compiler: str = "") -> Target:

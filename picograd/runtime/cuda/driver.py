@@ -2,7 +2,7 @@
 
 In:    names and arguments of the driver's functions
 Out:   `call`; `available`; `capability`
-Called by: runtime/cuda/device.py and its parts.    Next: picograd/runtime/cuda/memory.py
+Called by: runtime/cuda/device.py and its parts.    Next: picograd/runtime/cuda/code.py
 
 Nothing is loaded before the first call.
 """
