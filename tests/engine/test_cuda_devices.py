@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import picograd as pg
 from picograd import Tensor
 from picograd.compile import hostcxx, nvrtc
 from picograd.engine import devices
@@ -20,62 +19,21 @@ from picograd.render.cuda import render
 from picograd.runtime.cuda import driver as cuda_driver
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
-from tests.on_devices import (
-    CALLS_OF_HOST,
-    EXPRESSIONS,
-    MORE,
-    check_attention,
-    check_decoding,
-    check_expression,
-    check_loops,
-    check_permutation,
-    check_tf32,
-    check_training,
-    device_params,
-    train,
-)
+from tests.device_checks import Check, checks
+from tests.on_devices import ALL_EXPRESSIONS, check_expression, device_params, train
 
 NO_GPU = cuda_driver.available()
 DEVICES = device_params("CUDASIM", "CUDA")
+# What this file runs each tool of a sanitizer runs too, and has less than a minute for it: tools/gpu_check.py.
+NOT_ASKED = ("more", "remainder", "index outside", "memory that begins anywhere", "draws")
 
 
+@pytest.mark.parametrize("check", checks(without=NOT_ASKED))
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", {**EXPRESSIONS, **CALLS_OF_HOST})
-def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
-    check_expression(MORE[name], device, rng)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@pytest.mark.parametrize("device", DEVICES)
-def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_attention(dtype, device, rng)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@pytest.mark.parametrize("device", DEVICES)
-def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_decoding(dtype, device, rng)
-
-
-@pytest.mark.req("G13")
-@pytest.mark.parametrize("device", DEVICES)
-def test_tf32_is_taken_where_it_is_asked_for(device: str, rng: np.random.Generator) -> None:
-    check_tf32(device, rng)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_permutation_is_the_same_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_permutation(device, monkeypatch)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
-    check_training(device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
-    check_loops(device)
+def test_it_computes_what_the_evaluator_does(
+    device: str, check: Check, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(device, rng, monkeypatch)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
@@ -88,7 +46,7 @@ def test_teams_without_shuffles_have_no_race(
     monkeypatch.setattr(simulator, "target", replace(TARGET, has_shuffle=False, has_mma=False))
     monkeypatch.setitem(devices._compilers, device, Compiler(simulator, Backend(render, hostcxx.compile_source)))
     for name in ("softmax", "sum of long rows", "layer norm", "extrema"):
-        check_expression(MORE[name], device, rng)
+        check_expression(ALL_EXPRESSIONS[name], device, rng)
 
 
 @needs_compiler

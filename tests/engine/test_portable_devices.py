@@ -22,19 +22,8 @@ from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Binary, Launch
 from picograd.runtime import opencl
 from picograd.tools.doctor import examine_devices
-from tests.on_devices import (
-    MORE,
-    check_attention,
-    check_decoding,
-    check_expression,
-    check_loops,
-    check_memory_that_begins_anywhere,
-    check_permutation,
-    check_remainder,
-    check_report,
-    check_training,
-    device_params,
-)
+from tests.device_checks import Check, checks
+from tests.on_devices import device_params
 
 DEVICES = device_params("C", "OPENCL")
 on_each = pytest.mark.parametrize("device", DEVICES)
@@ -42,52 +31,11 @@ on_each = pytest.mark.parametrize("device", DEVICES)
 
 # ---- what kernels mean ----
 @on_each
-@pytest.mark.parametrize("name", MORE)
-def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
-    check_expression(MORE[name], device, rng)
-
-
-@on_each
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float64], ids=str)
-def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
-    check_remainder(dtype, device, rng)
-
-
-@on_each
-def test_memory_may_begin_anywhere(device: str) -> None:
-    check_memory_that_begins_anywhere(device)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@on_each
-def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_attention(dtype, device, rng)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@on_each
-def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_decoding(dtype, device, rng)
-
-
-@on_each
-def test_a_permutation_is_the_same_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_permutation(device, monkeypatch)
-
-
-@on_each
-def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
-    check_training(device)
-
-
-@on_each
-def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
-    check_loops(device)
-
-
-@on_each
-def test_an_index_outside_is_reported(device: str) -> None:
-    check_report(device)
+@pytest.mark.parametrize("check", checks(without=("tf32", "draws")))
+def test_it_computes_what_the_evaluator_does(
+    device: str, check: Check, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(device, rng, monkeypatch)
 
 
 @on_each

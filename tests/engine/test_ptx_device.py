@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import picograd as pg
 from picograd import Tensor
 from picograd.compile import nvptx
 from picograd.compile.llvm import assembly
@@ -20,25 +19,10 @@ from picograd.errors import DeviceError
 from picograd.runtime.cuda import driver as cuda_driver
 from tests import ptx_on_host
 from tests.compilers import needs_compiler
+from tests.device_checks import Check, checks
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums
 from tests.null_gpu import null_gpu
-from tests.on_devices import (
-    MORE,
-    check_attention,
-    check_decoding,
-    check_draws,
-    check_expression,
-    check_loops,
-    check_memory_that_begins_anywhere,
-    check_permutation,
-    check_remainder,
-    check_report,
-    check_tf32,
-    check_training,
-    device_params,
-    recurrent,
-    train,
-)
+from tests.on_devices import ALL_EXPRESSIONS, device_params, recurrent, train
 from tests.ptx_assembler import assemble, needs_assembler
 
 NO_GPU = cuda_driver.available()
@@ -55,65 +39,12 @@ def device_on_this_machine() -> Iterator[None]:
 
 
 # ---- what kernels mean ----
+@pytest.mark.parametrize("check", checks())
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", MORE)
-def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
-    check_expression(MORE[name], device, rng)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float64], ids=str)
-def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
-    check_remainder(dtype, device, rng)
-
-
-@pytest.mark.req("C1")
-@pytest.mark.parametrize("device", DEVICES)
-def test_draws_have_the_same_bits(device: str) -> None:
-    check_draws(device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_memory_that_begins_anywhere_takes_the_other_body(device: str) -> None:
-    check_memory_that_begins_anywhere(device)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@pytest.mark.parametrize("device", DEVICES)
-def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_attention(dtype, device, rng)
-
-
-@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
-@pytest.mark.parametrize("device", DEVICES)
-def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
-    check_decoding(dtype, device, rng)
-
-
-@pytest.mark.req("G13")
-@pytest.mark.parametrize("device", DEVICES)
-def test_tf32_is_taken_where_it_is_asked_for(device: str, rng: np.random.Generator) -> None:
-    check_tf32(device, rng)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_permutation_is_the_same_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_permutation(device, monkeypatch)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
-    check_training(device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
-    check_loops(device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_an_index_outside_is_reported(device: str) -> None:
-    check_report(device)
+def test_it_computes_what_the_evaluator_does(
+    device: str, check: Check, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(device, rng, monkeypatch)
 
 
 @needs_compiler
@@ -133,7 +64,7 @@ def test_every_kernel_assembles_without_spills(major: int) -> None:
     """The kernels of all expressions and of a training, gradients and updates included, for three generations."""
     target = nvptx.gpu_target(major, 0, 48 * 1024)
     with null_gpu(target) as (device, made):
-        for compute in MORE.values():
+        for compute in ALL_EXPRESSIONS.values():
             compute(*(Tensor(np.zeros((40, 70), np.float32), device=device) for _ in range(2))).realize()
         train(device)
         recurrent(device)

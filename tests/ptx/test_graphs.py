@@ -11,18 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import picograd as pg
 from tests.conftest import DEVICES
-from tests.on_devices import (
-    MORE,
-    check_expression,
-    check_loops,
-    check_memory_that_begins_anywhere,
-    check_permutation,
-    check_remainder,
-    check_report,
-    check_training,
-)
+from tests.device_checks import Check, checks
 from tests.operations.table import Operation
 from tests.operations.test_operations import OPERATIONS
 from tests.operations.test_operations import test_dtypes as check_dtypes
@@ -43,40 +33,13 @@ def both_devices() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("road", BOTH)
-@pytest.mark.parametrize("name", MORE)
-def test_expression_equals_the_evaluators(name: str, road: str, rng: np.random.Generator) -> None:
-    check_expression(MORE[name], road, rng)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_the_remainder_is_exact(road: str, rng: np.random.Generator) -> None:
-    check_remainder(pg.float32, road, rng)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_memory_that_begins_anywhere_takes_the_other_body(road: str) -> None:
-    check_memory_that_begins_anywhere(road)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_a_permutation_is_the_evaluators(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_permutation(road, monkeypatch)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_a_perceptron_trains_as_on_the_evaluator(road: str) -> None:
-    check_training(road)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_loops_and_calls_run_as_on_the_evaluator(road: str) -> None:
-    check_loops(road)
-
-
-@pytest.mark.parametrize("road", BOTH)
-def test_an_index_outside_is_reported(road: str) -> None:
-    check_report(road)
+# Attention and TF32 are those of tests/ptx/test_matrix_kernels.py.
+@pytest.mark.parametrize("check", checks(without=("attention", "decoding", "tf32", "draws")))
+@pytest.mark.parametrize("device", BOTH)
+def test_it_computes_what_the_evaluator_does(
+    device: str, check: Check, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(device, rng, monkeypatch)
 
 
 # ---- the table of operations ----
