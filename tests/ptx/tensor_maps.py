@@ -19,7 +19,7 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.ir.stages import TileMap
-from picograd.runtime import tile_maps
+from picograd.runtime.cuda import tile_maps
 from tests.ptx.descriptors import swizzled
 from tests.ptx.module import PtxError
 

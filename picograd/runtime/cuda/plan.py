@@ -29,9 +29,10 @@ from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cuda.cublaslt import ProductCall
 from picograd.runtime.cuda.driver import call, driver
 from picograd.runtime.cuda.queue import CommandQueue
+from picograd.runtime.cuda.tile_maps import encode
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call, list_launches
-from picograd.runtime.tile_maps import check_inside, encode
+from picograd.runtime.tile_maps import check_inside
 
 MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel

@@ -29,7 +29,7 @@ from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedul
 from picograd.runtime.host_calls import HostFunction, array_at, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, list_launches, runner_by_steps
 from picograd.runtime.libraries import load_library
-from picograd.runtime.tile_maps import check_inside, numbers_of
+from picograd.runtime.tile_maps import MOST_AXES, check_inside, checked
 
 TARGET = Target(
     "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=99 * 1024, has_mma=True,
@@ -133,7 +133,6 @@ class CudaSimDevice:
         """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
         launches = list_launches(schedule, executables, steps)
         arena = self.allocate(launches.temporary_nbytes)
-
         reports = self.allocate(REPORT_NBYTES * len(launches.checks))
 
         def run(
@@ -190,8 +189,14 @@ class CudaSimDevice:
 def _simulated(
     tile_map: TileMap, arguments: Sequence[Argument], addresses: Sequence[int], variables: Mapping[str, int]
 ) -> ctypes.Array[ctypes.c_int64]:
-    """Returns a map of a parameter's memory as the simulator reads it."""
-    argument = arguments[tile_map.param]
+    """Returns a map of a parameter's memory as runtime/cudasim/tiles.h has it, in a TileMap.
+
+    Raises:
+      DeviceError: a rule of the driver's is broken.
+    """
+    argument, address = arguments[tile_map.param], addresses[tile_map.param]
     check_inside(tile_map, dim_value(argument.numel, variables))
-    numbers = numbers_of(tile_map, argument.dtype, addresses[tile_map.param])
+    extents, strides, box = checked(tile_map, argument.dtype, address)
+    axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (MOST_AXES - len(values))]]
+    numbers = [address, len(box), argument.dtype.itemsize, int(tile_map.swizzles), *axes]
     return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -69,7 +69,7 @@ static void show_to_proxy() {
 
 // ---- maps ----
 // A matrix, or an array of up to five axes, in memory of the device, and the box of it that a copy moves; the innermost axis
-// is the first, strides are in bytes. As runtime/tile_maps.py writes it.
+// is the first, strides are in bytes. As runtime/cudasim/device.py writes it.
 struct TileMap {
   char* memory;
   int64 num_axes, itemsize, swizzles, extents[MOST_AXES], strides[MOST_AXES], box[MOST_AXES];
