@@ -287,6 +287,21 @@ print(len(names))
     assert run_on(fake_driver, code).splitlines() == ["sm_90a True", "2"]
 
 
+def test_a_gpu_without_nvrtc_is_told_of_before_it_is_used(fake_driver: Path) -> None:
+    code = """
+from picograd.compile import nvrtc
+from picograd.engine.devices import why_not
+print(why_not("CUDA"))
+def missing(name):
+    raise ImportError(f"No module named '{name}'")
+nvrtc._nvrtc.cache_clear()
+nvrtc.import_module = missing
+print(why_not("CUDA"), why_not("PTX"))
+"""
+    missing = "nvrtc: cannot be loaded (No module named 'cuda.bindings.nvrtc')."
+    assert run_on(fake_driver, code).splitlines() == ["None", f"{missing} None"]
+
+
 def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """

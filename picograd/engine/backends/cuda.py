@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from picograd.compile.nvrtc import compile_source, version
 from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import CompileError
 from picograd.render.cuda import render
 from picograd.runtime.cuda.device import CudaDevice, target_of
 from picograd.runtime.cuda.driver import available, capability
@@ -25,5 +26,11 @@ def make_compiler() -> Compiler:
 
 
 def why_not() -> str | None:
-    """Returns None where there is a GPU to use, else the reason."""
-    return available()
+    """Returns None where there is a GPU to use, and NVRTC, else the reason."""
+    reason = available()
+    if reason is None:
+        try:
+            version()
+        except CompileError as error:
+            return error.fact
+    return reason
