@@ -81,7 +81,7 @@ def test_a_rough_power_of_two_is_2_ulp_off_at_most_and_never_subnormal() -> None
 
 
 # ---- seeded bugs ----
-def run_text(body: str, order: str = "forward", block: int = 64, grid: int = 1, out: Array | None = None) -> Array:
+def run_text(body: str, order: str = "forward", block: int = 64, grid: int = 1) -> Array:
     """Runs a kernel body over p0, 64 floats to read, and p1, 64 floats to write."""
     text = f'#include "primitives.h"\nextern "C" __global__ void seeded_0(Global<const float32> p0, Global<float32> p1) {{\n{body}\n}}\n'  # noqa: E501
     params = (Param(F32, 64, "in"), Param(F32, 64, "out"))
@@ -96,6 +96,17 @@ def caught(body: str, order: str = "forward", block: int = 64, grid: int = 1) ->
     with pytest.raises(DeviceError) as error:
         run_text(body, order, block, grid)
     return error.value.fact
+
+
+def test_a_parameter_is_named_by_its_number_however_many_there_are() -> None:
+    given = ", ".join(f"Global<float32> p{i}" for i in range(300))
+    text = f'#include "primitives.h"\nextern "C" __global__ void many_0({given}) {{ p280[1] = 1.0f; }}\n'
+    params = (Param(F32, 1, "out"),) * 300
+    source = Source("many", "cuda", text, params, (), (Launch("many_0", 1, 1, 1),))
+    device = CudaSimDevice()
+    loaded = device.load(hostcxx.compile_source(source, TARGET))
+    with pytest.raises(DeviceError, match=r"writes p280\[1\], which has 1 elements"):
+        run(device, loaded, [np.zeros(1, np.float32) for _ in params])
 
 
 BUGS = {

@@ -20,19 +20,18 @@ template <class T> struct Passed<GlobalMemory<T>> {
 };
 
 static const Argument* arguments;
-static const char* argument_name(int64 i) {
-  static char names[256][8];
-  char* name = names[i & 255];
-  if (name[0] == 0) snprintf(name, sizeof names[0], "p%d", (int)(i & 255));
-  return name;
-}
 
 // Calls kernel(arguments[0], arguments[1], ...).
 template <class Function, Function kernel> struct Call;
 template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> {
   static const int64 NUM_ARGUMENTS = sizeof...(P);
+  static const char* name_of(size_t i) {
+    static char names[NUM_ARGUMENTS + 1][8];
+    if (names[i][0] == 0) snprintf(names[i], sizeof names[i], "p%d", (int)i);
+    return names[i];
+  }
   template <size_t... Is> static void run_with(std::index_sequence<Is...>) {
-    kernel(Passed<P>::from(arguments[Is], argument_name(Is))...);
+    kernel(Passed<P>::from(arguments[Is], name_of(Is))...);
   }
   static void run() { run_with(std::index_sequence_for<P...>()); }
 };
