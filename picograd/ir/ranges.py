@@ -2,7 +2,7 @@
 
 In:    an Op of an integer dtype
 Out:   `value_range`
-Called by: picograd/ir/simplify.py.    Next: picograd/ir/simplify.py
+Called by: ir/simplify.py.    Next: picograd/ir/simplify.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Check statements
 Out:   instructions;  `LIKELY`, for the end of a text that has any
-Called by: picograd/render/llvm.py.    Next: picograd/render/llvm_streams.py
+Called by: render/llvm.py.    Next: picograd/render/llvm_streams.py
 
 The first of all lanes and threads that finds an index outside reports; the run goes on to its end (ir/checks.py).
 """

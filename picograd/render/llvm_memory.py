@@ -2,7 +2,7 @@
 
 In:    Load, Store and Transpose statements
 Out:   instructions
-Called by: picograd/render/llvm.py.    Next: picograd/render/llvm_checks.py
+Called by: render/llvm.py.    Next: picograd/render/llvm_checks.py
 
 Where a condition may be false the address is replaced, not the code branched around: a scalar reads from a block of
 zeros or writes to a block nobody reads. Only lanes that differ need the masked instructions.

@@ -2,7 +2,7 @@
 
 In:    a Program
 Out:   `streamed_stores`; `choice_of_streams`, a function that asks whether memory is where such stores may write
-Called by: picograd/render/llvm.py.    Next: picograd/render/registers.py
+Called by: render/llvm.py.    Next: picograd/render/registers.py
 
 A line of the cache that is stored to is read first: 64 MiB of results move 128 MiB. A non-temporal store of a whole vector
 moves what it writes, and leaves the cache to what is read again. It takes an address that is a multiple of its size: places

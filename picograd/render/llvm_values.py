@@ -2,7 +2,7 @@
 
 In:    Let statements, Ops that they name
 Out:   `ValueWriter`, which writes the instructions for them as they are asked for
-Called by: picograd/render/llvm.py.    Next: picograd/render/llvm_rows.py
+Called by: render/llvm.py.    Next: picograd/render/llvm_rows.py
 
 An index that is a sum is written only where something other than an address reads it (render/addresses.py).
 """

@@ -2,7 +2,7 @@
 
 In:    Load and Store statements
 Out:   instructions
-Called by: picograd/render/nvptx.py.    Next: picograd/render/nvptx_warps.py
+Called by: render/nvptx.py.    Next: picograd/render/nvptx_warps.py
 
 Where a condition may be false the code branches around the access; short branches become predicates. REGISTER memory is
 an SSA value for each element, however many lanes an access has.

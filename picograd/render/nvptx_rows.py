@@ -2,7 +2,7 @@
 
 In:    one Op on named operands
 Out:   the instructions for it, written through an `Emit`;  `functions_called_by`, for the end of a text
-Called by: picograd/render/nvptx.py.    Next: picograd/render/nvptx_memory.py
+Called by: render/nvptx.py.    Next: picograd/render/nvptx_memory.py
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In:    statements of the linear form
 Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`, `parts_of(mma)`,
        `brought_by(load)`; `changes(body)`
-Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
+Called by: render/llvm.py, render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
 the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out. A table

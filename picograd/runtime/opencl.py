@@ -139,7 +139,8 @@ class OpenClDevice:
         self._process, self._context = os.getpid(), cl.Context([device])
         self.memory = MemoryCount()
         self._device, self._commands = device, cl.CommandQueue(self._context)
-        self._launching = threading.Lock()  # a kernel keeps its arguments from their setting to its start
+        # A plan has its temporaries, its reports and the arguments of its kernels to itself while it runs.
+        self._running = threading.Lock()
 
     @property
     def context(self) -> Any:
@@ -279,7 +280,7 @@ class OpenClDevice:
                 return groups[place.group][place.number].buffer, place.offset
 
             self._check_process()
-            with self._launching:
+            with self._running:
                 words[:] = 0
                 self.copy_in(reports, words)
                 for calls in listed.parts:

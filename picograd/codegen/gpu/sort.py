@@ -137,9 +137,11 @@ class Sorted:
         with grid_of_threads(build, mul(numel(self.rows), self.length), self.target) as position:
             row, i = split(position, [numel(self.rows), self.length])
             tables = self.in_memory(row)
-            into = stored_in(build, tables, (number + 1) % 2)
-            if is_last:
-                into = lambda place, key, found: self.keep(build, row, place, lambda: key, found)  # noqa: E731
+
+            def put_kept(place: Dim, key: Op, found: Op) -> None:
+                self.keep(build, row, place, lambda: key, found)
+
+            into = put_kept if is_last else stored_in(build, tables, (number + 1) % 2)
             merged(build, tables, number % 2, self.length, exponent, i, self.descending, into)
 
 

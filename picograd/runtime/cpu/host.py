@@ -2,7 +2,7 @@
 
 In:    what a kernel takes, and a function on arrays
 Out:   `HostCode`: its address, and what went wrong in a run
-Called by: picograd/runtime/cpu/device.py, picograd/runtime/cpu/runner.py
+Called by: runtime/cpu/device.py, runtime/cpu/runner.py
 
 Only the thread that leads a plan calls such an entry, which has one iteration: it is one of Python's own. Nothing may
 leave the call but by memory: what a function refuses goes to its report, as with a CHECK, and any other error waits until

@@ -2,7 +2,7 @@
 
 In:    a number of bytes
 Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
-Called by: picograd/runtime/cpu/device.py, picograd/runtime/cpu/runner.py
+Called by: runtime/cpu/device.py, runtime/cpu/runner.py
 
 Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both start where a huge page does, and the
 system is asked for huge pages as far as whole ones fit: a small block shares one with others, and a large one ends on
@@ -28,7 +28,6 @@ HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 K
 SLAB_NBYTES = 8 << 20
 MOST_SLAB_BLOCK = HUGE_NBYTES
 MOST_KEPT = 4 << 30  # bytes of large blocks kept for reuse
-
 
 _word = struct.Struct("q").pack
 

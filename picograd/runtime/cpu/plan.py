@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the number of threads
 Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
-Called by: picograd/runtime/cpu/runner.py.    Next: picograd/runtime/scratch.py
+Called by: runtime/cpu/runner.py.    Next: picograd/runtime/scratch.py
 """
 
 from __future__ import annotations

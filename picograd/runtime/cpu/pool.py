@@ -2,7 +2,7 @@
 
 In:    the walker, how many helpers are wanted
 Out:   `pool.crew()`: the lines that `walk` offers plans at
-Called by: picograd/runtime/cpu/runner.py.    Next: picograd/runtime/cpu/memory.py
+Called by: runtime/cpu/runner.py.    Next: picograd/runtime/cpu/memory.py
 
 A helper is a thread that calls `serve` once and stays there until it is dismissed; it never takes the interpreter's lock
 meanwhile. After a fork the child has no threads but its own: it makes a crew anew where it first needs one.
@@ -48,7 +48,7 @@ class Crew:
 
     def grow(self, count: int) -> None:
         """Starts helpers until there are `count`."""
-        # where threads take turns on a processor, a helper that looks for work keeps others from theirs
+        # Where threads take turns on a processor, a helper that looks for work keeps others from theirs
         spin_ns = MOST_SPIN_NS if count + 1 <= num_processors() else 0
         for line in self.lines:
             line[SPIN_NS] = spin_ns

@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the walker
 Out:   `Runner`, as ir/stages.py says
-Called by: picograd/runtime/cpu/device.py.    Next: picograd/runtime/cpu/walker.py
+Called by: runtime/cpu/device.py.    Next: picograd/runtime/cpu/walker.py
 """
 
 from __future__ import annotations

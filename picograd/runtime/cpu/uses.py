@@ -2,7 +2,7 @@
 
 In:    for each item of a plan what it uses, in order
 Out:   `Use`; `touched`, `last_conflict`
-Called by: picograd/runtime/cpu/plan.py.    Next: picograd/runtime/cpu/runner.py
+Called by: runtime/cpu/plan.py.    Next: picograd/runtime/cpu/runner.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `ENTRIES_OF_A_PLAN`: LLVM IR of `run_entries`, which runs some entries in one turn, `wait_for_entries` and `pause`
-Called by: picograd/runtime/cpu/walker.py, where the words of states, entries and patches are explained.
+Called by: runtime/cpu/walker.py, where the words of states, entries and patches are explained.
 Next:  picograd/runtime/cpu/walker_helpers.py
 """
 

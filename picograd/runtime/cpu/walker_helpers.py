@@ -3,7 +3,7 @@
 In:    nothing
 Out:   `HELPERS_OF_A_PLAN`: LLVM IR of `void @serve(ptr line)`, the life of a helper, of `void @dismiss(ptr line)`, its end,
        and of `post` and `take_back`, what a leader does before and after a plan; the layout of a line
-Called by: picograd/runtime/cpu/walker.py; picograd/runtime/cpu/pool.py writes lines and has them served.
+Called by: runtime/cpu/walker.py; runtime/cpu/pool.py writes lines and has them served.
 Next:  picograd/runtime/cpu/pool.py
 
 A helper waits at a line of its own. Its first word, the job, is
