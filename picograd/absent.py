@@ -1,6 +1,6 @@
 """What of PyTorch's picograd does not have, and what to write instead: the hints of AttributeErrors.
 
-In:    a name of torch.NAME
+In:    a name of torch.NAME, or of torch.cuda.NAME
 Out:   `missing`: the error
 """
 
@@ -25,7 +25,25 @@ INSTEAD = {
 }
 
 
-def missing(name: str) -> AttributeError:
-    """Returns the error for a name that picograd does not have."""
-    hint = f"\n  hint: {INSTEAD[name]}" if name in INSTEAD else ""
-    return AttributeError(f"module 'picograd' has no attribute {name!r}{'.' if hint else ''}{hint}", name=name)
+ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
+A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."
+MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
+
+INSTEAD_OF_CUDA = {
+    **dict.fromkeys(("Stream", "ExternalStream", "StreamContext", "stream", "set_stream"), ONE_STREAM),
+    **dict.fromkeys(("current_stream", "default_stream"), ONE_STREAM),
+    **dict.fromkeys(("CUDAGraph", "graph", "graph_pool_handle", "make_graphed_callables"), A_PLAN_IS_A_GRAPH),
+    **dict.fromkeys(("memory_stats", "memory_summary", "memory_snapshot", "list_gpu_processes"), MEMORY),
+    **dict.fromkeys(("get_rng_state", "get_rng_state_all"), "pg.get_rng_state: one generator draws for every device."),
+    **dict.fromkeys(("set_rng_state", "set_rng_state_all"), "pg.set_rng_state: one generator draws for every device."),
+    "amp": "pg.autocast and pg.GradScaler.",
+    "device": 'with pg.device("cuda"): each process has one GPU.',
+    "OutOfMemoryError": "pg.OutOfMemoryError.",
+}
+
+
+def missing(name: str, module: str = "picograd") -> AttributeError:
+    """Returns the error for a name that picograd, or picograd.cuda, does not have."""
+    instead = INSTEAD if module == "picograd" else INSTEAD_OF_CUDA
+    hint = f"\n  hint: {instead[name]}" if name in instead else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{'.' if hint else ''}{hint}", name=name)

@@ -10,8 +10,10 @@ streams to choose: kernels follow each other, and copies run beside them where n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from picograd.absent import missing
 from picograd.device import device as Device
 from picograd.engine.devices import compiler_for, why_not
 from picograd.errors import ArgumentError
@@ -20,9 +22,10 @@ from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.generator import manual_seed as seed_all
 
 __all__ = [
-    "Event", "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "is_available",
-    "is_bf16_supported", "kernel_times", "manual_seed", "manual_seed_all", "max_memory_allocated", "mem_get_info",
-    "memory_allocated", "reset_peak_memory_stats", "set_device", "synchronize",
+    "DeviceProperties", "Event", "current_device", "device_count", "empty_cache", "get_device_capability",
+    "get_device_name", "get_device_properties", "is_available", "is_bf16_supported", "kernel_times", "manual_seed",
+    "manual_seed_all", "max_memory_allocated", "mem_get_info", "memory_allocated", "memory_reserved",
+    "reset_peak_memory_stats", "set_device", "synchronize",
 ]  # fmt: skip
 
 NAME = "CUDA"
@@ -82,6 +85,37 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
     """
     digits = _gpu(device).device.target.arch.removeprefix("sm_").rstrip("a")
     return int(digits[:-1]), int(digits[-1])
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a GPU is, by the names that torch.cuda has for it.
+
+    name:                           what the driver calls it
+    major, minor:                   its generation: 9, 0 is Hopper's
+    total_memory:                   bytes
+    multi_processor_count:          of multiprocessors
+    shared_memory_per_block_optin:  bytes that a block can have
+    """
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    shared_memory_per_block_optin: int
+
+
+def get_device_properties(device: str | int | None = None) -> DeviceProperties:
+    """Returns what the GPU is.
+
+    Raises:
+      DeviceError: there is none, or none of that number.
+    """
+    gpu = _gpu(device).device
+    _, total = gpu.memory_info()
+    made = get_device_name(device), *get_device_capability(device), total
+    return DeviceProperties(*made, gpu.num_multiprocessors, gpu.target.shared_bytes)
 
 
 def is_bf16_supported() -> bool:
@@ -221,6 +255,16 @@ def memory_allocated(device: str | int | None = None) -> int:
     return memory.memory_allocated(_place(device))
 
 
+def memory_reserved(device: str | int | None = None) -> int:
+    """Returns the bytes that the driver has given and not got back: those of tensors, and those kept for reuse.
+
+    Raises:
+      DeviceError: there is none, or none of that number.
+    """
+    held: int = _gpu(device).device.held
+    return held
+
+
 def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
     """Returns how many bytes of the GPU are free, and how many there are; what picograd keeps for reuse is not free.
 
@@ -268,3 +312,7 @@ def _place(device: str | int | None) -> str:
 def _gpu(device: str | int | None) -> Any:
     """Returns the Compiler of the GPU."""
     return compiler_for(str(_place(device)))
+
+
+def __getattr__(name: str) -> Any:
+    raise missing(name, "picograd.cuda")

@@ -49,7 +49,9 @@ def test_what_a_gpu_says_of_itself() -> None:
     stop.record()
     assert 0 < start.elapsed_time(stop) < 1e3 and stop.query()
     left, total = pg.cuda.mem_get_info()
-    assert 0 < left < total and pg.cuda.get_device_name()
+    gpu = pg.cuda.get_device_properties()
+    assert 0 < left < total == gpu.total_memory and gpu.name == pg.cuda.get_device_name()
+    assert pg.cuda.memory_reserved() >= pg.cuda.memory_allocated()
 
 
 # ---- events ----

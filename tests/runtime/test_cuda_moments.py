@@ -36,10 +36,13 @@ x = pg.ones(1000, device="CUDA").contiguous().realize()
 left, total = pg.cuda.mem_get_info()
 pg.cuda.set_device(0)
 print(pg.cuda.get_device_name(), 0 < left < total)
+gpu = pg.cuda.get_device_properties()
+print((gpu.major, gpu.minor) == pg.cuda.get_device_capability(), gpu.total_memory == total, gpu.multi_processor_count)
+print(pg.cuda.memory_allocated() == x.nbytes < pg.cuda.memory_reserved())
 try:
     pg.cuda.set_device(1)
 except pg.DeviceError as error:
     print(error.fact)
 """
     said = run_on(fake_driver, code).splitlines()
-    assert said == ["no GPU True", "device: each process has one CUDA, number 0, got number 1."]
+    assert said == ["no GPU True", "True True 132", "True", "device: each process has one CUDA, number 0, got number 1."]

@@ -151,4 +151,8 @@ def test_what_pytorch_has_and_picograd_has_not_says_what_to_write() -> None:
         pg.set_default_dtype(pg.float64)
     with pytest.raises(AttributeError, match="^module 'picograd' has no attribute 'nothing'$"):
         pg.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="'picograd.cuda' has no attribute 'Stream'.\n  hint: kernels follow"):
+        pg.cuda.Stream()
+    with pytest.raises(AttributeError, match="^module 'picograd.cuda' has no attribute 'nothing'$"):
+        pg.cuda.nothing  # noqa: B018
     assert not hasattr(pg, "complex64")

@@ -105,6 +105,17 @@ class CudaDevice:
         """Returns what the driver calls the GPU."""
         return bytes(call("cuDeviceGetName", 256, call("cuDeviceGet", 0))).split(b"\0")[0].decode()
 
+    @cached_property
+    def num_multiprocessors(self) -> int:
+        """How many multiprocessors the GPU has."""
+        count = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return int(call("cuDeviceGetAttribute", count, call("cuDeviceGet", 0)))
+
+    @property
+    def held(self) -> int:
+        """How many bytes came from the driver and did not go back: those of objects, and those kept for reuse."""
+        return self._pool.held
+
     def memory_info(self) -> tuple[int, int]:
         """Returns how many bytes of the GPU are free, and how many there are."""
         self._enter()
@@ -217,8 +228,7 @@ class CudaDevice:
 
     @cached_property
     def _cublaslt(self) -> CublasLt:
-        count = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        return CublasLt(int(call("cuDeviceGetAttribute", count, call("cuDeviceGet", 0))))
+        return CublasLt(self.num_multiprocessors)
 
     def library(self) -> str | None:
         """Returns the name of cuBLASLt, with its version, or None where it is not installed."""
