@@ -62,9 +62,14 @@ class PicogradError(Exception):
         parts = [self.fact]
         if self.line is not None:
             parts.append(f"  at {self.line}")
+        parts += self._notes()
         if self.hint is not None:
             parts.append(f"  hint: {self.hint}")
         return "\n".join(parts)
+
+    def _notes(self) -> list[str]:
+        """Returns what stands between the line and the hint."""
+        return []
 
     def made_at(self, line: Line | None) -> None:
         """Names the line that made what is at fault, unless that is named already."""
@@ -135,7 +140,17 @@ class CompileError(PicogradError):
 
 
 class DeviceError(PicogradError, RuntimeError):
-    """A device that is not here or failed."""
+    """A device that is not here or failed.
+
+    usable:  where it is not here, the names of those that this machine can use
+    """
+
+    def __init__(self, fact: str, hint: str | None = None, line: Line | None = None, usable: tuple[str, ...] = ()):
+        self.usable = usable
+        super().__init__(fact, hint, line)
+
+    def _notes(self) -> list[str]:
+        return [f"  usable here: {', '.join(self.usable)}"] if self.usable else []
 
 
 class OutOfMemoryError(PicogradError, MemoryError):

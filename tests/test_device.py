@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
 import picograd as pg
+from picograd.engine import devices
+from picograd.engine.backends import cuda
 from picograd.engine.devices import memory_of
-from picograd.errors import PicogradError
+from picograd.errors import DeviceError, PicogradError
 
 
 def test_a_device_is_its_name() -> None:
@@ -76,14 +79,55 @@ def test_a_setting_that_is_no_device_is_named(text: str, fact: str, monkeypatch:
     assert (caught.value.fact, caught.value.hint) == (fact, "PICOGRAD_DEVICE=CPU")
 
 
+# ---- a device that is not here ----
+def in_block(name: str) -> pg.Tensor:
+    with pg.device(name):
+        return pg.zeros(2)
+
+
+NAMING = {
+    "a constant": lambda: pg.ones(2, device="cuda"),
+    "data": lambda: pg.Tensor([1.0], device="cuda"),
+    "numbers": lambda: pg.randn(2, device="cuda"),
+    "a move": lambda: pg.Tensor([1.0]).to("cuda"),
+    "a move by cuda": lambda: pg.Tensor([1.0]).cuda(),
+    "a layer": lambda: pg.nn.Linear(2, 2, device="cuda"),
+    "the default": lambda: pg.set_default_device("cuda"),
+    "a block": lambda: in_block("cuda"),
+}
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("naming", NAMING.values(), ids=NAMING.keys())
+def test_a_device_that_is_not_here_is_an_error_where_it_is_named(naming: Callable[[], object], no_gpu: None) -> None:
+    with pytest.raises(DeviceError, match="usable here: CPU, .*NUMPY\n  hint: ") as caught:
+        naming()
+    assert caught.value.line is not None and caught.value.line.file == __file__
+    assert {"CPU", "NUMPY"} <= {*caught.value.usable} and not {"CUDA", "NULL"} & {*caught.value.usable}
+    assert pg.get_default_device() == "CPU"
+
+
+@pytest.mark.req("B6")
+def test_a_module_stays_where_it_is(no_gpu: None) -> None:
+    model = pg.nn.Sequential(pg.nn.Linear(2, 2), pg.nn.BatchNorm1d(2))
+    with pytest.raises(DeviceError):
+        model.to("cuda")
+    assert all(each.device == "CPU" for each in [*model.parameters(), *model.buffers()])
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No driver, on a machine that has one, too."""
+
+    def nothing() -> NoReturn:
+        raise DeviceError("CUDA: the driver knows no device.", "PICOGRAD_DEVICE=CPU")
+
+    monkeypatch.setattr(cuda, "capability", nothing)
+    monkeypatch.setattr(cuda, "why_not", lambda: "CUDA: the driver knows no device.")
+    monkeypatch.delitem(devices._compilers, "CUDA", raising=False)
+
+
 # ---- cuda(...), as programs for PyTorch call it ----
-def test_cuda_takes_what_pytorchs_takes() -> None:
-    x, layer = pg.Tensor([1.0]), pg.nn.ReLU()  # nothing is computed, so that no GPU is needed
-    for moved in (x.cuda(), x.cuda(0), x.cuda("cuda:0", non_blocking=True), x.cuda(device="cuda")):
-        assert moved.device == "CUDA"
-    assert layer.cuda(0) is layer.cuda() is layer
-
-
 @pytest.mark.parametrize(
     ("wrong", "fact"),
     [

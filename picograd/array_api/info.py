@@ -10,10 +10,8 @@ from picograd import dtype as dtypes_of
 from picograd.array_api.array import checked_choice
 from picograd.array_api.data_types import KINDS, STANDARD
 from picograd.dtype import DType
-from picograd.engine.devices import usable
+from picograd.engine.devices import usable_for_values
 from picograd.tensor.exchange.host import default_device, device_named
-
-NOT_FOR_VALUES = {"NULL"}  # compiles and computes nothing
 
 
 class Info:
@@ -40,7 +38,7 @@ class Info:
 
     def devices(self) -> tuple[str, ...]:
         """Returns the names of the devices that this machine can use."""
-        return tuple(name for name, why_not in usable().items() if why_not is None and name not in NOT_FOR_VALUES)
+        return usable_for_values()
 
     def dtypes(
         self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None

@@ -32,7 +32,7 @@ FACTORIES = {
     "CUDASIM": "picograd.engine.backends.cudasim",
     "OPENCL": "picograd.engine.backends.opencl",
 }
-EVALUATOR = "NUMPY"
+EVALUATOR, COMPUTES_NOTHING = "NUMPY", "NULL"
 _evaluator_memory = MemoryCount()
 _compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would tell a `device` from the string that it equals.
 
@@ -47,8 +47,21 @@ def compiler_for(name: str) -> Compiler:
         factory = _factory(name)
         if factory is None:
             raise _unknown(name)
-        _compilers.setdefault(name, factory())
+        try:
+            _compilers.setdefault(name, factory())
+        except DeviceError as error:
+            raise DeviceError(error.fact, error.hint, usable=usable_for_values()) from None
     return _compilers[name]
+
+
+def check_usable(name: str) -> None:
+    """Checks that this machine can use a device, whose driver is loaded.
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    if name != EVALUATOR:
+        compiler_for(name)
 
 
 def check_exists(name: str) -> None:
@@ -63,7 +76,8 @@ def check_exists(name: str) -> None:
 
 def _unknown(name: str) -> DeviceError:
     fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
-    return DeviceError(fact, 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.')
+    hint = 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.'
+    return DeviceError(fact, hint, usable=usable_for_values())
 
 
 def memory_of(name: str) -> MemoryUse:
@@ -124,6 +138,11 @@ def why_not(name: str) -> str | None:
         return None
     reason: Callable[[], str | None] = importlib.import_module(FACTORIES[name]).why_not
     return reason()
+
+
+def usable_for_values() -> tuple[str, ...]:
+    """Returns the names of the devices on which this machine can compute something."""
+    return tuple(name for name, reason in usable().items() if reason is None and name != COMPUTES_NOTHING)
 
 
 def usable() -> dict[str, str | None]:

@@ -24,7 +24,7 @@ from picograd.tensor.build import apply_step, cast, detached
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
-from picograd.tensor.exchange.host import default_device, device_named, host_array
+from picograd.tensor.exchange.host import default_device, host_array, usable_device
 from picograd.tensor.exchange.sharing import is_shared, store
 from picograd.tensor.extent import Extent
 from picograd.tensor.growth import settle
@@ -70,7 +70,7 @@ class TensorCore(Extent):
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).shape
         (2, 2)
         """
-        place = device_named(device) if device is not None else None
+        place = usable_device(device) if device is not None else None
         if isinstance(data, TensorCore):
             op = detached(data.read())
             if place is not None and place != data.device:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from picograd.device import choices, device
 from picograd.engine import devices
 from picograd.engine.realize import default_device
-from picograd.tensor.exchange.host import device_named
+from picograd.tensor.exchange.host import usable_device
 
 
 def set_default_device(device: str | None) -> None:
@@ -22,14 +22,14 @@ def set_default_device(device: str | None) -> None:
       device: its name; None: the one of PICOGRAD_DEVICE again
 
     Raises:
-      DeviceError: there is no device of that name.
+      DeviceError: there is no such device, or this machine cannot use it.
 
     >>> pg.set_default_device("numpy")
     >>> pg.zeros(2).device
     device(type='numpy')
     >>> pg.set_default_device(None)
     """
-    made = (*choices.get()[:-1], None if device is None else device_named(device))
+    made = (*choices.get()[:-1], None if device is None else usable_device(device))
     choices.set(() if made == (None,) else made)  # as before anything was chosen, which is how jit knows its captures
 
 
@@ -47,7 +47,7 @@ class Devices:
     """The devices of this process.
 
     default:  the device of new tensors; assigning to it is set_default_device
-    usable:   the names of those that this machine can use
+    usable:   the names of those on which this machine can compute
     """
 
     @property
@@ -60,7 +60,7 @@ class Devices:
 
     @property
     def usable(self) -> tuple[str, ...]:
-        return tuple(name for name, why in devices.usable().items() if why is None)
+        return devices.usable_for_values()
 
     def __repr__(self) -> str:
         return f"Device(default={str(self.default)!r}, usable={self.usable})"

@@ -30,6 +30,15 @@ print(len(device.queue.moments))
     assert run_on(fake_driver, code).splitlines() == ["False True True 3000.0", "3"]  # the third was on its way
 
 
+def test_cuda_takes_what_pytorchs_takes(fake_driver: Path) -> None:
+    code = TENSORS + """
+x, layer = pg.Tensor([1.0]), pg.nn.Linear(2, 2)
+moved = (x.cuda(), x.cuda(0), x.cuda("cuda:0", non_blocking=True), x.cuda(device="cuda"))
+print({str(each.device) for each in moved}, layer.cuda(0) is layer.cuda() is layer, layer.weight.device)
+"""
+    assert run_on(fake_driver, code).splitlines() == ["{'CUDA'} True CUDA"]
+
+
 def test_what_the_driver_says_of_the_gpu(fake_driver: Path) -> None:
     code = TENSORS + """
 x = pg.ones(1000, device="CUDA").contiguous().realize()

@@ -20,7 +20,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
-from picograd.tensor.exchange.host import default_device, device_named, fitting
+from picograd.tensor.exchange.host import default_device, fitting, usable_device
 from picograd.tensor.movement.patterns import Patterns
 from picograd.tensor.variable import held
 
@@ -34,7 +34,7 @@ class Constants(Patterns):
     def _made(cls, op: Op, device: str | None, requires_grad: bool = False) -> Self:
         """Returns a tensor of a constant graph, on the default device unless another is named."""
         chosen = device if device is not None else chosen_device()
-        place = device_named(chosen) if chosen is not None else None
+        place = usable_device(chosen) if chosen is not None else None
         if place is not None and place != default_device():
             op = Op(OpCode.COPY, op.dtype, (op,), place)
         tensor = cls.from_op(op, place)

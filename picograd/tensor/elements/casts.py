@@ -17,7 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
-from picograd.tensor.exchange.host import default_device, device_named, gpu_named
+from picograd.tensor.exchange.host import default_device, gpu_named, usable_device
 from picograd.tensor.info import Info
 
 NAMES = {  # as PyTorch calls tensors of a dtype
@@ -84,7 +84,7 @@ class Casts(Info):
             elif isinstance(target, (DType, builtins.type)):
                 result = result.cast(target)  # type: ignore[arg-type]  # float, int and bool are names of dtypes
             elif isinstance(target, str):
-                result = result._to_device(device_named(target))
+                result = result._to_device(usable_device(target))
             elif target is not None:
                 raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
         return self.clone() if copy and result is self else result

@@ -1,7 +1,7 @@
 """Host data on its way into a tensor: numbers, nested lists and arrays.
 
 In:    what users pass to Tensor(...)
-Out:   `host_array`, `array_of`; `default_device`, `device_named`, `device_or_default`, `gpu_named`
+Out:   `host_array`, `array_of`; `default_device`, `device_named`, `usable_device`, `device_or_default`, `gpu_named`
 Next:  picograd/tensor/build.py
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.device import device
 from picograd.dtype import DType, Scalar
-from picograd.engine.devices import check_exists
+from picograd.engine.devices import check_exists, check_usable
 from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 
@@ -86,9 +86,9 @@ def device_or_default(name: str | None) -> str:
     """Returns the device that an argument `device` names, the default one for None.
 
     Raises:
-      DeviceError: there is no device of that name.
+      DeviceError: there is no such device, or this machine cannot use it.
     """
-    return default_device() if name is None else device_named(name)
+    return default_device() if name is None else usable_device(name)
 
 
 def gpu_named(wanted: str | int | None) -> str:
@@ -96,12 +96,24 @@ def gpu_named(wanted: str | int | None) -> str:
 
     Raises:
       ArgumentError: it names another device, or none.
-      DeviceError:   another number than 0.
+      DeviceError:   another number than 0, or this machine has no GPU.
     """
     chosen = "CUDA" if wanted is None else device("cuda", wanted) if isinstance(wanted, int) else wanted
     if device_named(chosen) != "CUDA":
         raise ArgumentError(f'cuda: needs a GPU, such as 0 or "cuda:0", got {wanted!r}.', ".to(...) moves to any device")
-    return "CUDA"
+    return usable_device("CUDA")
+
+
+def usable_device(name: str) -> str:
+    """Returns a device's name as picograd spells it, once this machine can use it.
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no such device, or this machine cannot use it.
+    """
+    plain = device_named(name)
+    check_usable(plain)
+    return plain
 
 
 def device_named(name: str) -> str:

@@ -22,7 +22,7 @@ from picograd.tensor.cell import grad_mode
 from picograd.tensor.creation.distributions import Distributions
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.exchange.host import default_device, usable_device
 from picograd.tensor.variable import known
 
 Kind = TypeVar("Kind", bound="Interop")
@@ -93,7 +93,7 @@ class Interop(Distributions):
         """
         if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
             raise DTypeError(f"from_dlpack: needs an array with __dlpack__, got {type(x).__name__}.", hint="Tensor(x)")
-        place = device_named(device) if device is not None else default_device() if default_device() in HOST else "CPU"
+        place = usable_device(device) if device is not None else default_device() if default_device() in HOST else "CPU"
         array = array_of(x, copy)
         dtype = dtypes.from_numpy(array.dtype)
         assert dtype is not None
