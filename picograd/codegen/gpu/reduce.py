@@ -4,17 +4,18 @@ In:    Nest (kind REDUCE)
 Out:   statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/gpu/reduce_columns.py
 
-A short row is a thread's own; rows beside each other in memory are codegen/gpu/reduce_columns.py's. Else a team of 32 to
-256 threads walks a row, each an access of up to 16 bytes at a time; a row of known length that fits lies in the team's
-registers from then on, read once however many levels of reductions follow. Values are joined lane by lane, then by
-shuffles in a warp, then through shared memory from warp to warp (all through shared memory where the target has no
-shuffles). The order of a float sum depends on shapes alone.
+A short row is a thread's own; rows beside each other in memory are codegen/gpu/reduce_columns.py's. Else a team of up to
+256 threads walks a row, each an access of up to 16 bytes at a time, and a warp has several teams where rows have few. A row
+of known length that fits lies in the team's registers from then on, read once however many levels of reductions follow.
+Values are joined lane by lane, then by shuffles in a warp, then through shared memory from warp to warp (all through shared
+memory where the target has no shuffles). The order of a float sum depends on shapes alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
@@ -43,7 +44,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
 
-FEW = WARP_THREADS - 1  # a row no longer than this is one thread's
+FEW = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
 OWN = 4  # accesses of a thread to a row: reads that are under way at once
 MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer one is read again for each level
 
@@ -52,7 +53,7 @@ MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer 
 class Team:
     """The threads that walk a row together.
 
-    threads:  a power of two, at least a warp
+    threads:  a power of two: a part of a warp, or whole warps
     lanes:    elements of one access
     steps:    accesses of a thread, written out one after the other; None where it loops
     """
@@ -78,14 +79,15 @@ def emit_reduce_gpu(
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns who walks a row: enough threads that each makes OWN accesses, if the block has as many."""
+    """Returns who walks a row: a thread an access up to a warp; then so many that each makes OWN, if the block has them."""
     values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     last, lanes = rows.column_loops[-1], vector_lanes(values, target)
-    lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
-    columns, threads = numel(rows.column_extents), WARP_THREADS
+    lanes = gcd(last, lanes) if isinstance(last, int) else 1
+    columns = numel(rows.column_extents)
     if not isinstance(columns, int):
         return Team(target.block_threads, lanes, None)
     accesses = columns // lanes
+    threads = min(WARP_THREADS, 1 << (accesses - 1).bit_length())
     while threads < target.block_threads and threads * OWN < accesses:
         threads *= 2
     steps = -(-accesses // threads)
@@ -200,7 +202,7 @@ class _TeamRows:
         code = r.arg[0]
         if memory is not None and not self.has_shuffle:
             return self.through_memory(code, value, memory)
-        value = self.over_threads(code, value, WARP_THREADS)
+        value = self.over_threads(code, value, min(self.team.threads, WARP_THREADS))
         if memory is None:
             return value
         build, warps = self.build, self.team.threads // WARP_THREADS

@@ -1,0 +1,85 @@
+"""Rows on a GPU: as many threads have one as it has accesses, so that a warp has several short ones and none idles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.gpu.reduce import team_of
+from picograd.codegen.lower import lower
+from picograd.codegen.rows import plan_rows
+from picograd.compile import hostcxx
+from picograd.device import Target
+from picograd.evaluator import evaluate
+from picograd.ir.build import expand, reduce
+from picograd.ir.op import Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.stages import Program
+from picograd.ir.statements import Alloc, For, Shuffle, walk
+from picograd.render.cuda import render
+from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.schedule.create import create_schedule
+from tests.codegen.cpu.test_turned import param, values_for
+from tests.compilers import needs_compiler
+from tests.gpu_programs import run
+
+WITHOUT_SHUFFLES = Target(**{**vars(TARGET), "has_shuffle": False, "has_mma": False})
+
+
+def centred(rows: int, columns: int, dtype: dtypes.DType = dtypes.float32) -> Op:
+    """Each element less the largest of its row, over the sum of the row: two levels, and elements behind them."""
+    x = param(0, rows, columns, dtype=dtype)
+    most = expand(reduce(x, OpCode.MAX, (1,), keepdim=True), x.shape)
+    return (x - most) / expand(reduce(x - most, OpCode.ADD, (1,), keepdim=True) - 1, x.shape)
+
+
+def lowered(root: Op, target: Target = TARGET) -> Program:
+    (item,) = create_schedule([root]).kernel_items()
+    return lower(item.kernel, target)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "threads", "lanes", "steps"),
+    [
+        (8, dtypes.float32, 2, 4, 1), (10, dtypes.float32, 8, 2, 1), (27, dtypes.float32, 32, 1, 1),
+        (32, dtypes.float32, 8, 4, 1), (64, dtypes.float32, 16, 4, 1), (96, dtypes.float32, 32, 4, 1),
+        (64, dtypes.float16, 16, 4, 1), (64, dtypes.float64, 32, 2, 1), (512, dtypes.float32, 32, 4, 4),
+        (1024, dtypes.float32, 64, 4, 4), (8192, dtypes.float32, 256, 4, 8), (65536, dtypes.float32, 256, 4, None),
+    ],
+)  # fmt: skip
+def test_a_team_has_a_thread_an_access_until_it_is_a_warp(
+    columns: int, dtype: dtypes.DType, threads: int, lanes: int, steps: int | None
+) -> None:
+    (item,) = create_schedule([centred(100, columns, dtype)]).kernel_items()
+    ((nest,),) = item.kernel.phases
+    rows, lies_across = plan_rows(nest, [param(0, 100, columns, dtype=dtype)], TARGET)
+    team = team_of(rows, TARGET)
+    assert not lies_across and (team.threads, team.lanes, team.steps) == (threads, lanes, steps)
+
+
+@pytest.mark.parametrize(("columns", "blocks", "shuffles"), [(7, 4, 0), (8, 8, 2), (32, 32, 6), (64, 63, 8), (96, 125, 10)])
+def test_short_rows_share_warps(columns: int, blocks: int, shuffles: int) -> None:
+    """1000 rows in blocks of 256 threads, for which a thread a row would be 4 blocks, a warp a row 125."""
+    program = lowered(centred(1000, columns))
+    statements = [one for phase in program.phases for one in walk(phase)]
+    (grid,) = [one.range.src[0].arg for one in statements if isinstance(one, For) and one.range.arg[1] is AxisKind.GRID]
+    assert (grid, sum(isinstance(one, Shuffle) for one in statements)) == (blocks, shuffles)
+    assert not any(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in statements)
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", [TARGET, WITHOUT_SHUFFLES], ids=["shuffles", "shared memory"])
+@pytest.mark.parametrize("shape", [(5, 8), (33, 9), (70, 10), (3, 16), (9, 27), (41, 32), (17, 60), (1, 64), (6, 96)])
+def test_the_simulator_runs_them(shape: tuple[int, int], target: Target) -> None:
+    root = centred(*shape)
+    program, given = lowered(root, target), values_for(root)
+    binary = hostcxx.compile_source(render(program, target), target)
+    expected = evaluate([root], given)[0]
+    for order in ORDERS:
+        found = np.zeros(root.numel, np.float32)
+        arrays = iter(given.values())
+        memory = [next(arrays).ravel() if p.role == "in" else found for p in program.params]
+        device = CudaSimDevice(order, seed=3)
+        run(device, device.load(binary), memory)
+        np.testing.assert_allclose(found.reshape(root.shape), expected, rtol=1e-5, atol=1e-6)
