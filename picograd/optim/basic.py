@@ -7,7 +7,7 @@ Next:  picograd/optim/adam_variants.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
@@ -65,7 +65,7 @@ class SGD(Optimizer):
         settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize})
 
-    def _start(self, places: range, group: ParamGroup) -> None:
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
         if group["momentum"] and not group["dampening"]:  # 0 * momentum + d is the first step's b
             for place, parameter in zip(places, group["params"]):
                 self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})

@@ -10,7 +10,7 @@ together: a step computes it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -49,7 +49,7 @@ class Counted(Optimizer):
         return ()
 
     # ---- a step ----
-    def _start(self, places: range, group: ParamGroup) -> None:
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
         device, starts = group.lr_tensor.device, self._shared_starts(group)
         shared = {name: Tensor(value, dtypes.float64, device=device) for name, value in starts.items()}
         for place, parameter in zip(places, group["params"]):

@@ -7,7 +7,7 @@ Next:  picograd/optim/matrix_steps.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
@@ -178,7 +178,7 @@ class Lion(Optimizer):
         settings = {"lr": lr, "betas": check_betas("Lion", betas), "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, settings)
 
-    def _start(self, places: range, group: ParamGroup) -> None:
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
         for place, parameter in zip(places, group["params"]):
             self._keep(place, {"exp_avg": Tensor.zeros_like(parameter)})
 

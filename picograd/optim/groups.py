@@ -33,6 +33,7 @@ class ParamGroup(dict[str, Any]):
 
     lr_tensor:    the learning rate
     changing:     numbers that a schedule changes, too, by the name of the setting
+    parts:        where parameters are on several devices: by device, a group of those there, with the same settings
     """
 
     def __init__(self, settings: Mapping[str, Any]):
@@ -42,6 +43,7 @@ class ParamGroup(dict[str, Any]):
         device = params[0].device if params else None
         self.lr_tensor = Tensor(self["lr"], dtypes.float64 if wide else dtypes.float32, device=device)
         self.changing: dict[str, Tensor] = {}
+        self.parts: dict[str, ParamGroup] = {}
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
@@ -49,11 +51,35 @@ class ParamGroup(dict[str, Any]):
         if buffer is not None:
             with no_grad():
                 buffer.assign(Tensor(value, buffer.dtype, device=buffer.device))
+        for part in self.parts.values() if name != "params" else ():
+            part[name] = value
+
+    def by_device(self) -> list[tuple[ParamGroup, list[int]]]:
+        """Returns the group, or its part for each device that parameters are on, and which of the parameters those are."""
+        places: dict[str, list[int]] = {}
+        for i, parameter in enumerate(self["params"]):
+            places.setdefault(parameter.device, []).append(i)
+        if len(places) < 2:
+            self.parts = {}
+            return [(self, list(range(len(self["params"]))))]
+        return [(self._part(device, [self["params"][i] for i in own]), own) for device, own in places.items()]
+
+    def _part(self, device: str, params: list[Tensor]) -> ParamGroup:
+        """Returns the group of the parameters on a device."""
+        part = self.parts.get(device)
+        if part is None:
+            part = self.parts[device] = ParamGroup({**self, "params": params})
+            for name in self.changing:
+                part.let_change(name)
+        part["params"] = params
+        return part
 
     def let_change(self, name: str) -> None:
         """Has plans read a setting, a number or some, from a buffer: what changes from step to step is no constant."""
         if name not in self.changing:
             self.changing[name] = Tensor(self[name], dtypes.float64, device=self.lr_tensor.device)
+        for part in self.parts.values():
+            part.let_change(name)
 
     def value(self, name: str, like: Op) -> Any:
         """Returns a setting as formulas take it: its numbers, or where they change Ops of the dtype and shape of `like`."""

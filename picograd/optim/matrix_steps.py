@@ -7,7 +7,7 @@ Next:  picograd/optim/quasi_newton.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -74,7 +74,7 @@ class Muon(Optimizer):
         more = {"ns_coefficients": tuple(ns_coefficients), "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
         super().__init__(params, {**settings, **more})
 
-    def _start(self, places: range, group: ParamGroup) -> None:
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
         for place, parameter in zip(places, group["params"]):
             if parameter.ndim != 2:
                 raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for it")

@@ -11,7 +11,7 @@ so that every step runs the same plan.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,7 @@ class Optimizer:
         # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
         self.state = StateOf(self.param_groups)
         self._made_in = trace.get()
+        self._homes: Sequence[str] = ()  # of the parameters, when state was last brought there
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             self._add(group)
         realize([*self.parameters(), *self._state_tensors()])
@@ -91,11 +92,15 @@ class Optimizer:
         group = new_group(type(self).__name__, given, self.defaults, self.param_groups)
         first = sum(len(other["params"]) for other in self.param_groups)
         self.param_groups.append(group)
-        self._start(range(first, first + len(group["params"])), group)
+        for part, places in group.by_device():
+            self._start([first + i for i in places], part)
 
     # ---- what subclasses say ----
-    def _start(self, places: range, group: ParamGroup) -> None:
-        """Makes the state of a group's parameters, so that the first step has the same graph as every other."""
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
+        """Makes the state of a group's parameters, so that the first step has the same graph as every other.
+
+        Here and below a group has parameters of one device.
+        """
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Writes the new values of a parameter and its state."""
@@ -190,21 +195,36 @@ class Optimizer:
 
     def _follow(self) -> None:
         """Brings state to where parameters are: a module may have been moved since it was made. No part of a trace."""
-        groups = [group for group in self.param_groups if group["params"]]
-        if all(group["params"][0].device == group.lr_tensor.device for group in groups):
+        homes = [parameter.device for parameter in self.parameters()]
+        if homes == self._homes:
             return
         token = trace.set(None)
         try:
-            for group in groups:
-                for tensor in (group.lr_tensor, *group.changing.values()):
-                    move(tensor, (group["params"][0].device,))
-            for place, parameter in enumerate(self.parameters()):
-                for tensor in self.state.get(place, {}).values():
-                    if isinstance(tensor, Tensor):
-                        move(tensor, (parameter.device,))
-            realize(self._state_tensors())
+            parts = [part for group in self.param_groups for part, _ in group.by_device() if part["params"]]
+            for part in parts:
+                for tensor in (part.lr_tensor, *part.changing.values()):
+                    move(tensor, (part["params"][0].device,))
+            self._move_state(homes)
         finally:
             trace.reset(token)
+        self._homes = homes
+
+    def _move_state(self, homes: Sequence[str]) -> None:
+        """Brings state to where parameters are. A count that parameters of several devices share becomes one for each."""
+        kept_by: dict[int, list[tuple[int, str, Tensor]]] = {}
+        for place, kept in self.state.items():
+            for name, value in kept.items():
+                if isinstance(value, Tensor):
+                    kept_by.setdefault(id(value), []).append((place, name, value))
+        for holders in kept_by.values():
+            tensor, places = holders[0][2], dict.fromkeys(homes[place] for place, _, _ in holders)
+            if len(places) == 1:
+                move(tensor, tuple(places))
+                continue
+            copies = {home: tensor if home == tensor.device else tensor.detach().to(home) for home in places}
+            for place, name, _ in holders:
+                self._keep(place, {name: copies[homes[place]]})
+        realize(self._state_tensors())
 
     def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
         """Calls the hooks for what comes before a step; returns the closure that they leave."""
@@ -216,19 +236,19 @@ class Optimizer:
         return closure
 
     def _step(self) -> None:
-        """Updates group by group, then computes all of it with whoever reads the old values."""
+        """Updates group by group, of each what is on one device, then computes it all with whoever reads the old values."""
         old = [tensor.op for tensor in self.parameters() if tensor.grad is not None]
         place = 0
         for group in self.param_groups:
-            places = range(place, place + len(group["params"]))
+            for part, places in group.by_device():
+                chosen = [(place + i, p) for i, p in zip(places, part["params"]) if p.grad is not None]
+                if not chosen:
+                    continue
+                self._before(part, [i for i, _ in chosen])
+                for i, parameter in chosen:
+                    grad = parameter.grad.read()
+                    self._update(i, parameter, -grad if part.get("maximize") else grad, part)
             place += len(group["params"])
-            chosen = [(i, p) for i, p in zip(places, group["params"]) if p.grad is not None]
-            if not chosen:
-                continue
-            self._before(group, [i for i, _ in chosen])
-            for i, parameter in chosen:
-                grad = parameter.grad.read()
-                self._update(i, parameter, -grad if group.get("maximize") else grad, group)
         if trace.get() is None:
             realize_with_readers([*self.parameters(), *self._state_tensors()], old)
 

@@ -150,3 +150,74 @@ def test_an_optimizer_of_the_user_is_written_as_in_pytorch(device, rng) -> None:
     again.load_state_dict(pickle.loads(pickle.dumps(mine.state_dict())))
     assert again.state_dict()["state"][1]["step"] == 3
     np.testing.assert_array_equal(again.state[1]["mean"].numpy(), mine.state[1]["mean"].numpy())
+
+
+# ---- parameters on several devices ----
+PLACES = "CPU", "NUMPY"
+SEVERAL = [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), *[(each, {}) for each in ("NAdam", "ASGD", "Lion", "Muon")]]
+
+
+def on_two() -> list[Tensor]:
+    return [Tensor([[1.0 + i, 2.0]], requires_grad=True, device=place) for i, place in enumerate((*PLACES, "CPU"))]
+
+
+def by_place(parameters) -> list[list[Tensor]]:
+    return [[p for p in parameters if p.device == place] for place in PLACES]
+
+
+def train_apart(parameters, optimizers, steps: int, schedules=()) -> None:
+    """Steps of which each parameter has a loss of its own; the last one has none in every other."""
+    for number in range(steps):
+        for parameter in parameters:
+            parameter.grad = None
+        for parameter in parameters[: 2 + number % 2]:
+            (parameter**3).sum().backward()
+        for each in (*optimizers, *schedules):
+            each.step()
+
+
+@pytest.mark.parametrize(("name", "settings"), SEVERAL)
+def test_a_group_may_have_parameters_on_several_devices(name, settings) -> None:
+    """Each is updated where it is, as by an optimizer of its own."""
+    together, apart = on_two(), on_two()
+    mine = getattr(optim, name)(together, lr=0.01, **settings)
+    others = [getattr(optim, name)(parameters, lr=0.01, **settings) for parameters in by_place(apart)]
+    for lr in (0.01, 0.1):
+        for optimizer in (mine, *others):
+            optimizer.lr = lr
+        train_apart(together, [mine], 3)
+        train_apart(apart, others, 3)
+    for a, b in zip(together, apart):
+        assert a.device == b.device
+        np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
+    again = getattr(optim, name)(on_two(), lr=0.5, **settings)
+    again.load_state_dict(mine.state_dict())
+    kept = [(p, value) for p in again.parameters() for value in again.state[p].values() if isinstance(value, Tensor)]
+    assert again.lr == 0.1 and all(value.device == p.device for p, value in kept)
+
+
+def test_a_schedule_changes_settings_on_every_device() -> None:
+    together, apart = on_two(), on_two()
+    mine = optim.Adam(together, lr=0.01)
+    others = [optim.Adam(parameters, lr=0.01) for parameters in by_place(apart)]
+    for parameters, optimizers in ((together, [mine]), (apart, others)):
+        schedules = [optim.lr_scheduler.OneCycleLR(each, 0.1, total_steps=10) for each in optimizers]
+        train_apart(parameters, optimizers, 5, schedules)
+    for a, b in zip(together, apart):
+        np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
+
+
+@pytest.mark.parametrize("order", [("CPU", "NUMPY"), ("NUMPY", "CPU")])
+def test_parameters_that_part_later_go_on_as_together(order) -> None:
+    """One layer of a module is moved, and moved back: each device has a count of its own meanwhile."""
+    moved, stayed = (nn.ModuleList([nn.Linear(2, 1, device="CPU") for _ in range(2)]) for _ in range(2))
+    stayed.load_state_dict(moved.state_dict())
+    optimizers = [optim.Adam(each.parameters(), lr=0.1) for each in (moved, stayed)]
+    for place in ("CPU", *order):
+        moved[0].to(place)
+        train_apart([*moved.parameters()], optimizers[:1], 2)
+        train_apart([*stayed.parameters()], optimizers[1:], 2)
+        assert {p.device.upper() for p in moved[0].parameters()} == {place}
+    for a, b in zip(moved.parameters(), stayed.parameters()):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-6)
+    assert len(optimizers[0].param_groups[0].parts) == (0 if order[-1] == "CPU" else 2)
