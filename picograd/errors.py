@@ -6,6 +6,8 @@ Out:   an exception whose text names the rule, the user's line, and one thing to
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import linecache
 import os
 import sys
@@ -13,6 +15,7 @@ import warnings
 from typing import NamedTuple
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+BETWEEN = (PACKAGE_FOLDER, contextlib.__file__, functools.__file__)  # by which picograd calls itself, too
 
 
 class Line(NamedTuple):
@@ -34,7 +37,7 @@ def user_line() -> Line | None:
     """Returns the innermost line on the stack that is not picograd's own, or None."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        if not frame.f_code.co_filename.startswith(BETWEEN):
             return Line(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from picograd.errors import PACKAGE_FOLDER, Line
+from picograd.errors import BETWEEN, Line
 from picograd.ir.op import Op
 
 MOST = 3  # lines kept for one Op
@@ -24,7 +24,7 @@ def record(op: Op) -> None:
         name = frame.f_code.co_filename
         own = _own.get(name)
         if own is None:
-            own = _own[name] = name.startswith(PACKAGE_FOLDER)
+            own = _own[name] = name.startswith(BETWEEN)
         if not own:
             place = (name, frame.f_lineno)
             known = op.lines
