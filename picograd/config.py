@@ -129,11 +129,14 @@ def _text_of(file: Path) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Returns the folder of the on-disk cache, or None when it is turned off."""
+    """Returns the folder of the on-disk cache, or None when it is turned off, or this user has no home to keep it in."""
     chosen = setting("PICOGRAD_CACHE")
     if chosen == "off":
         return None
     if chosen:
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "picograd"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "picograd"
+    except RuntimeError:  # of Path.home: no HOME, and nobody by that number
+        return None

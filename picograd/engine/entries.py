@@ -21,12 +21,12 @@ import shutil
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from picograd.config import cache_folder
+from picograd.errors import warn_user
 
 PARTS = ("kernels", "plans", "tuning")
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
@@ -66,10 +66,8 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
         return False
     place = f"{folder}/{part}/{name[0]}"
     try:
-        if not os.path.isdir(place):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (folder / part).mkdir(mode=0o700, exist_ok=True)
-            Path(place).mkdir(mode=0o700, exist_ok=True)
+        if not os.path.isdir(place) and not _make(folder, part, name[0]):
+            return False
         if not _is_private(f"{folder}/{part}"):
             return False
         handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
@@ -87,6 +85,22 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
     except OSError as error:
         _say(folder, f"cannot be written to: {error.strerror or error}")
         return False
+    return True
+
+
+def _make(folder: Path, part: str, letter: str) -> bool:
+    """Makes the folder of a letter; returns False, and says so once, where the cache's own cannot be made.
+
+    Raises:
+      FileNotFoundError: another process cleared the cache meanwhile.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # where nothing can be made, such as in /proc
+        _say(folder, f"cannot be made: {error.strerror}")
+        return False
+    for place in (folder / part, folder / part / letter):
+        place.mkdir(mode=0o700, exist_ok=True)
     return True
 
 
@@ -174,8 +188,7 @@ def _say(folder: Path | str, what: str) -> None:
     """Warns once of a folder that is done without."""
     if (str(folder), what) not in _said:
         _said.add((str(folder), what))
-        warnings.warn(
+        warn_user(
             f"the cache {folder} {what}. Kernels are compiled anew in each process."
-            "\n  hint: PICOGRAD_CACHE names another folder, and PICOGRAD_CACHE=off turns the cache off.",
-            stacklevel=2,
+            "\n  hint: PICOGRAD_CACHE names another folder, and PICOGRAD_CACHE=off turns the cache off."
         )

@@ -92,8 +92,10 @@ def examine_threads() -> Finding:
 def examine_cache() -> Finding:
     """Returns where the cache is and whether it can be written."""
     folder = cache_folder()
-    if folder is None:
+    if folder is None and setting("PICOGRAD_CACHE") == "off":
         return Finding("cache", False, "turned off (PICOGRAD_CACHE=off): every process compiles again", "unset it")
+    if folder is None:
+        return Finding("cache", False, "this user has no home: every process compiles again", "set PICOGRAD_CACHE")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

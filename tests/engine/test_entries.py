@@ -15,6 +15,7 @@ import pytest
 import picograd as pg
 from picograd.engine import devices, entries, realize
 from picograd.engine.watch import watch
+from picograd.tools import doctor
 from picograd.tools.cache import clear_cache
 
 pytestmark = pytest.mark.req("G8")
@@ -160,6 +161,35 @@ def test_a_full_disk_is_done_without_and_said_once(failing: str, own_folder: Pat
     assert len(said) == 1
     assert [path.name for path in own_folder.glob("*/*")] == ["a.bin"]
     assert entries.read_entry("kernels", "a.bin") == b"1"
+
+
+NOWHERE = pytest.param(
+    "/proc/nothing/x", "No such file", marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+)
+
+
+@pytest.mark.parametrize("folder, reason", [NOWHERE, ("a file/x", "Not a directory")])
+def test_a_folder_that_cannot_be_made_is_said_once(
+    folder: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path / folder))
+    with pytest.warns(UserWarning, match=f"the cache .*{folder} cannot be .*: {reason}") as said:
+        for name in ("a.bin", "b.bin"):
+            assert entries.read_entry("kernels", name) is None
+            assert not entries.write_entry("kernels", name, b"1")
+    assert len(said) == 1 and said[0].filename == __file__
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("PICOGRAD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert not entries.write_entry("kernels", "a.bin", b"1") and entries.read_entry("kernels", "a.bin") is None
+    assert doctor.examine_cache().text == "this user has no home: every process compiles again"
 
 
 def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
