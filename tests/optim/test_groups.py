@@ -154,7 +154,7 @@ def test_an_optimizer_of_the_user_is_written_as_in_pytorch(device, rng) -> None:
 
 # ---- parameters on several devices ----
 PLACES = "CPU", "NUMPY"
-SEVERAL = [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), *[(each, {}) for each in ("NAdam", "ASGD", "Lion", "Muon")]]
+SEVERAL = [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("NAdam", {}), ("ASGD", {}), ("Lion", {}), ("Muon", {})]
 
 
 def on_two() -> list[Tensor]:
