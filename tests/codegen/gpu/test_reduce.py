@@ -18,7 +18,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, For, Shuffle, walk
 from picograd.render.cuda import render
-from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import param, values_for
 from tests.compilers import needs_compiler
