@@ -3,6 +3,8 @@
     python -m tests.sanitized tests/engine/test_cuda_devices.py -k CUDASIM
     TEST_DEVICES=CUDASIM TEST_PART=3/40 python -m tests.sanitized tests/operations/test_operations.py -k test_values
 
+Where the compiler has no sanitizers, tests run without, and that is said.
+
 What a kernel does wrong the simulator says itself (runtime/cudasim/); this looks at the simulator, and at the primitives.
 """
 
@@ -14,11 +16,21 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from picograd.compile import hostcxx
 
-OPTIONS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
+# Most kernels run once: what optimizing them takes it does not give back.
+OPTIONS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O0")
 LIBRARIES = ("libasan.so", "libubsan.so")
-INSIDE = "import sys, pytest; from picograd.compile import hostcxx; hostcxx.OPTIONS += {!r}; sys.exit(pytest.main({!r}))"
+# The compiler is a process without them: under them it takes three times as long.
+INSIDE = """
+import os, sys, pytest
+from picograd.compile import hostcxx
+del os.environ["LD_PRELOAD"]
+hostcxx.OPTIONS += {!r}
+sys.exit(pytest.main({!r}))
+"""
 
 
 def libraries() -> list[str]:
@@ -29,9 +41,13 @@ def libraries() -> list[str]:
     return paths if all(Path(path).is_absolute() for path in paths) else []
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in a process of its own, with a cache of its own: there are kernels compiled in another way."""
-    code = INSIDE.format(OPTIONS, ["-q", "-p", "no:cacheprovider", "-s", *arguments])
+def run(*arguments: str, shown: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in a process of its own, with a cache of its own: there are kernels compiled in another way.
+
+    Args:
+      shown:  what it prints goes where this process's does, and is not kept
+    """
+    code = INSIDE.format(OPTIONS, ["-p", "no:cacheprovider", "-s", *arguments])
     with TemporaryDirectory(prefix="picograd_") as folder:
         # Python keeps memory to its end, and threads' stacks are the simulator's own.
         own = {
@@ -39,14 +55,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             "PICOGRAD_CACHE": folder,
         }  # fmt: skip
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env={**os.environ, **own}, capture_output=not shown, text=True, check=False)
 
 
 if __name__ == "__main__":
-    if not libraries():
-        print(f"nothing was run: {hostcxx.compiler()} has no {' and no '.join(LIBRARIES)}.")
-        sys.exit(0)
-    done = run(*sys.argv[1:])
-    sys.stdout.write(done.stdout)
-    sys.stderr.write(done.stderr)
-    sys.exit(done.returncode)
+    if libraries():
+        sys.exit(run(*sys.argv[1:], shown=True).returncode)
+    print(f"without sanitizers: {hostcxx.compiler()} has no {' and no '.join(LIBRARIES)}.")
+    sys.exit(pytest.main(sys.argv[1:]))
