@@ -1,7 +1,7 @@
 """Times the way from a fresh process to the end of the first step, and the memory it took.
 
 In:    python -m bench.first_step VARIANT WORKLOAD; the caches are where the environment says
-Out:   one line of JSON, the fields of `FirstStep`
+Out:   one line of JSON, the figures that `first_step` returns
 Called by: bench/startup.py
 Next:  bench/runner.py
 """

@@ -3,6 +3,7 @@
 In:    TileMaps of a Launch, the dtype and address of the memory they are of
 Out:   `checked`: how the array lies; `check_inside`
 Called by: runtime/cuda/tile_maps.py, runtime/cuda/plan.py, runtime/cudasim/device.py
+Next:  picograd/runtime/cuda/cublaslt.py
 
 kernels/cuda/hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
 """

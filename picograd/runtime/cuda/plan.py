@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
-Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/cublaslt.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/graphs.py
 
 Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
 that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
@@ -12,12 +12,11 @@ so a plan that runs once has none.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -27,14 +26,12 @@ from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cuda.cublaslt import ProductCall
-from picograd.runtime.cuda.driver import call, driver
+from picograd.runtime.cuda.graphs import Graph, PreparedLaunch
 from picograd.runtime.cuda.queue import CommandQueue
-from picograd.runtime.cuda.tile_maps import encode
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call, list_launches
 from picograd.runtime.tile_maps import check_inside
 
-MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
 
 
@@ -50,36 +47,6 @@ class QueueDevice(Device, Protocol):
     def arena(self, nbytes: int) -> AbstractContextManager[int]:
         """Gives the address of memory for a plan's temporaries."""
         ...
-
-
-class PreparedLaunch:
-    """A launch with its arguments as the driver takes them, from run to run the same memory.
-
-    call:      what it launches
-    values:    its arguments: addresses, then symbolic integers
-    pointers:  the address of each of them, maps of tiles between
-    grid:      blocks; with none it is left out
-    """
-
-    __slots__ = ("call", "values", "pointers", "grid", "_maps", "_first_map")
-
-    def __init__(self, call: Call):
-        count, tile_maps = max(1, len(call.arguments) + len(call.variables)), call.launch.tile_maps
-        self.call, self.grid = call, 0
-        self.values = (ctypes.c_int64 * count)()
-        start, behind = ctypes.addressof(self.values), len(call.arguments)
-        self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
-        self._first_map = 0 if self._maps is None else -(-ctypes.addressof(self._maps) // MAP_ALIGNMENT) * MAP_ALIGNMENT
-        pointers = [start + 8 * i for i in range(count)]
-        pointers[behind:behind] = [self._first_map + MAP_NBYTES * i for i in range(len(tile_maps))]
-        self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
-
-    def set_address(self, number: int, address: int) -> None:
-        """Puts an address into an argument, and into the maps that are of its memory."""
-        self.values[number] = address
-        for i, tile_map in enumerate(self.call.launch.tile_maps):
-            if tile_map.param == number:
-                encode(tile_map, self.call.arguments[number].dtype, address, self._first_map + MAP_NBYTES * i)
 
 
 class KernelPart:
@@ -160,48 +127,6 @@ def cut(calls: Sequence[Call]) -> list[AnyPart]:
         own = list(group)
         parts += [KernelPart(own)] if alone is None else [alone(call) for call in own]
     return parts
-
-
-class Graph:
-    """Launches one after the other, as the driver runs them with one call.
-
-    ready:  the graph that can be launched
-    """
-
-    def __init__(self, launches: Sequence[PreparedLaunch]):
-        self._launches = launches
-        self._graph = call("cuGraphCreate", 0)
-        self._nodes: list[Any] = []
-        for each in launches:
-            before = self._nodes[-1:]
-            self._nodes.append(call("cuGraphAddKernelNode", self._graph, before, len(before), _node_params(each)))
-        self.ready = call("cuGraphInstantiate", self._graph, 0)
-        for number, each in enumerate(launches):
-            if each.grid <= 0:
-                call("cuGraphNodeSetEnabled", self.ready, self._nodes[number], 0)
-
-    def update(self, number: int) -> None:
-        """Tells the driver the arguments and the grid of a launch, for the runs to come; a run under way keeps its own."""
-        each, node = self._launches[number], self._nodes[number]
-        call("cuGraphNodeSetEnabled", self.ready, node, int(each.grid > 0))
-        if each.grid > 0:
-            call("cuGraphExecKernelNodeSetParams", self.ready, node, _node_params(each))
-
-    def __del__(self) -> None:
-        ready = getattr(self, "ready", None)
-        if ready is not None and not sys.is_finalizing():  # then the driver may be gone already
-            driver().cuGraphExecDestroy(ready)
-            driver().cuGraphDestroy(self._graph)
-
-
-def _node_params(launch: PreparedLaunch) -> Any:
-    params = driver().CUDA_KERNEL_NODE_PARAMS()
-    params.func = launch.call.function
-    params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
-    params.blockDimX, params.blockDimY, params.blockDimZ = launch.call.launch.block, 1, 1
-    params.sharedMemBytes = launch.call.launch.shared_nbytes
-    params.kernelParams = ctypes.addressof(launch.pointers)
-    return params
 
 
 class CudaPlan:

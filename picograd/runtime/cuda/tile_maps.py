@@ -2,7 +2,7 @@
 
 In:    TileMaps of a Launch, the dtype and address of the memory they are of
 Out:   `encode`
-Called by: runtime/cuda/plan.py
+Called by: runtime/cuda/graphs.py.    Next: picograd/runtime/tile_maps.py
 """
 
 from __future__ import annotations
