@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 KERNELS = {
     "bugs": ("tests/runtime/test_cudasim_bugs.py", "no_false_alarm"),
-    "expressions": ("tests/engine/test_cuda_devices.py", "expression and CUDASIM"),
+    "expressions": ("tests/engine/test_cuda_devices.py", "(expression or host) and CUDASIM"),
     "primitives": ("tests/runtime/test_primitives.py", "simulator"),
     "a product by warpgroups": ("tests/runtime/test_hopper_product.py", "exact"),
 }
