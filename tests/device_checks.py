@@ -11,19 +11,20 @@ A row is asked of all devices but those whose tests leave it out. What the rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import picograd as pg
+from tests.drawn import OWN, check_draw
 from tests.on_devices import (
     CALLS_OF_HOST,
     EXPRESSIONS,
     MORE_EXPRESSIONS,
     check_attention,
     check_decoding,
-    check_draws,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -59,10 +60,10 @@ CHECKS: dict[str, Check] = {
     "loops": alone(check_loops),
     "index outside": alone(check_report),
     "memory that begins anywhere": alone(check_memory_that_begins_anywhere),
-    "draws": alone(check_draws),
+    **{f"draws: {name}": alone(partial(check_draw, name)) for name in OWN},
     "permutation": lambda device, rng, monkeypatch: check_permutation(device, monkeypatch),
 }
-REQUIREMENTS = {"tf32": "G13", "draws": "C1"}
+MARKS = {"tf32": [pytest.mark.req("G13")], "draws": [pytest.mark.req("C1")]}  # by kind
 
 
 def checks(without: Sequence[str] = ()) -> list[Any]:
@@ -74,7 +75,7 @@ def checks(without: Sequence[str] = ()) -> list[Any]:
     kinds = {name: name.partition(":")[0] for name in CHECKS}
     assert {*without} <= {*kinds.values()}, "a kind of rows that there is none of"
     return [
-        pytest.param(check, id=name, marks=[pytest.mark.req(REQUIREMENTS[name])] if name in REQUIREMENTS else [])
+        pytest.param(check, id=name, marks=MARKS.get(kinds[name], []))
         for name, check in CHECKS.items()
         if kinds[name] not in without
     ]

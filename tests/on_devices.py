@@ -82,30 +82,6 @@ MORE_EXPRESSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 ALL_EXPRESSIONS = {**EXPRESSIONS, **CALLS_OF_HOST, **MORE_EXPRESSIONS}
 
 
-def draws(device: str) -> dict[str, Tensor]:
-    """Returns what is drawn of every kind that has the same bits on all devices."""
-    draw = partial(pg.Generator, 11)
-    return {
-        "uniform": pg.rand(1001, device=device, generator=draw()),
-        "normal": pg.randn(5003, device=device, generator=draw()),
-        "normal float64": pg.randn(7, 143, device=device, generator=draw(), dtype=pg.float64),
-        "normal float16": pg.randn(1001, device=device, generator=draw(), dtype=pg.float16),
-        "normal bfloat16": pg.randn(1001, device=device, generator=draw(), dtype=pg.bfloat16),
-        "normal_": pg.zeros(1001, device=device).normal_(3.0, 0.1, generator=draw()),
-        "kaiming": pg.nn.init.kaiming_normal_(pg.zeros(30, 40, device=device), generator=draw()),
-        "exponential": pg.zeros(1001, device=device).exponential_(0.7, generator=draw()),
-        "geometric": pg.zeros(1001, device=device).geometric_(0.1, generator=draw()),
-        "integers": pg.randint(-5, 1000, (1001,), device=device, generator=draw()),
-        "permutation": pg.randperm(101, device=device, generator=draw()),
-    }
-
-
-def check_draws(device: str) -> None:
-    """What is drawn has the evaluator's bits."""
-    for (name, x), expected in zip(draws(device).items(), draws("NUMPY").values()):
-        assert x.device == device and x.numpy().tobytes() == expected.numpy().tobytes(), name
-
-
 def check_expression(compute: Callable[[Tensor, Tensor], Tensor], device: str, rng: np.random.Generator) -> None:
     """Checks what is made of two matrices against the evaluator."""
     a, b = (rng.standard_normal((40, 70), np.float32) for _ in range(2))

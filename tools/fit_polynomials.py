@@ -144,6 +144,20 @@ def erf(x: Decimal) -> Decimal:
     return 2 / PI.sqrt() * (-x * x).exp() * total
 
 
+def quantile_rest(w: Decimal) -> Decimal:
+    """What the numbers beside it leave of x = c * sqrt(2 w + pi / 2), c = erf(x / sqrt(2)), w = -log(1 - c^2): near 1."""
+    if not w:
+        return Decimal(1)
+    c = (1 - (-w).exp()).sqrt()
+    scale = c * (2 * w + PI / 2).sqrt()
+    x, step = scale, Decimal(1)
+    while abs(step) > Decimal("1e-25") * x:
+        distance = (erf(x / Decimal(2).sqrt()) - c) * (PI / 2).sqrt() * (x * x / 2).exp()
+        step = distance / (1 + x * distance / 2)  # Halley's
+        x -= step
+    return x / scale
+
+
 def _series(x: Decimal, first: Decimal, following: Callable[[Decimal, int], Decimal]) -> Decimal:
     total, term, k = Decimal(0), first, 1
     while term and abs(term) > abs(total) * Decimal("1e-58"):
@@ -195,6 +209,7 @@ def wanted_fits() -> list[Fit]:
                 Decimal(0), (high / (2 + high)) ** 2 * Decimal("1.0001"), tuple(range(1, atanh_n + 1)), bits),
             Fit("WAVE", *_sine_fit(2 * turn), tuple(range(wave_n)), bits),
         ]  # fmt: skip
+        fits.append(_quantile_fit(18 if bits == 32 else 42, bits))
     return fits + _erf_fits()
 
 
@@ -202,6 +217,14 @@ def _sine_fit(reach: Decimal) -> tuple[Function, Function, Decimal, Decimal]:
     """Returns function, weight and interval of p in sin(x) = x + x**3 * p(x**2) up to |x| = reach."""
     rest = _root(lambda x: (sine(x) - x) / x**3 if x else -1 / Decimal(6))
     return rest, _root(lambda x: x**3 / sine(x) if x else Decimal(0)), Decimal(0), reach**2
+
+
+def _quantile_fit(count: int, bits: int) -> Fit:
+    """Returns the fit of x / (c * sqrt(2 w + pi / 2)) in t = (5 - w) / (5 + w), from w = 36 (x = 8.3) to 0."""
+    five = Decimal(5)
+    low = (five - 36) / (five + 36)
+    return Fit("QUANTILE", lambda t: quantile_rest(five * (1 - t) / (1 + t)), lambda t: Decimal(1), low, Decimal(1),
+               tuple(range(count)), bits)  # fmt: skip
 
 
 def _erf_fits() -> list[Fit]:

@@ -95,19 +95,16 @@ def trunc_normal_(
 ) -> Tensor:
     """Stores numbers of the normal distribution (mean, std) that lie between a and b in `tensor`.
 
-    mean + sqrt(2) std erfinv(2 u - 1), with u even between the values of the distribution function at a and b.
+    mean + std x, below which x a part p of the normal distribution lies, p even between what lies below a and below b.
 
     Raises:
-      ArgumentError: std is not positive.
+      ArgumentError: std is not positive, or a is above b.
+      DTypeError:    tensor is no float.
 
     >>> bool((trunc_normal_(Tensor.zeros(1000)).abs() <= 2).all())
     True
     """
-    if not std > 0:
-        raise ArgumentError(f"trunc_normal_: std must be positive, got {std}.")
-    low, high = (0.5 * (1 + math.erf((bound - mean) / std / math.sqrt(2))) for bound in (a, b))
-    levels = Tensor.rand_like(tensor, generator=generator) * (2 * (high - low)) + (2 * low - 1)
-    return tensor.copy_((levels.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))
+    return tensor._fill_truncated(mean, std, a, b, generator)
 
 
 @no_grad()

@@ -50,7 +50,9 @@ def digests() -> dict[str, str]:
         "picked rows": lambda: gradients(lambda x: x[rows], wide),
         "cumulative sum": lambda: tall.cumsum(0),
         "sort": lambda: (wide.sort(-1)[0], long.argsort()),
-        "random": lambda: pg.randn(100_000),
+        "random": lambda: (pg.randn(100_000), pg.zeros(100_000).log_normal_(), pg.zeros(100_000).cauchy_()),
+        "truncated": lambda: pg.nn.init.trunc_normal_(pg.zeros(100_000)),
+        "classes": lambda: (wide.exp().multinomial(200, True), wide.exp().multinomial(9)),
     }
     pg.manual_seed(0)
     found = {}

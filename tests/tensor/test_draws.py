@@ -11,6 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import ArgumentError, DTypeError, Generator, Tensor, dtypes
+from picograd.nn.init import trunc_normal_
 
 N = 20000
 # name: (what fills, the mean of which function of it, that mean, its deviation for one number)
@@ -36,16 +37,70 @@ def test_means(name: str, device: str) -> None:
     assert abs(function(x.numpy()).mean() - mean) < 5 * deviation / np.sqrt(N)  # five deviations
 
 
+def _below(x: np.ndarray) -> np.ndarray:
+    """The part of the normal distribution below x."""
+    return 0.5 * np.vectorize(math.erfc)(-x / math.sqrt(2))
+
+
+def _between(low: float, high: float) -> Callable[[np.ndarray], np.ndarray]:
+    ends = _below(np.array([low, high]))
+    return lambda x: (_below(x) - ends[0]) / (ends[1] - ends[0])
+
+
+# name: (what fills, the part of its distribution below x)
+PARTS: dict[str, tuple[Callable[[Tensor, Generator], Tensor], Callable[[np.ndarray], np.ndarray]]] = {
+    "exponential_": (lambda x, g: x.exponential_(0.5, generator=g), lambda v: 1 - np.exp(-v / 2)),
+    "log_normal_": (lambda x, g: x.log_normal_(0.5, 0.7, generator=g), lambda v: _below((np.log(v) - 0.5) / 0.7)),
+    "cauchy_": (lambda x, g: x.cauchy_(0.5, 2.0, generator=g), lambda v: np.arctan((v - 0.5) / 2) / math.pi + 0.5),
+    "trunc_normal_": (lambda x, g: trunc_normal_(x, generator=g), _between(-2, 2)),
+    "trunc_normal_ of one side": (
+        lambda x, g: trunc_normal_(x, 1.0, 2.0, -1.0, math.inf, generator=g), lambda v: _between(-1, math.inf)((v - 1) / 2),
+    ),
+    "trunc_normal_ of a low tail": (lambda x, g: trunc_normal_(x, 0, 1, -6, -4, generator=g), _between(-6, -4)),
+    "trunc_normal_ of a high tail": (
+        lambda x, g: trunc_normal_(x, 0, 1, 4, 9, generator=g), lambda v: 1 - _between(-9, -4)(-v),
+    ),
+    "trunc_normal_ far away": (
+        lambda x, g: trunc_normal_(x, 0, 1, 15, 16, generator=g), lambda v: 1 - _between(-16, -15)(-v),
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.req("C1")
-def test_the_same_seed_gives_the_same_numbers_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for device in ("CPU", "NUMPY"):
-        monkeypatch.setenv("PICOGRAD_DEVICE", device)
-        integers = Tensor.zeros(50, dtype=dtypes.int64).random_(generator=Generator(3)).numpy()
-        bools = Tensor.zeros(50).bernoulli_(0.3, generator=Generator(3)).numpy()
-        found.append((integers, bools, pg.randint_like(Tensor.zeros(50), 9, generator=Generator(3)).numpy()))
-    for a, b in zip(*found):
-        np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("name", PARTS)
+def test_distributions(name: str, dtype: dtypes.DType) -> None:
+    """Kolmogorov and Smirnov's distance: within what one seed in a thousand exceeds, and what rounding of numbers moves."""
+    fill, part_below = PARTS[name]
+    n = 50_000
+    x = np.sort(fill(Tensor.zeros(n, dtype=dtype), Generator(7)).numpy().astype(np.float64))
+    assert np.isfinite(x).all()
+    below = part_below(x)
+    distance = max((below - np.arange(n) / n).max(), (np.arange(1, n + 1) / n - below).max())
+    # Numbers that round to one are a step of the density times their spacing: 16 near 16, where the density is 15.
+    rounding = (below[1:] - below[:-1]).max() if dtype.is_narrow else 0.0
+    assert distance < 1.95 / math.sqrt(n) + rounding
+
+
+@pytest.mark.req("C1")
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=str)
+@pytest.mark.parametrize("replacement", [True, False])
+def test_classes_have_their_weights(dtype: dtypes.DType, replacement: bool) -> None:
+    """Also where there are so many that float16 holds neither their sum nor what is between two of their sums."""
+    n = 70_000
+    weights = np.where(np.arange(n) % 7 == 0, 4.0, 1.0)
+    drawn = Tensor(weights, dtype=dtype).multinomial(14_000, replacement, generator=Generator(7)).numpy()
+    assert replacement or len(set(drawn.tolist())) == 14_000
+    first = drawn[:3000]  # without replacement: before much is gone
+    _fits(first // 7000, np.full(10, 0.1))
+    _fits((first % 7 == 0).astype(np.int64), np.array([0.6, 0.4]))
+
+
+@pytest.mark.req("C1")
+def test_a_class_of_little_weight_is_drawn_as_often_as_it_says() -> None:
+    weights = Tensor([1.0, 2.0**-16, 0.0]).expand(400, 3)
+    drawn = weights.multinomial(5000, True, generator=Generator(7)).numpy()
+    assert abs((drawn == 1).sum() - 2e6 / 2**16) < 5 * math.sqrt(2e6 / 2**16) and drawn.max() == 1
 
 
 @pytest.mark.req("C1")
@@ -86,6 +141,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: Tensor.zeros(2).log_normal_(0, -1), ArgumentError, "log_normal_: std must be positive, got -1.",
     ),
     "cauchy_": (lambda: Tensor.zeros(2).cauchy_(0, 0), ArgumentError, "cauchy_: sigma must be positive, got 0."),
+    "cauchy_ of NaN": (
+        lambda: Tensor.zeros(2).cauchy_(0, math.nan), ArgumentError, "cauchy_: sigma must be positive, got nan.",
+    ),
+    "normal_ of NaN": (
+        lambda: Tensor.zeros(2).normal_(0, math.nan), ArgumentError, "normal_: std must not be negative, got nan.",
+    ),
+    "trunc_normal_": (
+        lambda: trunc_normal_(Tensor.zeros(2), 0, 1, 2, -2), ArgumentError,
+        "trunc_normal_: a must not be above b, got 2 and -2.",
+    ),
+    "trunc_normal_ of integers": (
+        lambda: trunc_normal_(Tensor([1, 2])), DTypeError, "trunc_normal_: needs a float, got int64 of shape (2,).",
+    ),
+    "multinomial of nothing": (
+        lambda: Tensor.zeros(0).multinomial(1, True), ArgumentError,
+        "multinomial: with replacement 0 classes give no 1 samples.",
+    ),
     "random_": (
         lambda: Tensor.zeros(2).random_(5, 5), ArgumentError,
         "random_: there is no integer from 5 up to but without 5.",

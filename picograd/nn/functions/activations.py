@@ -16,6 +16,7 @@ from picograd.nn.functions.elements import of_each
 from picograd.nn.functions.precision import widened
 from picograd.tensor.build import axis_of, need_float
 from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.random import gumbel_op, random_bits
 from picograd.tensor.elements import pointwise
 from picograd.tensor.tensor import Tensor
 
@@ -203,13 +204,14 @@ def gumbel_softmax(
     if not tau > 0:
         raise ArgumentError(f"gumbel_softmax: tau must be positive, got {tau}.")
     need_float("gumbel_softmax", logits.op, "logits")
-    gumbels = -(-Tensor.rand_like(logits, generator=generator).log()).log()
-    soft = ((logits + gumbels) / tau).softmax(dim)
+    gumbels = gumbel_op(random_bits(logits.op.shape, generator, logits.device), logits.dtype)
+    scores = (logits + Tensor.from_op(gumbels, logits.cell.device)) / tau
+    soft = scores.softmax(dim)
     if not hard:
         return soft
-    place = soft.detach().argmax(dim, keepdim=True)
+    place = scores.detach().argmax(dim, keepdim=True)
     line = Tensor.arange(soft.shape[dim], device=logits.device)
     sizes = [1] * logits.ndim
     sizes[dim] = -1
     sharp = (line.reshape(sizes) == place).to(soft.dtype)
-    return sharp - soft.detach() + soft
+    return sharp + (soft - soft.detach())

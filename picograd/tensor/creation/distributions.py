@@ -1,4 +1,4 @@
-"""Random numbers of further distributions, each made of evenly distributed ones.
+"""Random numbers of further distributions, each made of evenly distributed ones, by functions that all devices share.
 
 In:    tensors to fill, and the numbers a distribution is told by
 Out:   `Distributions`
@@ -13,22 +13,22 @@ from typing import Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.ir.build import compare, unary
+from picograd.ir.build import compare, maximum, minimum, unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, need_float
+from picograd.tensor.build import broadcast_to, cast, need_float, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.creation.alike import log_alike
+from picograd.tensor.creation.alike import INTEGER, cosine_of_turns, exp_alike, normal_quantile
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.probabilities import probabilities, probability
 from picograd.tensor.creation.random import (
     Random,
+    exponential_op,
     integers_op,
     normal_op,
     random_bits,
     uniform_op,
 )
-from picograd.tensor.elements import pointwise
 from picograd.tensor.meeting import storing_device, value_at
 
 
@@ -37,10 +37,8 @@ class Distributions(Random):
 
     __slots__ = ()
 
-    def _rest(self, generator: Generator | None) -> Op:
-        """Returns numbers evenly from (0, 1], in float32 or wider, so that their logarithms are finite."""
-        wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-        return -uniform_op(random_bits(self.op.shape, generator, self.device), wide) + 1.0
+    def _bits(self, generator: Generator | None) -> Op:
+        return random_bits(self.op.shape, generator, self.device)
 
     def bernoulli_(self, p: float | TensorCore = 0.5, *, generator: Generator | None = None) -> Self:
         """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
@@ -57,23 +55,24 @@ class Distributions(Random):
             chance = broadcast_to(probabilities("bernoulli_", given), self.op.shape)
         else:
             chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
-        uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
+        uniform = uniform_op(self._bits(generator), dtypes.float32)
         return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
 
     def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers x >= 0 with density lambd e^(-lambd x) in place: -log(u) / lambd.
+        """Stores numbers x > 0 with density lambd e^(-lambd x) in place: -log(u) / lambd.
 
         Raises:
           ArgumentError: lambd is not positive.
           DTypeError:    self is no float.
 
-        >>> bool((Tensor.zeros(5).exponential_() >= 0).all())
+        >>> bool((Tensor.zeros(5).exponential_() > 0).all())
         True
         """
         need_float("exponential_", self.op)
-        if lambd <= 0:
+        if not lambd > 0:
             raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
-        return self._store_drawn("exponential_", log_alike(self._rest(generator)) * (-1.0 / lambd))
+        drawn = exponential_op(self._bits(generator), self.dtype.compute_dtype)
+        return self._store_drawn("exponential_", drawn * (1.0 / lambd))
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
         """Stores how many tries it takes, 1, 2, ..., until one of probability `p` succeeds, in place.
@@ -86,8 +85,10 @@ class Distributions(Random):
         """
         if not 0 < p <= 1:
             raise ArgumentError(f"geometric_: a probability lies in (0, 1], got {p}.")
-        failures = 0.0 if p == 1 else 1.0 / math.log1p(-p)
-        return self._store_drawn("geometric_", pointwise.floor(log_alike(self._rest(generator)) * failures) + 1.0)
+        failures = 0.0 if p == 1 else -1.0 / math.log1p(-p)
+        wide = self.dtype.compute_dtype if self.dtype.is_float else dtypes.float32
+        drawn = exponential_op(self._bits(generator), wide)
+        return self._store_drawn("geometric_", unary(OpCode.FLOOR, drawn * failures) + 1.0)
 
     def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Self:
         """Stores numbers whose logarithms are normal with `mean` and deviation `std`, in place.
@@ -100,13 +101,13 @@ class Distributions(Random):
         True
         """
         need_float("log_normal_", self.op)
-        if std <= 0:
+        if not std > 0:
             raise ArgumentError(f"log_normal_: std must be positive, got {std}.")
-        op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype)
-        return self._store_drawn("log_normal_", unary(OpCode.EXP, op * std + mean))
+        op = normal_op(self._bits(generator), self.dtype.compute_dtype)
+        return self._store_drawn("log_normal_", exp_alike(op * std + mean))
 
     def cauchy_(self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers of Cauchy's distribution, median + sigma * tan(pi (u - 1/2)), in place.
+        """Stores numbers of Cauchy's distribution, median + sigma * tan(pi (u - 1/2)), in place: a sine over a cosine.
 
         Raises:
           ArgumentError: sigma is not positive.
@@ -116,9 +117,31 @@ class Distributions(Random):
         (2,)
         """
         need_float("cauchy_", self.op)
-        if sigma <= 0:
+        if not sigma > 0:
             raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}.")
-        return self._store_drawn("cauchy_", pointwise.tan((self._rest(generator) - 0.5) * math.pi) * sigma + median)
+        wide = self.dtype.compute_dtype
+        turns = cast(self._bits(generator), INTEGER[wide])
+        half = Op(OpCode.SHR, turns.dtype, (turns, turns.filled(1)))  # from -1/4 of a turn up to 1/4
+        quarter = 1 << (turns.dtype.bits - 2)
+        tangent = Op(OpCode.DIV, wide, (cosine_of_turns(half - quarter, wide), cosine_of_turns(half, wide)))
+        return self._store_drawn("cauchy_", tangent * sigma + median)
+
+    def _fill_truncated(self, mean: float, std: float, a: float, b: float, generator: Generator | None) -> Self:
+        """Stores normal numbers between a and b in place: see nn.init.trunc_normal_."""
+        need_float("trunc_normal_", self.op)
+        if not std > 0:
+            raise ArgumentError(f"trunc_normal_: std must be positive, got {std}.")
+        if not a <= b:
+            raise ArgumentError(f"trunc_normal_: a must not be above b, got {a} and {b}.")
+        scale, ends = std, ((a - mean) / std, (b - mean) / std)
+        if sum(ends) > 0:  # the mirror image: parts below small numbers have more digits
+            scale, ends = -std, (-ends[1], -ends[0])
+        low, high = (0.5 * math.erfc(-end / math.sqrt(2)) for end in ends)
+        far = high < 2.0**-50  # eight deviations: beyond, float32 holds no such parts
+        wide = dtypes.float64 if far else self.dtype.compute_dtype
+        part = uniform_op(self._bits(generator), wide) * (high - low) + low
+        drawn = minimum(maximum(normal_quantile(part) * scale + mean, a), b)
+        return self._store_drawn("trunc_normal_", drawn)
 
     def random_(self, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Self:
         """Stores integers from `low` up to but without `high`, in place; random_(high) counts from 0.
@@ -135,9 +158,10 @@ class Distributions(Random):
             low, high = 0, low
         if high is None:
             high = 1 + (2**self.dtype.precision if self.dtype.is_float else min(int(self.dtype.max), 2**63 - 2))
+        low, high = whole("random_", "low", low), whole("random_", "high", high)
         if low >= high:
             raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
-        op = integers_op(random_bits(self.op.shape, generator, self.device), low, high)
+        op = integers_op(self._bits(generator), low, high)
         return self._store_drawn("random_", cast(op, self.dtype))
 
     @classmethod

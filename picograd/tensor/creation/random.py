@@ -13,12 +13,12 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, iota, reshape, unary
+from picograd.ir.build import compare, iota, maximum, reshape, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, detached, need_float, static_numel, whole
+from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, static_numel, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.creation.alike import cosine_of_turns, log_alike
+from picograd.tensor.creation.alike import cosine_of_turns, log_alike, part_of
 from picograd.tensor.creation.constants import shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
@@ -167,19 +167,16 @@ class Random(Ranges):
         Tensor([0., 1.])
         """
         if p is None:
-            chance = cast(need_float("bernoulli", self.read()), dtypes.float32)
-        else:
-            chance = filled(p, dtypes.float32, self.op.shape)
-        uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-        if p is None:
-            chance = probabilities("bernoulli", cast(self.read(), dtypes.float32))
+            chance = probabilities("bernoulli", cast(need_float("bernoulli", self.read()), dtypes.float32))
         else:
             chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
+        uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
         """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
 
+        Weights count as integers beside their greatest, 2^62 / classes, so that sums have one result on every device.
         Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
 
         Raises:
@@ -195,23 +192,25 @@ class Random(Ranges):
             raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
         if self.ndim not in (1, 2) or not self.dtype.is_float:
             raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")
-        classes = self.shape[-1]
-        mass = self.from_op(weights("multinomial", detached(self.read())), self.cell.device)
-        if not replacement and num_samples > 1:
-            if num_samples > classes:
-                raise ArgumentError(f"multinomial: without replacement {classes} classes give no {num_samples} samples.")
-            uniform = type(self).rand_like(self, generator=generator)
-            keys = (-((1 - uniform).log()) / mass).read()
-            keys = not_all_zero("multinomial", keys, mass.sum(-1, keepdim=True).read())
-            order = self.from_op(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)), self.cell.device)
-            return order[..., :num_samples]
-        bounds = mass.cumsum(-1)
-        last = bounds[..., -1:].read()
-        total = self.from_op(not_all_zero("multinomial", last, last), self.cell.device)
-        uniform = type(self).rand(
-            (*self.shape[:-1], num_samples), generator=generator, dtype=self.dtype, device=self.device
-        )
-        return bounds.searchsorted(uniform * total, right=True).clamp(max=classes - 1)
+        classes, is_ordered = self.shape[-1], not replacement and num_samples > 1
+        if (1 if replacement else num_samples) > classes:
+            how = "with" if replacement else "without"
+            raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
+        mass = self._like(weights("multinomial", cast(detached(self.read()), self.dtype.compute_dtype)))
+        greatest = mass.amax(-1, keepdim=True).read()
+        mass = mass / self._like(not_all_zero("multinomial", greatest, greatest))
+        lengths = self.op.shape if is_ordered else (*self.op.shape[:-1], num_samples)
+        bits = random_bits(lengths, generator, self.device)
+        if is_ordered:
+            keys = exponential_op(bits, mass.dtype) / mass.read()
+            return self._like(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)))[..., :num_samples]
+        shares = mass * 2.0 ** (62 - static(classes).bit_length())
+        bounds = shares.to(dtypes.int64).cumsum(-1)
+        drawn = part_of(broadcast_to(cast(bounds[..., -1:].read(), dtypes.uint64), lengths), bits)
+        return bounds.searchsorted(self._like(cast(drawn, dtypes.int64)), right=True)
+
+    def _like(self, op: Op) -> Self:
+        return self.from_op(op, self.cell.device)
 
     # ---- in place ----
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
@@ -223,7 +222,7 @@ class Random(Ranges):
         >>> Tensor.zeros(2).uniform_(1.0, 1.0)
         Tensor([1., 1.])
         """
-        if low > high:
+        if not low <= high:
             raise ArgumentError(f"uniform_: low must not be above high, got {low} and {high}.")
         op = uniform_op(random_bits(self.op.shape, generator, self.device), self.dtype, "uniform_")
         return self._store_drawn("uniform_", op * (high - low) + low)
@@ -232,12 +231,12 @@ class Random(Ranges):
         """Stores numbers of the normal distribution with `mean` and deviation `std` in place.
 
         Raises:
-          ArgumentError: std is negative.
+          ArgumentError: std is negative, or NaN.
 
         >>> Tensor.zeros(2).normal_(5.0, 0.0)
         Tensor([5., 5.])
         """
-        if std < 0:
+        if not std >= 0:
             raise ArgumentError(f"normal_: std must not be negative, got {std}.")
         op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype, "normal_")
         return self._store_drawn("normal_", op * std + mean)
@@ -261,8 +260,7 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.", hint="Tensor.randint(low, high, size)")
     digits = dtype.precision
-    wide = dtype if dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
-    return cast(cast(_shifted(bits, 64 - digits), wide) * 2.0**-digits, dtype)
+    return cast(cast(_shifted(bits, 64 - digits), dtype.compute_dtype) * 2.0**-digits, dtype)
 
 
 def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
@@ -272,20 +270,25 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     """
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
-    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    wide = dtype.compute_dtype
     upper = (cast(cast(_shifted(bits, 32), dtypes.uint32), wide) + 1.0) * 2.0**-32
     radius = unary(OpCode.SQRT, log_alike(upper) * -2.0)
     return cast(radius * cosine_of_turns(cast(bits, dtypes.int32), wide), dtype)
 
 
+def exponential_op(bits: Op, dtype: DType) -> Op:
+    """Returns -log(u) with u evenly from (0, 1], in float32 or float64; above 0 where u is 1, as if u were just below."""
+    return maximum(-log_alike(-uniform_op(bits, dtype) + 1.0), 2.0 ** -(dtype.precision + 1))
+
+
+def gumbel_op(bits: Op, dtype: DType) -> Op:
+    """Returns numbers of Gumbel's distribution, -log(-log(u)), in a float dtype."""
+    return cast(-log_alike(exponential_op(bits, dtype.compute_dtype)), dtype)
+
+
 def integers_op(bits: Op, low: int, high: int) -> Op:
-    """Returns int64 integers from low up to but without high: the upper bits times the count, shifted back."""
-    count = high - low
-    if count <= 2**32:
-        scaled = _shifted(_shifted(bits, 32) * count, 32)
-    else:
-        scaled = Op(OpCode.MOD, bits.dtype, (bits, bits.filled(count)))
-    return cast(scaled, dtypes.int64) + low
+    """Returns int64 integers from low up to but without high."""
+    return cast(part_of(high - low, bits), dtypes.int64) + low
 
 
 def _shifted(bits: Op, places: int) -> Op:
