@@ -279,6 +279,9 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
     found["searchsorted"] = lambda: values_of(pg.searchsorted, leaf(100).detach(), leaf(30).detach())
     found["unique"] = lambda: values_of(lambda x: x.sort()[0], indices(5000))
     found["random"] = lambda: values_of(lambda: (pg.rand(50, 3), pg.randn(1000)))
+    found["log-normal"] = lambda: values_of(lambda: pg.zeros(1000).log_normal_())
+    found["truncated normal"] = lambda: values_of(lambda: pg.nn.init.trunc_normal_(pg.zeros(1000)))
+    found["classes"] = lambda: values_of(lambda x: x.abs().multinomial(1), leaf(8, 1000).detach())
     found["second order"] = lambda: gradients_of(
         lambda x: pg.autograd.grad((x.sin() * x.exp()).sum(), x, create_graph=True)[0], leaf(*X)
     )
