@@ -176,7 +176,7 @@ class Random(Ranges):
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
         """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
 
-        Weights count as integers beside their greatest, 2^62 / classes, so that sums have one result on every device.
+        Weights are added up as integers, the greatest being 2^62 / classes or a bit less: every device has the same sums.
         Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
 
         Raises:
