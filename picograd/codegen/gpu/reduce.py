@@ -45,6 +45,7 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
 
 FEW = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
+ACCESSES_OF_A_SECTOR = 2  # the widest ones: memory is read by 32 bytes (CUDA C++ Best Practices Guide, 10.2.1)
 OWN = 4  # accesses of a thread to a row: reads that are under way at once
 MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer one is read again for each level
 
@@ -79,15 +80,18 @@ def emit_reduce_gpu(
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns who walks a row: a thread an access up to a warp; then so many that each makes OWN, if the block has them."""
+    """Returns who walks a row: threads that read a sector together, and so many that each makes OWN accesses at most.
+
+    For longer rows than the block has threads for each makes more.
+    """
     values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
-    last, lanes = rows.column_loops[-1], vector_lanes(values, target)
-    lanes = gcd(last, lanes) if isinstance(last, int) else 1
+    last, most_lanes = rows.column_loops[-1], vector_lanes(values, target)
+    lanes = gcd(last, most_lanes) if isinstance(last, int) else 1
     columns = numel(rows.column_extents)
     if not isinstance(columns, int):
         return Team(target.block_threads, lanes, None)
     accesses = columns // lanes
-    threads = min(WARP_THREADS, 1 << (accesses - 1).bit_length())
+    threads = min(ACCESSES_OF_A_SECTOR * most_lanes // lanes, 1 << (accesses - 1).bit_length())
     while threads < target.block_threads and threads * OWN < accesses:
         threads *= 2
     steps = -(-accesses // threads)
