@@ -15,7 +15,7 @@ from typing import Any
 
 from picograd.absent import missing
 from picograd.device import device as Device
-from picograd.engine.devices import compiler_for, why_not
+from picograd.engine.devices import compiler_for, compiler_in_use, why_not
 from picograd.errors import ArgumentError
 from picograd.tensor import memory
 from picograd.tensor.creation.generator import Generator
@@ -238,12 +238,16 @@ def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
 
 
 def empty_cache() -> None:
-    """Gives memory that no tensor holds back to the driver. Where there is no GPU it does nothing.
+    """Gives memory that no tensor holds back to the driver. Where nobody has used the GPU it does nothing.
+
+    Raises:
+      DeviceError: what the GPU was given failed.
 
     >>> empty_cache()
     """
-    if is_available():
-        _gpu(None).device.trim()
+    used: Any = compiler_in_use(NAME)
+    if used is not None:
+        used.device.trim()
 
 
 def memory_allocated(device: str | int | None = None) -> int:

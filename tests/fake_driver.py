@@ -83,11 +83,11 @@ def build(folder: Path) -> None:
         subprocess.run([compiler, *options], check=True)
 
 
-def run_on(driver: Path, code: str, **environment: str) -> str:
-    """Runs lines of Python with the fake driver as libcuda; returns what they print."""
+def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str:
+    """Runs lines of Python, after those of `head`, with the fake driver as libcuda; returns what they print."""
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + code], cwd=ROOT, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, text=True, check=False,
         env={**os.environ, "LD_LIBRARY_PATH": str(driver), **environment},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

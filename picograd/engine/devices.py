@@ -64,6 +64,11 @@ def check_usable(name: str) -> None:
         compiler_for(name)
 
 
+def compiler_in_use(name: str) -> Compiler | None:
+    """Returns the Compiler of a device that this process has used, else None."""
+    return _compilers.get(name)
+
+
 def check_exists(name: str) -> None:
     """Checks that there is a device of a name, on this machine or another; loads nothing.
 

@@ -11,29 +11,63 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
-       NOT_READY = 600, ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NO_BINARY_FOR_GPU = 209, INVALID_PTX = 218, NOT_FOUND = 500,
+       NOT_READY = 600, ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800, NOT_SUPPORTED = 801 };
 enum { CONTEXT = 16, FIRST_STREAM = 32, MOST_THREADS = 1024 };
 static __thread uint64_t current;  // context: each thread has one of its own, and none at first
-#define NEEDS_CONTEXT if (current != CONTEXT) return INVALID_CONTEXT
+
+// ---- calls that fail as a test asks: the call of that number from now on; and what is made and not yet given back ----
+static const char* failing = "";
+static int failing_in, failing_status, pending_error;
+enum { STREAMS, EVENTS, GRAPHS, READY_GRAPHS, MODULES, HOST_MEMORY, CONTEXTS, NUM_KINDS };
+static int alive[NUM_KINDS];
+
+// Returns 0 or less where the failure asked for before has come.
+EXPORT int fake_driver_fail(const char* name, int number, int status) {
+  const int left = failing_in;
+  failing = strdup(name), failing_in = number, failing_status = status;
+  return left;
+}
+EXPORT int fake_driver_alive(int kind) { return alive[kind]; }
+static int told(const char* name) {  // a version of a function, cuX_v2 or cuXWithFlags, is the function
+  const char* rest = name + strlen(failing);
+  if (strncmp(name, failing, strlen(failing)) != 0 || (*rest && *rest != '_' && *rest != 'W')) return SUCCESS;
+  if (--failing_in != 0) return SUCCESS;
+  if (failing_status >= ILLEGAL_ADDRESS && failing_status < NOT_PERMITTED) pending_error = failing_status;
+  return failing_status;
+}
+#define CALLED do { const int status = told(__func__); if (status) return status; } while (0)
+// After an error of a kernel every call that needs the context gives that error.
+#define NEEDS_CONTEXT CALLED; if (current != CONTEXT) return INVALID_CONTEXT; if (pending_error) return pending_error
 
 struct Memory { uint64_t address, nbytes; };
 static struct Memory memories[4096];
-static int num_memories, pending_error;
+static int num_memories;
 static uint64_t held, limit = 64 << 20;  // bytes
 
-EXPORT int cuInit(unsigned flags) { return SUCCESS; }
-EXPORT int cuDriverGetVersion(int* version) { *version = 13000; return SUCCESS; }
-EXPORT int cuDeviceGetCount(int* count) { *count = 1; return SUCCESS; }
-EXPORT int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return SUCCESS; }
-EXPORT int cuDeviceGetName(char* name, int length, int device) { strncpy(name, "no GPU", length); return SUCCESS; }
-EXPORT int cuDevicePrimaryCtxRetain(uint64_t* context, int device) { *context = CONTEXT; return SUCCESS; }
+EXPORT int cuInit(unsigned flags) { CALLED; return SUCCESS; }
+// FAKE_DRIVER_VERSION, _DEVICES and _ARCH say what it is, and FAKE_DRIVER_LACKS a function that it has not.
+static int said(const char* name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
+EXPORT int cuDriverGetVersion(int* version) { CALLED; *version = said("FAKE_DRIVER_VERSION", 13000); return SUCCESS; }
+EXPORT int cuDeviceGetCount(int* count) { CALLED; *count = said("FAKE_DRIVER_DEVICES", 1); return SUCCESS; }
+EXPORT int cuDeviceGet(int* device, int ordinal) { CALLED; *device = ordinal; return SUCCESS; }
+EXPORT int cuDeviceGetName(char* name, int length, int device) { CALLED; strncpy(name, "no GPU", length); return SUCCESS; }
+EXPORT int cuDevicePrimaryCtxRetain(uint64_t* context, int device) { CALLED; *context = CONTEXT; alive[CONTEXTS]++; return SUCCESS; }
+static int num_streams;
+EXPORT int cuDevicePrimaryCtxRelease(int device) {  // with the last one goes what was made in it
+  CALLED;
+  if (--alive[CONTEXTS] == 0) num_streams = alive[STREAMS] = alive[EVENTS] = 0;
+  return SUCCESS;
+}
 EXPORT int cuCtxSetCurrent(uint64_t context) {
+  CALLED;
   current = context;
   return context == CONTEXT ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 232448 : attribute == 16 ? 132 : -1;  // CUdevice_attribute
+  CALLED;
+  const int arch = said("FAKE_DRIVER_ARCH", 90);
+  *value = attribute == 75 ? arch / 10 : attribute == 76 ? arch % 10 : attribute == 97 ? 232448 : attribute == 16 ? 132 : -1;  // CUdevice_attribute
   return SUCCESS;
 }
 EXPORT int cuMemGetInfo(size_t* left, size_t* total) { NEEDS_CONTEXT; *left = limit - held; *total = limit; return SUCCESS; }
@@ -80,7 +114,6 @@ struct Command {
 };
 enum { MOST_STREAMS = 4 };
 static struct Stream { struct Command *head, *tail; } streams[MOST_STREAMS];
-static int num_streams;
 
 static struct Stream* stream_of(uint64_t handle) { return &streams[handle - FIRST_STREAM]; }
 static int is_stream(uint64_t handle) { return handle >= FIRST_STREAM && handle < FIRST_STREAM + (uint64_t)num_streams; }
@@ -89,6 +122,7 @@ EXPORT int cuStreamCreate(uint64_t* stream, unsigned flags) {
   NEEDS_CONTEXT;
   if (num_streams == MOST_STREAMS) return OUT_OF_MEMORY;
   *stream = FIRST_STREAM + num_streams++;
+  alive[STREAMS]++;
   return SUCCESS;
 }
 // Runs the first command of a stream, if it need not wait.
@@ -152,17 +186,20 @@ EXPORT int cuMemcpyDtoHAsync(void* to, uint64_t from, size_t nbytes, uint64_t st
   return SUCCESS;
 }
 EXPORT int cuMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t nbytes, uint64_t stream) {
+  CALLED;
   if (nbytes_from(to) < (int64_t)nbytes) return INVALID_VALUE;
   return cuMemcpyDtoHAsync((void*)to, from, nbytes, stream);
 }
 EXPORT int cuMemHostAlloc(void** address, size_t nbytes, unsigned flags) {
   NEEDS_CONTEXT;
   *address = aligned_alloc(4096, nbytes);
+  alive[HOST_MEMORY]++;
   return *address ? SUCCESS : OUT_OF_MEMORY;
 }
 EXPORT int cuEventCreate(struct Event** event, unsigned flags) {
   NEEDS_CONTEXT;
   *event = calloc(1, sizeof **event);
+  alive[EVENTS]++;
   return *event ? SUCCESS : OUT_OF_MEMORY;
 }
 EXPORT int cuEventRecord(struct Event* event, uint64_t stream) {
@@ -180,19 +217,26 @@ EXPORT int cuStreamWaitEvent(uint64_t stream, struct Event* event, unsigned flag
 // A question lets the lazy stream do one thing: who asks often enough learns that all is done.
 EXPORT int cuEventQuery(struct Event* event) {
   NEEDS_CONTEXT;
-  if (pending_error) return pending_error;
   if (event->done < event->recorded) step_any();
   run_eager();
   return pending_error ? pending_error : event->done < event->recorded ? NOT_READY : SUCCESS;
 }
+EXPORT int cuStreamQuery(uint64_t stream) {
+  NEEDS_CONTEXT;
+  if (!is_stream(stream)) return INVALID_VALUE;
+  step_any();
+  return pending_error ? pending_error : stream_of(stream)->head ? NOT_READY : SUCCESS;
+}
 EXPORT int cuEventElapsedTime_v2(float* milliseconds, struct Event* start, struct Event* stop) {
+  CALLED;
   *milliseconds = (float)(1e3 * (stop->seconds - start->seconds));
   return start->done && stop->done ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cuEventElapsedTime(float* milliseconds, struct Event* start, struct Event* stop) {
+  CALLED;
   return cuEventElapsedTime_v2(milliseconds, start, stop);
 }
-EXPORT int cuEventDestroy(struct Event* event) { return SUCCESS; }  // commands under way may name it
+EXPORT int cuEventDestroy(struct Event* event) { CALLED; alive[EVENTS]--; return SUCCESS; }  // commands under way may name it
 
 // ---- code ----
 struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t num_arguments; unsigned most_shared; };
@@ -204,8 +248,10 @@ EXPORT int cuModuleLoadData(void** module, const void* image) {
   if (memcmp(image, "\x7f""ELF", 4) != 0) {  // text ends with a zero byte
     if (!strstr(image, ".version 7.8\n.target sm_90\n.address_size 64\n")) return INVALID_PTX;
     *module = ptx = strdup(image);
+    alive[MODULES]++;
     return SUCCESS;
   }
+  if (*(const uint16_t*)((const char*)image + 0x12) == 190) return NO_BINARY_FOR_GPU;  // e_machine: a real GPU's
   // An image tells no length; an ELF file ends with its table of section headers (ELF-64 header: e_shoff, e_shnum).
   const char* bytes = image;
   const uint64_t nbytes = *(uint64_t*)(bytes + 0x28) + *(uint16_t*)(bytes + 0x3a) * (uint64_t)*(uint16_t*)(bytes + 0x3c);
@@ -215,9 +261,11 @@ EXPORT int cuModuleLoadData(void** module, const void* image) {
   close(file);
   *module = whole ? dlopen(path, RTLD_NOW) : NULL;
   unlink(path);
+  alive[MODULES] += *module != NULL;
   return *module ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cuModuleLoadDataEx(void** module, const void* image, unsigned count, const int* options, void** values) {
+  CALLED;
   const int status = cuModuleLoadData(module, image);
   if (status != INVALID_PTX || count != 2 || options[0] != 5 || options[1] != 6) return status;  // CUjit_option
   snprintf(values[0], (size_t)values[1], "ptxas application ptx input, line 1; fatal   : no version");
@@ -227,6 +275,7 @@ EXPORT int cuModuleUnload(void* module) {
   NEEDS_CONTEXT;
   for (int i = 0; i < num_streams; i++)
     if (streams[i].head) return INVALID_VALUE;  // code that may run: nothing says that the driver waits for it
+  alive[MODULES]--;
   return SUCCESS;
 }
 EXPORT int cuModuleGetFunction(struct Function** function, void* module, const char* name) {
@@ -252,6 +301,7 @@ static const uint64_t IS_MAP = 0x70616d20656c6974;
 EXPORT int cuTensorMapEncodeTiled(uint64_t* map, int kind, unsigned num_axes, void* address, const uint64_t* extents,
                                   const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
                                   int swizzle, int promotion, int fill) {
+  CALLED;
   static const int64_t itemsizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};  // CUtensorMapDataType
   if ((uint64_t)map % 64 || kind > 9 || num_axes - 1 > 4 || (uint64_t)address % 16) return INVALID_VALUE;
   if (interleave || (swizzle && swizzle != 3) || fill) return INVALID_VALUE;
@@ -286,7 +336,6 @@ EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, uns
                           unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
                           void** extra) {
   NEEDS_CONTEXT;
-  if (pending_error) return pending_error;
   if (!function->launch) return NOT_SUPPORTED;
   if (shared > function->most_shared) return INVALID_VALUE;
   if (!is_stream(stream) || x == 0 || x >> 31 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
@@ -316,7 +365,7 @@ static int set_params(struct Node* node, const struct NodeParams* params) {
   node->arguments = copied_arguments(params->function, params->params);
   return SUCCESS;
 }
-EXPORT int cuGraphCreate(struct Graph** graph, unsigned flags) { *graph = calloc(1, sizeof **graph); return SUCCESS; }
+EXPORT int cuGraphCreate(struct Graph** graph, unsigned flags) { CALLED; *graph = calloc(1, sizeof **graph); alive[GRAPHS]++; return SUCCESS; }
 EXPORT int cuGraphAddKernelNode(struct Node** node, struct Graph* graph, struct Node** before, size_t num_before,
                                    const struct NodeParams* params) {
   NEEDS_CONTEXT;
@@ -329,19 +378,22 @@ EXPORT int cuGraphAddKernelNode(struct Node** node, struct Graph* graph, struct 
 }
 // The graph is its own executable form.
 EXPORT int cuGraphInstantiateWithFlags(struct Graph** ready, struct Graph* graph, unsigned long long flags) {
+  CALLED;
   *ready = graph;
+  alive[READY_GRAPHS]++;
   return SUCCESS;
 }
 EXPORT int cuGraphExecKernelNodeSetParams(struct Graph* ready, struct Node* node, const struct NodeParams* params) {
+  CALLED;
   return set_params(node, params);
 }
 EXPORT int cuGraphNodeSetEnabled(struct Graph* ready, struct Node* node, unsigned is_enabled) {
+  CALLED;
   node->enabled = is_enabled;
   return SUCCESS;
 }
 EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
   NEEDS_CONTEXT;
-  if (pending_error) return pending_error;
   num_graph_launches++;
   for (struct Node* node = ready->first; node; node = node->next) {
     if (!node->enabled) continue;
@@ -352,13 +404,14 @@ EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
   }
   return SUCCESS;
 }
-EXPORT int cuGraphExecDestroy(struct Graph* ready) { return SUCCESS; }
-EXPORT int cuGraphDestroy(struct Graph* graph) { free(graph); return SUCCESS; }
+EXPORT int cuGraphExecDestroy(struct Graph* ready) { CALLED; alive[READY_GRAPHS]--; return SUCCESS; }
+EXPORT int cuGraphDestroy(struct Graph* graph) { CALLED; free(graph); alive[GRAPHS]--; return SUCCESS; }
 EXPORT int fake_driver_graph_launches(void) { return num_graph_launches; }
 
 // The bindings ask for every function by name.
 EXPORT int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
   void* self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (getenv("FAKE_DRIVER_LACKS") && strcmp(name, getenv("FAKE_DRIVER_LACKS")) == 0) name = "nothing";
   if (version >= 12000 && strcmp(name, "cuGetProcAddress") == 0) name = "cuGetProcAddress_v2";
   *function = dlsym(self ? self : RTLD_DEFAULT, name);
   if (status) *status = *function ? 0 : 1;

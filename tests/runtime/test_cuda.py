@@ -208,7 +208,7 @@ for _ in range(2):
         "CUDA: {} failed with 700 (CUDA_ERROR_ILLEGAL_ADDRESS): a kernel before it did.\n"
         "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named\n"
     )
-    assert run_on(fake_driver, code) + "\n" == told.format("cuEventQuery") + told.format("cuEventQuery")
+    assert run_on(fake_driver, code) + "\n" == told.format("cuEventQuery") + told.format("cuStreamQuery")
 
 
 def test_function_that_a_binary_lacks_is_an_error(fake_driver: Path) -> None:
@@ -249,7 +249,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
     assert run_on(fake_driver, code).splitlines() == [
         "sm_90 +ptx78 nvptx 256 232448",
         "row_sums_3_100 1 True",
-        "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX). "
+        "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadDataEx failed with 218 (CUDA_ERROR_INVALID_PTX). "
         'Its compiler says "ptxas application ptx input, line 1; fatal   : no version". '
         "The driver is made for CUDA 13.0 and older.",
         "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND). "
@@ -306,9 +306,9 @@ def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """
 import threading
-from picograd.runtime.cuda import code
+from picograd.runtime.cuda import code, handles
 called, call = [], code.call
-code.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
+code.call = handles.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
 held = [load(elementwise())]
 x, y = (device.allocate(400) for _ in range(2))
 device.copy_in(x, np.ones(100, np.float32))

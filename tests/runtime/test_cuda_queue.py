@@ -206,6 +206,58 @@ print("whole")
     assert run_on(fake_driver, code) == "whole"
 
 
+@pytest.mark.req("B6")
+@MODES
+@pytest.mark.parametrize("record", [1, 2], ids=["of the ring", "of the copy"])
+def test_a_copy_that_nobody_noted_is_over_before_its_memory_is_used(
+    fake_driver: Path, record: int, eager: dict[str, str]
+) -> None:
+    """The driver takes a copy from the host, and refuses to record an event behind it; its memory is free then."""
+    code = TENSORS + f"record = {record}" + """
+import ctypes
+fail = ctypes.CDLL("libcuda.so.1").fake_driver_fail
+x = pg.Tensor(np.arange(1000, dtype=np.float32), device="CUDA").realize()
+expected = (x * 2).numpy()
+for turn in range(3):
+    fail(b"cuEventRecord", record, 800)
+    try:
+        pg.Tensor(np.full(1000, 7, np.float32), device="CUDA")
+    except pg.DeviceError:
+        pass
+    assert fail(b"", 0, 0) <= 0
+    y = (x * 2).realize()
+    other = pg.Tensor(np.ones(10, np.float32), device="CUDA") + 1
+    print(other.sum().item() == 20 and np.array_equal(y.numpy(), expected))
+    del y
+"""
+    assert run_on(fake_driver, code, **eager).split() == ["True"] * 3
+
+
+def test_what_an_interrupted_run_reports_is_not_told_of_the_next(fake_driver: Path) -> None:
+    code = TENSORS + """
+asked = device.queue.is_done
+def interrupted(event):
+    device.queue.is_done = asked
+    raise KeyboardInterrupt
+table = pg.Tensor(np.arange(10.0, dtype=np.float32), device="CUDA").realize()
+def look_up(*indices):
+    return (table.cumsum(0)[pg.Tensor(indices, device="CUDA")] + 1).tolist()
+print(look_up(1, 2))
+try:
+    wrong = pg.Tensor([3, 11], device="CUDA").realize()
+    pg.cuda.synchronize()
+    device.queue.is_done = interrupted
+    print((table.cumsum(0)[wrong] + 1).tolist())
+except KeyboardInterrupt:
+    print(look_up(3, 4))
+try:
+    look_up(5, 12)
+except pg.IndexingError as error:
+    print("12" in error.fact)
+"""
+    assert run_on(fake_driver, code).splitlines() == ["[2.0, 4.0]", "[7.0, 11.0]", "True"]
+
+
 def test_a_forked_process_is_told(fake_driver: Path) -> None:
     code = """
 import os

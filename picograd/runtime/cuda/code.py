@@ -7,40 +7,30 @@ Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/memory.py
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from picograd.errors import DeviceError, PicogradError
+from picograd.device import Target
+from picograd.errors import DeviceError
 from picograd.ir.stages import Launch
-from picograd.runtime.cuda.driver import call, driver
+from picograd.runtime.cuda.driver import START_AGAIN, call, driver, version_text
+from picograd.runtime.cuda.handles import Handle, Handles
 
+OTHER_CODE = "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX"
 LOG_NBYTES = 1 << 14  # of what the driver's compiler says
-
-
-class Module:
-    """Loaded code. When no executable needs it any more it goes to those that are unloaded before the next is loaded.
-
-    NOTE: its kernels may run still, and a __del__ may run in a thread without a context: it may only append to a deque.
-    """
-
-    def __init__(self, handle: Any, dropped: deque[Any]):
-        self.handle, self._dropped = handle, dropped
-
-    def __del__(self) -> None:
-        self._dropped.append(self.handle)
 
 
 class Loader:
     """What loads code of one device, and unloads it.
 
-    dropped:  loaded code that no executable needs any more
+    modules:  loaded code, of which what no executable needs any more waits; its kernels may run still
     """
 
-    def __init__(self, device: str):
-        self._device, self.dropped = device, deque[Any]()
+    def __init__(self, target: Target):
+        self._target, self.modules = target, Handles("cuModuleUnload")
+        self._version = version_text(call("cuDriverGetVersion"))
 
-    def load(self, name: str, code: bytes, launches: Sequence[Launch]) -> tuple[Module, tuple[Any, ...]]:
+    def load(self, name: str, code: bytes, launches: Sequence[Launch]) -> tuple[Handle, tuple[Any, ...]]:
         """Returns loaded code, and the function of each launch.
 
         Args:
@@ -49,15 +39,17 @@ class Loader:
         Raises:
           DeviceError: the driver does not take it.
         """
+        log = bytearray(LOG_NBYTES)
         try:
-            module = Module(call("cuModuleLoadData", code), self.dropped)
-            return module, tuple(_function(module.handle, launch) for launch in launches)
-        except PicogradError as error:
-            version = _version_text(call("cuDriverGetVersion"))
+            module = self.modules.hold(_loaded(code, log))
+            return module, tuple(_function(module.value, launch) for launch in launches)
+        except DeviceError as error:
+            if error.hint == START_AGAIN:
+                raise
             raise DeviceError(
-                f"{self._device}: kernel {name} cannot be loaded: {error.args[0].splitlines()[0]} "
-                f"{_said_of(code)}The driver is made for CUDA {version} and older.",
-                "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
+                f"{self._target.device}: kernel {name} cannot be loaded: {error.fact} "
+                f"{_said_in(log)}The driver is made for CUDA {self._version} and older.",
+                "update the driver, or use PICOGRAD_DEVICE=CPU" if self._target.language == "nvptx" else OTHER_CODE,
             ) from None
 
     def unload(self, wait: Callable[[], None]) -> None:
@@ -66,11 +58,10 @@ class Loader:
         Args:
           wait:  returns when everything submitted is done; what is dropped meanwhile stays loaded
         """
-        count = len(self.dropped)
+        count = len(self.modules)
         if count:
             wait()
-        for _ in range(count):
-            call("cuModuleUnload", self.dropped.popleft())
+        self.modules.give_back(count)
 
 
 def _function(module: Any, launch: Launch) -> Any:
@@ -82,21 +73,16 @@ def _function(module: Any, launch: Launch) -> Any:
     return function
 
 
-def _said_of(data: bytes) -> str:
-    """Returns the first complaint of the driver's compiler about PTX text, which it has refused; "" where it has none."""
-    if data.startswith(b"\x7fELF"):
-        return ""
-    kinds, log = driver().CUjit_option, bytearray(LOG_NBYTES)
+def _loaded(code: bytes, log: bytearray) -> Any:
+    """Has the driver load code; what its compiler complains of in PTX text goes to `log`."""
+    if code.startswith(b"\x7fELF"):
+        return call("cuModuleLoadData", code)
+    kinds = driver().CUjit_option
     options = [kinds.CU_JIT_ERROR_LOG_BUFFER, kinds.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    driver().cuModuleLoadDataEx(data, len(options), options, [log, len(log)])
+    return call("cuModuleLoadDataEx", code, len(options), options, [log, len(log)])
+
+
+def _said_in(log: bytearray) -> str:
+    """Returns the first complaint of the driver's compiler; "" where it has none."""
     said = log.partition(b"\0")[0].decode(errors="replace").strip().splitlines()
     return f'Its compiler says "{said[0]}". ' if said else ""
-
-
-def _version_text(number: int) -> str:
-    """Returns a version of CUDA as people write it.
-
-    >>> _version_text(12040)
-    '12.4'
-    """
-    return f"{number // 1000}.{number % 1000 // 10}"

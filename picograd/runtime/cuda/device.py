@@ -18,7 +18,7 @@ import numpy as np
 
 from picograd.config import is_on
 from picograd.device import Target
-from picograd.errors import DeviceError
+from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
@@ -26,7 +26,8 @@ from picograd.ir.stages import Binary, Executable, Runner, Schedule
 from picograd.runtime.cuda.code import Loader
 from picograd.runtime.cuda.cublaslt import CublasLt, is_call
 from picograd.runtime.cuda.cublaslt_calls import why_no_library
-from picograd.runtime.cuda.driver import Capability, call, capability, driver, failed
+from picograd.runtime.cuda.driver import Capability, ask, call, capability, driver
+from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.memory import Memory, Pool
 from picograd.runtime.cuda.moments import Moment
 from picograd.runtime.cuda.plan import CudaPlan
@@ -41,6 +42,7 @@ class CudaDevice:
     target:  what code is made for; CUDA C for this GPU unless another is given
     queue:   what it has to do
     memory:  how much of its memory objects hold
+    graphs, ready_graphs: what the driver has made of plans, and is given back
 
     Raises:
       DeviceError: there is no driver or no GPU.
@@ -51,12 +53,18 @@ class CudaDevice:
         self.target = replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
         self.name = self.target.device
         self._process = os.getpid()
-        self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0))
-        self._enter()
-        self.queue = CommandQueue()
+        gpu = call("cuDeviceGet", 0)
+        self._context = call("cuDevicePrimaryCtxRetain", gpu)
+        try:
+            self._enter()
+            self.queue = CommandQueue()
+        except PicogradError:
+            ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; what is told is the first failure
+            raise
         self._pool = Pool(_new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
-        self._code = Loader(self.name)
+        self._code = Loader(self.target)
+        self.graphs, self.ready_graphs = Handles("cuGraphDestroy"), Handles("cuGraphExecDestroy")
         self.memory: MemoryCount = self._pool.count
 
     def _enter(self) -> None:
@@ -69,15 +77,20 @@ class CudaDevice:
         call("cuCtxSetCurrent", self._context)
 
     @contextmanager
-    def submitting(self) -> Iterator[None]:
-        """Lets the calling thread submit kernels, and no other meanwhile."""
+    def _alone(self) -> Iterator[None]:
+        """Lets the calling thread use the queue, and no other meanwhile."""
         with self.queue.lock:
             self._enter()
-            self.queue.begin()
-            try:
+            with self.queue.whole():
                 yield
-            finally:
-                self.queue.end()
+
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Lets the calling thread submit kernels, and no other meanwhile."""
+        with self._alone():
+            self.queue.begin()
+            yield
+            self.queue.end()
 
     # ---- memory ----
     def allocate(self, nbytes: int) -> Memory:
@@ -148,13 +161,12 @@ class CudaDevice:
             self.synchronize()
             self._arena = None
             self._pool.trim()
-            self._code.unload(self.synchronize)
+            self._give_back()
 
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`, before what is submitted later."""
         if array.nbytes:
-            with self.queue.lock:
-                self._enter()
+            with self._alone():
                 # New memory waits for what used it before; other memory for all that was submitted so far.
                 after = memory.freed if memory.born == self.queue.ticket else self.queue.ticket
                 self.queue.copy_in(memory.address, array.ctypes.data, array.nbytes, after)
@@ -162,41 +174,35 @@ class CudaDevice:
     def copy_out(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         if array.nbytes:
-            with self.queue.lock:
-                self._enter()
+            with self._alone():
                 self.queue.copy_out(memory.address, array.ctypes.data, array.nbytes)
 
     def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
         """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
         if nbytes:
-            with self.queue.lock:
-                self._enter()
+            with self._alone():
                 self.queue.copy(target.address, source.address, nbytes)
 
     def synchronize(self) -> None:
         """Waits until everything submitted is done; a kernel that failed is reported here."""
-        with self.queue.lock:
-            self._enter()
+        with self._alone():
             self.queue.wait()
 
     def mark(self) -> Moment:
         """Returns the moment at which everything submitted so far is done."""
-        with self.queue.lock:
-            self._enter()
-            event = self.queue.moment()
-            self.queue.record(event)
-        return Moment(self.queue, event, self._enter)
+        with self._alone():
+            moment = Moment(self.queue, self.queue.take_moments(1)[0], self._enter)
+            self.queue.record(moment.event)
+        return moment
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits."""
-        with self.queue.lock:
-            self._enter()
+        with self._alone():
             return self.queue.timed(work)
 
     def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
         """Returns name and seconds of each kernel that `work` submits, in order."""
-        with self.queue.lock:
-            self._enter()
+        with self._alone():
             return self.queue.kernel_times(work)
 
     # ---- code ----
@@ -207,9 +213,8 @@ class CudaDevice:
           DeviceError: the driver does not take it.
         """
         self._enter()
-        if self._code.dropped:
-            with self.queue.lock:
-                self._code.unload(self.synchronize)
+        if self._code.modules:
+            self._give_back()
         if is_call(binary):
             return self._load_call(binary)
         module, functions = self._code.load(binary.name, binary.data, binary.launches)
@@ -223,6 +228,13 @@ class CudaDevice:
         module, functions = self._code.load(binary.name, code, others) if others else (None, ())
         functions = (*functions[: called.place], product, *functions[called.place :])
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+
+    def _give_back(self) -> None:
+        """Gives the driver what nobody needs, once none of it runs any more: graphs before the code that they launch."""
+        with self.queue.lock:
+            for handles in (self.ready_graphs, self.graphs):
+                handles.give_back(len(handles))
+            self._code.unload(self.synchronize)
 
     load_host = staticmethod(load_host)
 
@@ -250,12 +262,10 @@ class CudaDevice:
 
 def _new_segment(nbytes: int) -> int | None:
     """Asks the driver for memory; None where it has no more."""
-    status, address = driver().cuMemAlloc(nbytes)
-    if status.name == "CUDA_ERROR_OUT_OF_MEMORY":
+    try:
+        return int(call("cuMemAlloc", nbytes))
+    except OutOfMemoryError:
         return None
-    if status.name != "CUDA_SUCCESS":
-        raise failed("cuMemAlloc", status)
-    return int(address)
 
 
 def _drop_segment(address: int) -> None:

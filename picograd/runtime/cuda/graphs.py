@@ -8,11 +8,11 @@ Called by: runtime/cuda/plan.py.    Next: picograd/runtime/cuda/tile_maps.py
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from picograd.runtime.cuda.driver import call, driver
+from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.tile_maps import encode
 from picograd.runtime.launches import Call
 
@@ -55,30 +55,26 @@ class Graph:
     ready:  the graph that can be launched
     """
 
-    def __init__(self, launches: Sequence[PreparedLaunch]):
+    def __init__(self, launches: Sequence[PreparedLaunch], graphs: Handles, ready_graphs: Handles):
+        for handles in (ready_graphs, graphs):
+            handles.give_back(len(handles))  # one that still runs is freed by the driver when it is done
         self._launches = launches
-        self._graph = call("cuGraphCreate", 0)
+        self._graph = graphs.hold(call("cuGraphCreate", 0))
         self._nodes: list[Any] = []
         for each in launches:
             before = self._nodes[-1:]
-            self._nodes.append(call("cuGraphAddKernelNode", self._graph, before, len(before), _node_params(each)))
-        self.ready = call("cuGraphInstantiate", self._graph, 0)
+            self._nodes.append(call("cuGraphAddKernelNode", self._graph.value, before, len(before), _node_params(each)))
+        self.ready = ready_graphs.hold(call("cuGraphInstantiate", self._graph.value, 0))
         for number, each in enumerate(launches):
             if each.grid <= 0:
-                call("cuGraphNodeSetEnabled", self.ready, self._nodes[number], 0)
+                call("cuGraphNodeSetEnabled", self.ready.value, self._nodes[number], 0)
 
     def update(self, number: int) -> None:
         """Tells the driver the arguments and the grid of a launch, for the runs to come; a run under way keeps its own."""
         each, node = self._launches[number], self._nodes[number]
-        call("cuGraphNodeSetEnabled", self.ready, node, int(each.grid > 0))
+        call("cuGraphNodeSetEnabled", self.ready.value, node, int(each.grid > 0))
         if each.grid > 0:
-            call("cuGraphExecKernelNodeSetParams", self.ready, node, _node_params(each))
-
-    def __del__(self) -> None:
-        ready = getattr(self, "ready", None)
-        if ready is not None and not sys.is_finalizing():  # then the driver may be gone already
-            driver().cuGraphExecDestroy(ready)
-            driver().cuGraphDestroy(self._graph)
+            call("cuGraphExecKernelNodeSetParams", self.ready.value, node, _node_params(each))
 
 
 def _node_params(launch: PreparedLaunch) -> Any:

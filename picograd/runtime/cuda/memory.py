@@ -115,8 +115,8 @@ class Pool:
         with held_back(), self._lock:
             self._collect()
             for block in [b for b in self._free.values() if b.before is None and b.after is None]:
+                self._drop_segment(block.start)  # first: if the driver does not take it, it stays here
                 self._remove(block)
-                self._drop_segment(block.start)
                 self.held -= block.nbytes
 
     # ---- blocks; with the lock ----

@@ -27,6 +27,7 @@ from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cuda.cublaslt import ProductCall
 from picograd.runtime.cuda.graphs import Graph, PreparedLaunch
+from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call, list_launches
@@ -36,9 +37,14 @@ MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more i
 
 
 class QueueDevice(Device, Protocol):
-    """A device with a queue, as a plan needs it."""
+    """A device with a queue, as a plan needs it.
+
+    graphs, ready_graphs:  the driver's, those for updates and those to launch
+    """
 
     queue: CommandQueue
+    graphs: Handles
+    ready_graphs: Handles
 
     def submitting(self) -> AbstractContextManager[None]:
         """Lets the calling thread submit kernels, and no other meanwhile."""
@@ -63,12 +69,12 @@ class KernelPart:
         self.num_runs += 1
         if self.num_runs > 1 and 1 < len(self.launches) <= MOST_NODES and device.queue.laps is None:
             if self._graph is None:
-                self._graph = Graph(self.launches)
+                self._graph = Graph(self.launches, device.graphs, device.ready_graphs)
             else:
                 for number in self.changed:
                     self._graph.update(number)
             self.changed.clear()
-            device.queue.launch_graph(self._graph.ready)
+            device.queue.launch_graph(self._graph.ready.value)
             return
         for each in self.launches:
             if each.grid > 0:
@@ -173,6 +179,8 @@ class CudaPlan:
                 self._set("report", 0, self._reports.memory.address)
             self._bind(variables)
             for stage in self._stages:
+                if self._reports is not None:
+                    self._reports.begin()
                 for part in stage:
                     part.run(device)
                 if self._reports is not None:
@@ -183,16 +191,17 @@ class CudaPlan:
         key = group, number
         if self._addresses.get(key) == address:
             return
-        self._addresses[key] = address
+        self._addresses.pop(key, None)  # as long as not all arguments have it
         for part, launch, i, offset in self._readers.get(key, ()):
             part.launches[launch].set_address(i, address + offset)
             part.changed.add(launch)
+        self._addresses[key] = address
 
     def _bind(self, variables: Mapping[str, int]) -> None:
         """Puts values of symbolic integers into the arguments, and into grids."""
         if self._variables == variables:
             return
-        self._variables = dict(variables)
+        self._variables = None  # as long as not all arguments have them
         for part in self._parts:
             for number, each in enumerate(part.launches):
                 for tile_map in each.call.launch.tile_maps:
@@ -202,6 +211,7 @@ class CudaPlan:
                     for i, variable in enumerate(each.call.variables, len(each.call.arguments)):
                         each.values[i] = variables[variable.arg[0]]
                     part.changed.add(number)
+        self._variables = dict(variables)
 
 
 class Reports:
@@ -211,13 +221,19 @@ class Reports:
         self.device, self.checks = device, checks
         self.words = np.zeros((len(checks), REPORT_WORDS), np.int64)
         self.memory = device.allocate(self.words.nbytes)
-        device.copy_in(self.memory, self.words)
+        self._is_clear = False  # the GPU's memory holds no report
 
-    def look(self) -> None:
-        """Raises the first report, if there is one, and forgets all."""
-        self.device.copy_out(self.memory, self.words)
-        if self.words.any():
-            found = self.words.tolist()
+    def begin(self) -> None:
+        """Forgets what an earlier run has reported: an error or an interrupt may have ended it before anyone looked."""
+        if not self._is_clear:
             self.words[:] = 0
             self.device.copy_in(self.memory, self.words)
-            raise first_report(found, self.checks)
+            self.device.queue.begin()  # kernels come after it
+        self._is_clear = False
+
+    def look(self) -> None:
+        """Raises the first report, if there is one."""
+        self.device.copy_out(self.memory, self.words)
+        if self.words.any():
+            raise first_report(self.words.tolist(), self.checks)
+        self._is_clear = True

@@ -2,11 +2,12 @@
 
 In:    launches, graphs, host memory
 Out:   `CommandQueue`
-Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/staging.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/handles.py
 
 Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
 the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
-no others: the next batch comes while a step runs.
+no others: the next batch comes while a step runs. What an error or an interrupt ended halfway may be noted nowhere: then
+everything is waited for before anything else is submitted.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from picograd.ir.stages import Launch
 from picograd.runtime.cuda.cublaslt import ProductCall
-from picograd.runtime.cuda.driver import call, driver, failed
+from picograd.runtime.cuda.driver import ask, call, failed
+from picograd.runtime.cuda.handles import Events
 from picograd.runtime.cuda.staging import Staging
 from picograd.runtime.interrupts import wait_until
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
-NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
 
 
@@ -43,10 +46,24 @@ class CommandQueue:
         self.moments: deque[Any] = deque()
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
         self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
-        self._spare: list[Any] = []  # events
-        self._arrival = self._new_event()  # of the last copy from the host
+        self._events = Events()
+        self._arrival = self._events.recorded(self._copies)  # behind the last copy from the host
         self._is_arriving = False  # a copy was submitted that no kernel has waited for
-        self._staging = Staging(self._new_event, self.wait_for)
+        self._staging = Staging(self._events, self.wait_for)
+        self._is_whole = True  # all that was submitted is noted
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Of a block that submits something: where it ends in an error, the next one first waits for all there is."""
+        if not self._is_whole:
+            for stream in (self._kernels, self._copies):
+                wait_until(partial(_is_done, "cuStreamQuery", stream))
+            self._is_whole = True
+        try:
+            yield
+        except BaseException:
+            self._is_whole = False
+            raise
 
     # ---- kernels ----
     def launch(self, function: Any, grid: int, launch: Launch, pointers: int) -> None:
@@ -63,7 +80,7 @@ class CommandQueue:
         if self.laps is None:
             submit()
             return
-        start, stop = self.moment(), self.moment()
+        start, stop = self.take_moments(2)
         self.laps.append((name, start, stop))
         call("cuEventRecord", start, self._kernels)
         submit()
@@ -82,15 +99,10 @@ class CommandQueue:
     def end(self) -> None:
         """Ends a submission of kernels: gives it its number, and waits where the host is too far ahead."""
         self.ticket += 1
-        self._mark()
+        self._marks.append((self.ticket, self._events.recorded(self._kernels)))
         while len(self._marks) > MOST_AHEAD or (self._marks and self.is_done(self._marks[0][1])):
             self.wait_for(self._marks[0][1])
-            self._spare.append(self._marks.popleft()[1])
-
-    def _mark(self) -> None:
-        event = self._spare.pop() if self._spare else self._new_event()
-        call("cuEventRecord", event, self._kernels)
-        self._marks.append((self.ticket, event))
+            self._events.give(self._marks.popleft()[1])
 
     # ---- copies ----
     def copy_in(self, target: int, source: int, nbytes: int, after: int) -> None:
@@ -138,21 +150,22 @@ class CommandQueue:
     def wait(self) -> None:
         """Waits until everything submitted is done; a kernel that failed is reported here."""
         self.begin()
-        event = self._new_event()
+        event = self._events.recorded(self._kernels)
         try:
-            call("cuEventRecord", event, self._kernels)
             self.wait_for(event)
         finally:
-            call("cuEventDestroy", event)
+            self._events.give(event)
 
     def wait_for(self, event: Any) -> None:
         """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
         wait_until(lambda: self.is_done(event))
 
     # ---- time ----
-    def moment(self) -> Any:
-        """Returns an event that is to know its time."""
-        return self.moments.popleft() if self.moments else call("cuEventCreate", 0)
+    def take_moments(self, count: int) -> list[Any]:
+        """Returns events that are to know their time."""
+        while len(self.moments) < count:
+            self.moments.append(call("cuEventCreate", 0))
+        return [self.moments.popleft() for _ in range(count)]
 
     def record(self, event: Any) -> None:
         """Makes an event the moment at which everything submitted so far is done."""
@@ -161,7 +174,7 @@ class CommandQueue:
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
-        start, stop = self.moment(), self.moment()
+        start, stop = self.take_moments(2)
         try:
             self.record(start)
             work()
@@ -186,15 +199,17 @@ class CommandQueue:
 
     def is_done(self, event: Any) -> bool:
         """True if all before an event is done."""
-        (status,) = driver().cuEventQuery(event)
-        if status.name == "CUDA_SUCCESS":
-            return True
-        if status.name == "CUDA_ERROR_NOT_READY":
-            return False
-        raise failed("cuEventQuery", status)
+        return _is_done("cuEventQuery", event)
 
-    def _new_event(self) -> Any:
-        return call("cuEventCreate", NO_TIMING)
+
+def _is_done(query: str, waited_for: Any) -> bool:
+    """Asks the driver whether an event, or a stream, is done."""
+    (status,) = ask(query, waited_for)
+    if status.name == "CUDA_SUCCESS":
+        return True
+    if status.name == "CUDA_ERROR_NOT_READY":
+        return False
+    raise failed(query, status)
 
 
 def seconds_between(start: Any, stop: Any) -> float:

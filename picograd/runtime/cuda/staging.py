@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from picograd.runtime.cuda.driver import call
+from picograd.runtime.cuda.handles import Events
 
 RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
 ALIGNMENT = 256
@@ -25,17 +26,16 @@ class Staging:
     """A ring of pinned memory.
 
     Args:
-      new_event:  makes an event
-      wait_for:   waits for one
+      events:    by which it knows what is done
+      wait_for:  waits for one
     """
 
-    def __init__(self, new_event: Callable[[], Any], wait_for: Callable[[Any], None]):
-        self._new_event, self._wait_for = new_event, wait_for
+    def __init__(self, events: Events, wait_for: Callable[[Any], None]):
+        self._events, self._wait_for = events, wait_for
         self._ring = 0  # its address
         self._head = 0  # bytes from its start to the next piece
         self._piece = 0, 0  # start and end of the piece handed out last
         self._used: deque[tuple[int, int, Any]] = deque()  # (start, end, event) of pieces, the oldest first
-        self._spare: list[Any] = []  # events
 
     def pieces(self, nbytes: int) -> Iterator[tuple[int, int, int]]:
         """Cuts a copy into pieces: (bytes before it, its address in the ring, its bytes). Each must be `used` in turn."""
@@ -51,13 +51,12 @@ class Staging:
         end = start + nbytes
         while len(self._used) >= MOST_PIECES or any(a < end and start < b for a, b, _ in self._used):
             self._wait_for(self._used[0][2])
-            self._spare.append(self._used.popleft()[2])
+            self._events.give(self._used.popleft()[2])
         self._head, self._piece = -(-end // ALIGNMENT) * ALIGNMENT, (start, end)
         return start
 
     def used(self, stream: Any) -> Any:
         """Notes that the copy just submitted to a stream uses the last piece; returns the event after it."""
-        event = self._spare.pop() if self._spare else self._new_event()
-        call("cuEventRecord", event, stream)
+        event = self._events.recorded(stream)
         self._used.append((*self._piece, event))
         return event

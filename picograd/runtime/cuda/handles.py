@@ -1,0 +1,72 @@
+"""What the CUDA driver makes and has to be given back: events, which are used again, and code and graphs, which are not.
+
+In:    streams to record; handles of the driver's
+Out:   `Events`; `Handles`
+Called by: runtime/cuda/device.py and its parts.    Next: picograd/runtime/cuda/staging.py
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from picograd.runtime.cuda.driver import call
+
+NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+
+
+class Events:
+    """Events without a time that nobody needs, for those who need one."""
+
+    def __init__(self) -> None:
+        self._spare: list[Any] = []
+
+    def recorded(self, stream: Any) -> Any:
+        """Returns an event behind all that a stream was given."""
+        if not self._spare:
+            self._spare.append(call("cuEventCreate", NO_TIMING))
+        call("cuEventRecord", self._spare[-1], stream)
+        return self._spare.pop()
+
+    def give(self, event: Any) -> None:
+        """Takes one back; who waits for it in a stream waits for what it was recorded for then."""
+        self._spare.append(event)
+
+
+class Handles:
+    """Things of the driver's of one kind; those that nobody needs any more wait here.
+
+    Args:
+      undo:  the function that gives one back
+    """
+
+    def __init__(self, undo: str):
+        self.undo = undo
+        self._dropped: deque[Any] = deque()
+
+    def hold(self, value: Any) -> Handle:
+        """Returns what holds a thing as long as it is alive."""
+        return Handle(value, self._dropped)
+
+    def __len__(self) -> int:
+        return len(self._dropped)
+
+    def give_back(self, count: int) -> None:
+        """Gives the driver the first of what nobody needs. A context has to be current."""
+        for _ in range(count):
+            call(self.undo, self._dropped.popleft())
+
+
+class Handle:
+    """Holds something of the driver's.
+
+    NOTE: a __del__ may run in a thread without a context, or while the process ends: it may only append to a deque.
+    """
+
+    __slots__ = ("value", "_dropped")
+
+    def __init__(self, value: Any, dropped: deque[Any]):
+        self.value, self._dropped = value, dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self.value)
