@@ -171,7 +171,7 @@ def test_doctor_gives_the_reason_and_one_hint_for_a_device_that_is_not_usable() 
             "device CUDA",
             False,
             "cuInit failed with 100",
-            "install the NVIDIA driver, then pip install 'picograd[cuda]'",
+            "install or update the NVIDIA driver, then pip install 'picograd[cuda]'",
         ),
         Finding("device MINE", False, "no such chip"),
     ]

@@ -22,8 +22,10 @@ from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 
+WITHOUT = "PICOGRAD_DEVICE=PTX needs no NVRTC"
 KERNELS = Path(__file__).parent.parent / "kernels" / "cuda"
 
+OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (compile/nvptx.py)
 # No fast math: contraction off, division and square root correctly rounded, denormals kept.
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 
@@ -87,8 +89,27 @@ def _number(pattern: str, text: str) -> int:
 def version() -> tuple[int, int]:
     """Returns NVRTC's version."""
     nvrtc = _nvrtc()
-    _, major, minor = nvrtc.nvrtcVersion()
+    major, minor = _checked(nvrtc, "nvrtcVersion")
     return int(major), int(minor)
+
+
+def check_architecture(arch: str) -> None:
+    """Checks that NVRTC is here and makes code for an architecture, such as "sm_90a".
+
+    Raises:
+      CompileError: it is not, or does not.
+    """
+    nvrtc = _nvrtc()
+    known, wanted = list(_checked(nvrtc, "nvrtcGetSupportedArchs")), int(re.sub(r"\D", "", arch))
+    if wanted in known:
+        return
+    number, names = ".".join(map(str, version())), ", ".join(f"sm_{each}" for each in known)
+    which = "an older nvidia-cuda-nvrtc that still knows the GPU" if wanted < min(known) else "a newer nvidia-cuda-nvrtc"
+    other = ", or use PICOGRAD_DEVICE=PTX" if wanted >= OLDEST_BY_LLVM else ""
+    raise CompileError(
+        f"nvrtc: {number} makes no code for {arch}, only for {names}.",
+        f"install {which}{other}, or use PICOGRAD_DEVICE=CPU",
+    )
 
 
 @cache
@@ -98,8 +119,8 @@ def _nvrtc() -> Any:
         nvrtc = import_module("cuda.bindings.nvrtc")
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
         return nvrtc
-    except (ImportError, RuntimeError, OSError) as error:
-        reason, hint = str(error).splitlines()[0], 'pip install "picograd[cuda]"; PICOGRAD_DEVICE=PTX needs no NVRTC'
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:  # an AttributeError: the packages are too old
+        reason, hint = str(error).splitlines()[0], f'pip install "picograd[cuda]"; {WITHOUT}'
         raise CompileError(f"nvrtc: cannot be loaded ({reason}).", hint) from None
 
 
@@ -109,48 +130,50 @@ def _headers() -> dict[bytes, bytes]:
     return {path.name.encode(): path.read_bytes() for path in sorted(KERNELS.glob("*.h"))}
 
 
-def _check_architecture(nvrtc: Any, arch: str) -> None:
-    """Raises CompileError where NVRTC makes no code for an architecture, such as "sm_90a"."""
-    known = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
-    if int(re.sub(r"\D", "", arch)) not in known:
-        number, names = ".".join(map(str, version())), ", ".join(f"sm_{each}" for each in known)
-        raise CompileError(
-            f"nvrtc: {number} makes no code for {arch}, only for {names}.",
-            "install the nvidia-cuda-nvrtc that belongs to the GPU, or use PICOGRAD_DEVICE=PTX, or CPU",
-        )
-
-
 def _compile(source: Source, target: Target, *options: str, form: str = "CUBIN") -> tuple[bytes, str]:
     """Returns the cubin and the log; or of the form "PTX", which is made for the architecture without machine code."""
     nvrtc = _nvrtc()
     arch = target.arch if form == "CUBIN" else target.arch.replace("sm_", "compute_")
-    _check_architecture(nvrtc, target.arch)
+    check_architecture(target.arch)
     file_name, headers = f"{source.name}.cu".encode(), _headers()
     texts, names = list(headers.values()), list(headers)
-    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, len(headers), texts, names))
+    program = _checked(nvrtc, "nvrtcCreateProgram", source.text.encode(), file_name, len(headers), texts, names)
     try:
         given = [option.encode() for option in (f"--gpu-architecture={arch}", *OPTIONS, *options)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
-        log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode().rstrip("\0 \n")
+        (status,) = _asked(nvrtc, "nvrtcCompileProgram", program, len(given), given)
+        log = _text(nvrtc, "ProgramLog", program).decode().rstrip("\0 \n")
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             raise rejected("nvrtc", source, target.arch, log)
-        _checked(nvrtc, (status,))
-        get_nbytes, get = (getattr(nvrtc, f"nvrtcGet{form}{what}") for what in ("Size", ""))
-        return _text(nvrtc, get_nbytes, get, program), log
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise _failed("nvrtcCompileProgram", status)
+        return _text(nvrtc, form, program), log
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        nvrtc.nvrtcDestroyProgram(program)  # whose one error is a program that is none
 
 
-def _text(nvrtc: Any, get_nbytes: Any, get: Any, program: Any) -> bytes:
+def _text(nvrtc: Any, what: str, program: Any) -> bytes:
     # NOTE: the call writes into `data`. A bytes object will not do: b" " * 1 is the one that the whole process shares.
-    data = bytearray(int(_checked(nvrtc, get_nbytes(program))))
-    _checked(nvrtc, get(program, data))
+    data = bytearray(int(_checked(nvrtc, f"nvrtcGet{what}Size", program)))
+    _checked(nvrtc, f"nvrtcGet{what}", program, data)
     return bytes(data)
 
 
-def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
-    """Returns what an NVRTC call gave, or raises with its status."""
-    status, *values = result
+def _checked(nvrtc: Any, name: str, *arguments: Any) -> Any:
+    """Calls a function of NVRTC and returns its result: None, one value or a tuple; or raises with its status."""
+    status, *values = _asked(nvrtc, name, *arguments)
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"nvrtc: a call failed with {int(status)} ({status.name}).")
-    return values[0] if values else None
+        raise _failed(name, status)
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def _asked(nvrtc: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
+    """Calls a function of NVRTC and returns its status and what it gives."""
+    try:
+        answer: tuple[Any, ...] = getattr(nvrtc, name)(*arguments)
+        return answer
+    except (RuntimeError, ValueError) as error:  # the library has no such function; the bindings do not know the status
+        raise CompileError(f"nvrtc: {name} cannot be called ({error}).", WITHOUT) from None
+
+
+def _failed(name: str, status: Any) -> CompileError:
+    return CompileError(f"nvrtc: {name} failed with {int(status)} ({status.name}).", WITHOUT)

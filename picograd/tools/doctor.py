@@ -28,8 +28,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 DEVICE_HINTS = {
     "CPU": "pip install --force-reinstall llvmlite",
-    "CUDA": "install the NVIDIA driver, then pip install 'picograd[cuda]'",
-    "PTX": "install the NVIDIA driver, then pip install cuda-bindings",
+    "CUDA": "install or update the NVIDIA driver, then pip install 'picograd[cuda]'",
+    "PTX": "install or update the NVIDIA driver, then pip install cuda-bindings",
     "CUDASIM": "install a C++ compiler (g++ or clang++), or name it in CXX",
     "C": "install a C compiler (gcc or clang), or name it in CC",
     "OPENCL": "install an OpenCL driver (that of the GPU, or PoCL), then pip install 'picograd[opencl]'",

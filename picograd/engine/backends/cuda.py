@@ -5,9 +5,9 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.nvrtc import compile_source, version
+from picograd.compile.nvrtc import check_architecture, compile_source, version
 from picograd.engine.compiler import Backend, Compiler
-from picograd.errors import CompileError
+from picograd.errors import PicogradError
 from picograd.render.cuda import render
 from picograd.runtime.cuda.device import CudaDevice, target_of
 from picograd.runtime.cuda.driver import available, capability
@@ -18,19 +18,21 @@ def make_compiler() -> Compiler:
 
     Raises:
       DeviceError: there is none.
-      CompileError: NVRTC is not installed.
+      CompileError: NVRTC is not installed, or makes no code for it.
     """
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
+    check_architecture(target.arch)
     return Compiler(CudaDevice(target), Backend(render, compile_source))
 
 
 def why_not() -> str | None:
-    """Returns None where there is a GPU to use, and NVRTC, else the reason."""
+    """Returns None where there is a GPU to use, and NVRTC makes code for it, else the reason."""
     reason = available()
-    if reason is None:
-        try:
-            version()
-        except CompileError as error:
-            return error.fact
-    return reason
+    if reason is not None:
+        return reason
+    try:
+        check_architecture(target_of(capability()).arch)
+    except PicogradError as error:
+        return error.fact
+    return None

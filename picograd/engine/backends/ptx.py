@@ -6,36 +6,40 @@ Called by: engine/devices.py
 from __future__ import annotations
 
 from picograd.compile.nvptx import check_compiler, compile_source, gpu_target
+from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
-from picograd.errors import DeviceError
+from picograd.errors import DeviceError, PicogradError
 from picograd.render.nvptx import render
 from picograd.runtime.cuda.device import CudaDevice
-from picograd.runtime.cuda.driver import available, capability
+from picograd.runtime.cuda.driver import capability
 
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU.
 
     Raises:
-      DeviceError: there is no driver or no GPU, or LLVM writes no PTX.
+      DeviceError: there is no driver or no GPU, or LLVM writes no PTX, or none for it.
     """
+    return Compiler(CudaDevice(_target()), Backend(render, compile_source))
+
+
+def _target() -> Target:
+    """Returns what code is made for."""
     check_compiler()
     try:
         gpu = capability()
     except DeviceError as error:
         raise DeviceError(_of_ptx(error.fact), error.hint) from None
-    target = gpu_target(gpu.major, gpu.minor, gpu.shared_bytes)
-    return Compiler(CudaDevice(target), Backend(render, compile_source))
+    return gpu_target(gpu.major, gpu.minor, gpu.shared_bytes)
 
 
 def why_not() -> str | None:
     """Returns None where there is a GPU to use, and LLVM writes PTX, else the reason."""
     try:
-        check_compiler()
-    except DeviceError as error:
+        _target()
+    except PicogradError as error:
         return error.fact
-    reason = available()
-    return reason and _of_ptx(reason)
+    return None
 
 
 def _of_ptx(fact: str) -> str:
