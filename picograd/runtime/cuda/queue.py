@@ -23,7 +23,7 @@ from typing import Any
 from picograd.ir.stages import Launch
 from picograd.runtime.cuda.cublaslt import ProductCall
 from picograd.runtime.cuda.driver import ask, call, failed
-from picograd.runtime.cuda.handles import Events
+from picograd.runtime.cuda.handles import NO_TIMING, Events
 from picograd.runtime.cuda.staging import Staging
 from picograd.runtime.interrupts import wait_until
 
@@ -47,7 +47,7 @@ class CommandQueue:
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
         self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
         self._events = Events()
-        self._arrival = self._events.recorded(self._copies)  # behind the last copy from the host
+        self._arrival = call("cuEventCreate", NO_TIMING)  # behind the last copy from the host
         self._is_arriving = False  # a copy was submitted that no kernel has waited for
         self._staging = Staging(self._events, self.wait_for)
         self._is_whole = True  # all that was submitted is noted
