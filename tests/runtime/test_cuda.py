@@ -325,14 +325,14 @@ print(called.count("cuModuleUnload"), called.index("cuModuleUnload") < len(calle
 def test_code_that_is_dropped_while_others_are_waited_for_stays_loaded(fake_driver: Path) -> None:
     """Its kernels may have been submitted after what the wait is for."""
     code = """
-from picograd.runtime.cuda import code
-unloaded, call = [], code.call
-code.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
+from picograd.runtime.cuda import handles
+unloaded, call = [], handles.call
+handles.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
 first, second = [load(elementwise())], [load(row_sums(3, 100))]
 first.clear()
 device._code.unload(second.clear)
-print(len(unloaded), len(device._code.dropped))
+print(len(unloaded), len(device._code.modules))
 device._code.unload(device.synchronize)
-print(len(unloaded), len(device._code.dropped))
+print(len(unloaded), len(device._code.modules))
 """
     assert run_on(fake_driver, code).splitlines() == ["1 1", "2 0"]

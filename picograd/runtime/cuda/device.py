@@ -53,7 +53,7 @@ class CudaDevice:
         self.target = replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
         self.name = self.target.device
         self._process = os.getpid()
-        gpu = call("cuDeviceGet", 0)
+        self._code, gpu = Loader(self.target), call("cuDeviceGet", 0)
         self._context = call("cuDevicePrimaryCtxRetain", gpu)
         try:
             self._enter()
@@ -63,7 +63,6 @@ class CudaDevice:
             raise
         self._pool = Pool(_new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
-        self._code = Loader(self.target)
         self.graphs, self.ready_graphs = Handles("cuGraphDestroy"), Handles("cuGraphExecDestroy")
         self.memory: MemoryCount = self._pool.count
 
