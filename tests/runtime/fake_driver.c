@@ -291,7 +291,10 @@ EXPORT int cuModuleGetFunction(struct Function** function, void* module, const c
   made->launch = dlsym(module, symbol);
   snprintf(symbol, sizeof symbol, "%s_num_arguments", name);
   const int64_t* count = dlsym(module, symbol);
-  if (!made->launch || !count) return NOT_FOUND;
+  if (!made->launch || !count) {
+    fprintf(stderr, "fake driver: %s\n", dlerror());
+    return NOT_FOUND;
+  }
   made->num_arguments = *count;
   *function = made;
   return SUCCESS;
