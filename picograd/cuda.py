@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.absent import missing
-from picograd.device import device as Device
 from picograd.engine.devices import compiler_for, compiler_in_use, why_not
 from picograd.errors import ArgumentError
 from picograd.tensor import memory
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.generator import manual_seed as seed_all
+from picograd.tensor.exchange.host import gpu_named
 
 __all__ = [
     "DeviceProperties", "Event", "current_device", "device_count", "empty_cache", "get_device_capability",
@@ -62,7 +62,8 @@ def set_device(device: str | int) -> None:
     """Checks that a GPU is the one of this process; where new tensors are made, pg.Device.default says.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     _gpu(device)
 
@@ -71,7 +72,8 @@ def get_device_name(device: str | int | None = None) -> str:
     """Returns what the driver calls the GPU, e.g. "NVIDIA H100 80GB HBM3".
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     name: str = _gpu(device).device.gpu_name()
     return name
@@ -81,7 +83,8 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
     """Returns the generation of the GPU: (9, 0) is Hopper's.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     digits = _gpu(device).device.target.arch.removeprefix("sm_").rstrip("a")
     return int(digits[:-1]), int(digits[-1])
@@ -110,7 +113,8 @@ def get_device_properties(device: str | int | None = None) -> DeviceProperties:
     """Returns what the GPU is.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     gpu = _gpu(device).device
     _, total = gpu.memory_info()
@@ -131,7 +135,8 @@ def synchronize(device: str | int | None = None) -> None:
     """Waits until everything that the GPU was given is done.
 
     Raises:
-      DeviceError: there is no GPU, or what was given failed.
+      ArgumentError: another device is named.
+      DeviceError:   there is no GPU, or what was given failed.
     """
     _gpu(device).device.synchronize()
 
@@ -254,16 +259,18 @@ def memory_allocated(device: str | int | None = None) -> int:
     """Returns the bytes that tensors hold on the GPU now.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
-    return memory.memory_allocated(_place(device))
+    return memory.memory_allocated(gpu_named(device))
 
 
 def memory_reserved(device: str | int | None = None) -> int:
     """Returns the bytes that the driver has given and not got back: those of tensors, and those kept for reuse.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     held: int = _gpu(device).device.held
     return held
@@ -273,7 +280,8 @@ def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
     """Returns how many bytes of the GPU are free, and how many there are; what picograd keeps for reuse is not free.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
     info: tuple[int, int] = _gpu(device).device.memory_info()
     return info
@@ -283,18 +291,20 @@ def max_memory_allocated(device: str | int | None = None) -> int:
     """Returns the most bytes that tensors held on the GPU at one time.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
-    return memory.max_memory_allocated(_place(device))
+    return memory.max_memory_allocated(gpu_named(device))
 
 
 def reset_peak_memory_stats(device: str | int | None = None) -> None:
     """Makes max_memory_allocated start from what the GPU holds now.
 
     Raises:
-      DeviceError: there is none, or none of that number.
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
     """
-    memory.reset_peak_memory_stats(_place(device))
+    memory.reset_peak_memory_stats(gpu_named(device))
 
 
 def manual_seed(seed: int) -> Generator:
@@ -308,14 +318,9 @@ def manual_seed(seed: int) -> Generator:
 manual_seed_all = manual_seed
 
 
-def _place(device: str | int | None) -> str:
-    """Returns the name of the GPU that an argument means."""
-    return NAME if device is None else Device(NAME, device) if isinstance(device, int) else Device(device)
-
-
 def _gpu(device: str | int | None) -> Any:
-    """Returns the Compiler of the GPU."""
-    return compiler_for(str(_place(device)))
+    """Returns the Compiler of the GPU that an argument means."""
+    return compiler_for(gpu_named(device))
 
 
 def __getattr__(name: str) -> Any:

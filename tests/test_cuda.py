@@ -31,6 +31,15 @@ def test_there_is_one_gpu() -> None:
     assert caught.value.fact == "device: each process has one CUDA, number 0, got number 1."
 
 
+def test_another_device_has_no_answer_here() -> None:
+    asked = ("get_device_name", "get_device_capability", "get_device_properties", "synchronize", "set_device")
+    of_memory = ("memory_allocated", "max_memory_allocated", "memory_reserved", "mem_get_info", "reset_peak_memory_stats")
+    for name in (*asked, *of_memory):
+        with pytest.raises(ArgumentError) as caught:
+            getattr(pg.cuda, name)("cpu")
+        assert caught.value.fact == "cuda: needs a GPU, such as 0 or \"cuda:0\", got 'cpu'.", name
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")
 def test_what_a_gpu_says_of_itself() -> None:
