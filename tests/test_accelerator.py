@@ -60,9 +60,17 @@ def test_it_is_among_the_usable_devices_and_in_the_doctors_report() -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("looom:make_compiler", "No module named 'looom'"), ("loom:compiler", "has no attribute 'compiler'")],
+    [
+        ("looom:make_compiler", "No module named 'looom'"),
+        ("loom:compiler", "has no attribute 'compiler'"),
+        ("broken:make_compiler", "libspindle.so is missing"),
+    ],
 )
-def test_an_entry_point_that_names_nothing_is_told(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_that_names_nothing_is_told(
+    value: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("raise OSError('libspindle.so is missing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("SPINDLE", value, "picograd.devices")
     monkeypatch.setattr(devices, "_plugins", lambda: {"SPINDLE": point})
     with pytest.raises(DeviceError) as caught:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
 import picograd as pg
+from picograd.compile import hostc, hostcxx
 from picograd.engine import devices
 from picograd.engine.backends import cuda
 from picograd.engine.devices import memory_of
@@ -105,6 +106,30 @@ def test_a_device_that_is_not_here_is_an_error_where_it_is_named(naming: Callabl
     assert caught.value.line is not None and caught.value.line.file == __file__
     assert {"CPU", "NUMPY"} <= {*caught.value.usable} and not {"CUDA", "NULL"} & {*caught.value.usable}
     assert pg.get_default_device() == "CPU"
+
+
+@pytest.fixture
+def no_compilers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kept = hostc.compiler, hostc.options, hostc.c_target, hostcxx.compiler
+    with monkeypatch.context() as patch:
+        for name in ("CC", "CXX"):
+            patch.delenv(name, raising=False)
+        patch.setenv("PATH", "")
+        patch.setattr(devices, "_compilers", {})
+        for each in kept:
+            each.cache_clear()
+        yield
+    for each in kept:
+        each.cache_clear()
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("name", ["C", "CUDASIM"])
+def test_a_device_without_its_compiler_is_not_here(name: str, no_compilers: None) -> None:
+    with pytest.raises(DeviceError, match="usable here: CPU, .*NUMPY\n  hint: ") as caught:
+        pg.zeros(2, device=name)
+    assert caught.value.fact.startswith(f"{name}: needs a C") and "compiler, and none of " in caught.value.fact
+    assert not {"C", "CUDASIM"} & {*caught.value.usable}
 
 
 @pytest.mark.req("B6")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from picograd.errors import DeviceError
+from picograd.errors import CompileError, DeviceError
 from picograd.ir.backend import MemoryCount, MemoryUse
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compiler_for(name: str) -> Compiler:
             raise _unknown(name)
         try:
             _compilers.setdefault(name, factory())
-        except DeviceError as error:
+        except (DeviceError, CompileError) as error:  # one without its compiler is not here either
             raise DeviceError(error.fact, error.hint, usable=usable_for_values()) from None
     return _compilers[name]
 
@@ -125,7 +125,7 @@ def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
     """
     try:
         loaded: Callable[[], Compiler] = plugin.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # of a module that somebody else wrote; other devices are still told of
         fact = f"{name}: the entry point {plugin.value!r} of picograd.devices cannot be loaded ({error})."
         hint = "it names a module and a function in it that makes a Compiler: docs/accelerator.md"
         raise DeviceError(fact, hint) from error

@@ -13,7 +13,12 @@ from picograd.runtime.cudasim.device import CudaSimDevice
 
 
 def make_compiler() -> Compiler:
-    """Returns the Compiler of the simulator."""
+    """Returns the Compiler of the simulator.
+
+    Raises:
+      CompileError: there is no C++ compiler.
+    """
+    compiler()
     return Compiler(CudaSimDevice(), Backend(render, compile_source))
 
 
