@@ -7,12 +7,13 @@ Out:   an exception whose text names the rule, the user's line, and one thing to
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import linecache
 import os
 import sys
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 BETWEEN = (PACKAGE_FOLDER, contextlib.__file__, functools.__file__)  # by which picograd calls itself, too
@@ -73,6 +74,10 @@ class PicogradError(Exception):
     def _notes(self) -> list[str]:
         """Returns what stands between the line and the hint."""
         return []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is: `__init__` would add the line, and the hint, of whoever reads it back to a text that has them.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     def made_at(self, line: Line | None) -> None:
         """Names the line that made what is at fault, unless that is named already."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor, dtypes, nn, optim
 from picograd.engine.watch import watch
+from picograd.errors import PicogradError, VerifyError
 from picograd.nn import functional
 
 HERE = os.path.basename(__file__)
@@ -302,3 +305,12 @@ def test_a_device_of_no_such_name_is_refused_where_it_is_named(device):
     for make in made:
         with pytest.raises(pg.DeviceError, match="ABACUS: there is no device of that name; there are CPU, C, NULL, CUDA, "):
             make()
+
+
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy], ids=["pickled", "copied"])
+@pytest.mark.parametrize(
+    "error", [pg.DeviceError("X: is not here.", "use CPU", usable=("CPU",)), VerifyError("after pass p, %1 breaks a rule.")]
+)
+def test_an_error_reads_the_same_in_another_process(error: PicogradError, again) -> None:
+    other = again(error)
+    assert type(other) is type(error) and str(other) == str(error) and vars(other) == vars(error)
