@@ -113,6 +113,27 @@ print(*sorted(counts))
 
 
 @pytest.mark.req("B6")
+@pytest.mark.parametrize(
+    ("status", "told"), [(1, "1 (CUDA_ERROR_INVALID_VALUE)."), (9999, "a status without a name here (9999 ")]
+)
+def test_a_map_that_the_driver_does_not_encode_is_told(fake_driver: Path, status: int, told: str) -> None:
+    code = FAILING + f"status = {status}" + """
+from picograd.ir.stages import TileMap
+from picograd.runtime.cuda.tile_maps import encode
+memory, room = device.allocate(4096), np.zeros(256, np.uint8)
+into = -(-room.ctypes.data // 64) * 64
+for number in (1, 0):
+    fail("cuTensorMapEncodeTiled", number, status)
+    try:
+        print(encode(TileMap(0, (16, 32), (8, 32)), pg.float32, memory.address, into))
+    except DeviceError as error:
+        print(error.fact)
+"""
+    failure, success = run_on(fake_driver, code).splitlines()
+    assert failure.startswith(f"CUDA: cuTensorMapEncodeTiled failed with {told}") and success == "None"
+
+
+@pytest.mark.req("B6")
 def test_a_device_that_is_lost_says_so_ever_after_and_lets_the_process_end(fake_driver: Path) -> None:
     """Finalizers and the end of the process say nothing: what is printed would stand among what is told here."""
     code = FAILING + """

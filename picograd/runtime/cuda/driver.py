@@ -77,7 +77,7 @@ def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
             reason, hint = f"{text.rstrip('.')}.", UPDATE
         raise DeviceError(f"CUDA: {name} cannot be called: {reason}", hint) from None
     except ValueError as error:  # of the bindings' enum
-        raise DeviceError(f"CUDA: {name} failed with a status without a name here ({error}).", NEWER) from None
+        raise _nameless(name, error) from None
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -94,10 +94,18 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def failed(name: str, status: Any) -> DeviceError | OutOfMemoryError:
-    """Returns the error for a call that gave another status than success."""
+    """Returns the error for a call that gave another status than success, as the bindings have it or as a number."""
+    try:
+        status = driver().CUresult(status)
+    except ValueError as error:
+        return _nameless(name, error)
     fact = f"CUDA: {name} failed with {int(status)} ({status.name})"
     made = OutOfMemoryError if status.name == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError
     return made(f"{fact}: a kernel before it did." if status.name in LOST else f"{fact}.", HINTS.get(status.name, INSTEAD))
+
+
+def _nameless(name: str, error: ValueError) -> DeviceError:
+    return DeviceError(f"CUDA: {name} failed with a status without a name here ({error}).", NEWER)
 
 
 def available() -> str | None:

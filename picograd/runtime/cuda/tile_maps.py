@@ -38,7 +38,7 @@ def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
         int(names.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )  # fmt: skip
     if status:
-        raise failed("cuTensorMapEncodeTiled", names.CUresult(status))
+        raise failed("cuTensorMapEncodeTiled", status)
 
 
 @cache
