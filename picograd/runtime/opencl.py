@@ -52,21 +52,42 @@ def library() -> Any:
     return pyopencl
 
 
+@cache
+def _devices() -> tuple[int, list[Any]]:
+    """Returns the process that asked first, and the devices of all platforms: asked for them drivers start threads."""
+    cl = library()
+    try:
+        return os.getpid(), [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error:
+        return os.getpid(), []
+
+
+def check_process() -> None:
+    """Checks that this process was not forked: it would wait for threads of the driver that it does not have.
+
+    Raises:
+      DeviceError: it was.
+    """
+    process, _ = _devices()
+    if os.getpid() != process:
+        raise DeviceError(
+            "OPENCL: a forked process cannot use the device of the one that forked it.",
+            'start processes by "spawn", or use the device in the first one alone',
+        )
+
+
 def first_device() -> Any:
     """Returns the first GPU of all platforms, or else the first device.
 
     Raises:
-      DeviceError: there is none.
+      DeviceError: there is none, or a process found it that has forked this one.
     """
-    cl = library()
-    try:
-        found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
-    except cl.Error:
-        found = []
+    _, found = _devices()
     if not found:
         hint = "install an OpenCL driver: that of the GPU, or PoCL (apt-get install pocl-opencl-icd)"
         raise DeviceError("OPENCL: there is no platform with a device.", hint)
-    return next((device for device in found if device.type & cl.device_type.GPU), found[0])
+    check_process()
+    return next((device for device in found if device.type & library().device_type.GPU), found[0])
 
 
 def available() -> str | None:
@@ -136,7 +157,7 @@ class OpenClDevice:
         cl, device = library(), first_device()
         self.target = target_of(device)
         warn_of_denormals(device)
-        self._process, self._context = os.getpid(), cl.Context([device])
+        self._context = cl.Context([device])
         self.memory = MemoryCount()
         self._device, self._commands = device, cl.CommandQueue(self._context)
         # A plan has its temporaries, its reports and the arguments of its kernels to itself while it runs.
@@ -145,25 +166,13 @@ class OpenClDevice:
     @property
     def context(self) -> Any:
         """OpenCL's context, of the process that made it."""
-        self._check_process()
+        check_process()
         return self._context
 
     @property
     def _queue(self) -> Any:
-        self._check_process()
+        check_process()
         return self._commands
-
-    def _check_process(self) -> None:
-        """Checks that this process was not forked: it would wait for threads of the driver that it does not have.
-
-        Raises:
-          DeviceError: it was.
-        """
-        if os.getpid() != self._process:
-            raise DeviceError(
-                "OPENCL: a forked process cannot use the device of the one that forked it.",
-                'start processes by "spawn", or use the device in the first one alone',
-            )
 
     # ---- memory ----
     def allocate(self, nbytes: int) -> OpenClMemory:
@@ -279,7 +288,7 @@ class OpenClDevice:
             def found(place: Place) -> tuple[Any, int]:
                 return groups[place.group][place.number].buffer, place.offset
 
-            self._check_process()
+            check_process()
             with self._running:
                 words[:] = 0
                 self.copy_in(reports, words)

@@ -59,6 +59,30 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 7).tolist())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("device", device_params("OPENCL"))
+@pytest.mark.parametrize("asked", ["pg.Device.usable", "pg.zeros(1, device='nowhere')"])
+def test_a_forked_process_is_told_where_the_driver_was_only_asked_for_devices(device: str, asked: str) -> None:
+    code = f"""
+import os
+import picograd as pg
+try:
+    {asked}
+except pg.DeviceError:
+    pass
+child = os.fork()
+if child == 0:
+    try:
+        pg.zeros(1, device={device!r})
+    except pg.DeviceError as error:
+        os._exit(40 + ("forked" in error.fact) + ({device!r} not in error.usable))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pg.ones(1, device={device!r}).tolist())
+"""
+    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT), "PICOGRAD_CACHE": "off"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "42 [1.0]\n", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("device", device_params("CUDASIM"))
 def test_a_fork_while_another_thread_runs_a_kernel(device: str) -> None:
     """The child has no such thread, and nobody who would let go of what it holds."""
