@@ -214,7 +214,7 @@ class Optimizer:
         kept_by: dict[int, list[tuple[int, str, Tensor]]] = {}
         for place, kept in self.state.items():
             for name, value in kept.items():
-                if isinstance(value, Tensor):
+                if isinstance(value, Tensor) and place < len(homes):  # of one taken out of its group it stays
                     kept_by.setdefault(id(value), []).append((place, name, value))
         for holders in kept_by.values():
             tensor, places = holders[0][2], dict.fromkeys(homes[place] for place, _, _ in holders)

@@ -221,3 +221,18 @@ def test_parameters_that_part_later_go_on_as_together(order) -> None:
     for a, b in zip(moved.parameters(), stayed.parameters()):
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-6)
     assert len(optimizers[0].param_groups[0].parts) == (0 if order[-1] == "CPU" else 2)
+
+
+@pytest.mark.parametrize("places", [("CPU",) * 3, ("CPU", "NUMPY", "CPU"), ("CPU", "CPU", "NUMPY")], ids=str)
+def test_the_last_parameter_can_be_taken_out_of_its_group(places) -> None:
+    """It stays as it is, and the others go on."""
+    parameters = [Tensor([1.0 + i], requires_grad=True, device=place) for i, place in enumerate(places)]
+    others = [Tensor(p.tolist(), requires_grad=True) for p in parameters]
+    optimizer, other = optim.Adam(parameters, lr=0.1), optim.Adam(others[:2], lr=0.1)
+    train_apart(parameters, [optimizer], 2)
+    train_apart(others, [other], 2)
+    last = optimizer.param_groups[0]["params"].pop()
+    before = last.tolist()
+    train_apart(parameters, [optimizer], 2)
+    train_apart(others, [other], 2)
+    assert last.tolist() == before and [p.item() for p in parameters[:2]] == [p.item() for p in others[:2]]
