@@ -16,6 +16,7 @@ from picograd.nn.parameter import Parameter
 from picograd.nn.state_hooks import StateHooks
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
+from picograd.tensor.change import note_move
 from picograd.tensor.collected import zero_grads
 from picograd.tensor.exchange.host import array_of, gpu_named
 from picograd.tensor.modes import no_grad
@@ -308,6 +309,7 @@ def move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
             raise ArgumentError(f"to: a parameter of shape {tensor.shape} is a view of other storage; clone it first.")
         tensor.cell.device = moved.cell.device
         set_op(tensor.cell, cast(moved.op, moved.dtype))
+        note_move()
 
 
 def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.engine.shared import own_copy, shared
 from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
@@ -32,6 +33,7 @@ from picograd.tensor.build import apply_step, detached
 
 View = tuple[Step, ...]
 Held = tuple[Buffer, Shape]
+CellKind = tuple[str | None, DType, Shape]
 
 
 class Cell:
@@ -105,6 +107,16 @@ class Cell:
         op = self.op
         return op.arg if op.code is OpCode.BUFFER else None
 
+    def kind(self) -> CellKind:
+        """Returns device, dtype and shape of the value; a claim that has it keeps it."""
+        with _changing:
+            value = self.content
+            if isinstance(value, Claim):
+                value = value.of(self)
+            if isinstance(value, tuple):
+                return self.device, value[0].dtype, value[1]
+        return self.device, self.op.dtype, self.op.shape
+
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
         value = self._settled()
@@ -177,6 +189,13 @@ class Claim:
         cell.content, cell._named, self.arranged = self, None, None
         self.out.discard(place)
 
+    def of(self, cell: Cell) -> Held:
+        """Returns the memory of a cell that is in it, and the shape."""
+        place = self._places[cell]
+        buffer = self.buffers[place]
+        assert buffer is not None, "cell: claimed without memory"
+        return buffer, self.shapes[place]
+
     def lose(self, cell: Cell) -> None:
         """Takes note that a cell is about to have another value than the one in here."""
         self.out.add(self._places[cell])
@@ -192,12 +211,9 @@ class Claim:
         """Gives a cell its value back, when no plan runs."""
         with self.running, _changing:  # or a cell that is taken in meanwhile would be cleared
             if cell.content is self:
-                place = self._places[cell]
-                buffer = self.buffers[place]
-                assert buffer is not None, "cell: claimed without memory"
+                place, cell.content = self._places[cell], self.of(cell)
                 self.out.add(place)
                 self.arranged = None  # which knows the buffer
-                cell.content = buffer, self.shapes[place]
                 self.buffers[place] = None
 
 

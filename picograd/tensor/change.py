@@ -1,7 +1,7 @@
 """The number of the last change to what captured functions rely on, so that whoever saw it need not look again.
 
-In:    attributes of Modules that are set, tensors that begin or cease to require grad
-Out:   `last_change`
+In:    attributes of Modules that are set, tensors that begin or cease to require grad, that are moved, cast or reshaped
+Out:   `last_change`; `last_move` of the tensors alone, and `note_move`
 Next:  picograd/tensor/cell.py
 """
 
@@ -12,7 +12,7 @@ import itertools
 
 class Change:
     """A number that no later change has again: while it is the same, no Module has another attribute and no tensor another
-    mode than before.
+    mode, device, dtype or shape than before.
     """
 
     __slots__ = ("number", "_numbers")
@@ -26,3 +26,10 @@ class Change:
 
 
 last_change = Change()
+last_move = Change()  # to another device, dtype or shape
+
+
+def note_move() -> None:
+    """Says that a tensor has another device, dtype or shape."""
+    last_move.note()
+    last_change.note()  # last: who sees it sees the move, too

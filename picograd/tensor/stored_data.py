@@ -15,6 +15,7 @@ from picograd.ir.lines import record
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, set_op, trace
+from picograd.tensor.change import note_move
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.sharing import is_shared
 from picograd.tensor.growth import settle
@@ -54,8 +55,10 @@ class StoredData(TensorCore):
             return
         if self.requires_grad and not value.dtype.is_float:
             raise DTypeError(f"data: only floats have gradients, got {value.dtype} of shape {value.shape}.")
-        self.cell.device = device or self.cell.device
+        before, self.cell.device = self.cell.kind(), device or self.cell.device
         set_op(self.cell, op)
+        if self.cell.kind() != before:
+            note_move()
         record(op)
         settle(self.cell, op)
 

@@ -2,7 +2,7 @@
 
 In:    the graphs and cells of one trace; later the arguments of a call
 Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/donate.py
+Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/kinds.py
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
+from picograd.transforms.kinds import Kinds
 from picograd.transforms.readers import has_readers
 from picograd.transforms.spares import Spares
 from picograd.transforms.watched import Watched
@@ -48,6 +49,7 @@ class Capture:
     sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i); of a number
                that is on the CPU, while the plan runs elsewhere, ("brought arg", i) or ("brought state", i)
     state:     cells it reads
+    kinds:     of state
     constants: buffers it made itself
     written:   cells it writes
     updated:   which arguments it writes in place
@@ -64,6 +66,7 @@ class Capture:
     roots: tuple[Op, ...]
     sources: tuple[tuple[str, int], ...]
     state: tuple[Cell, ...]
+    kinds: Kinds
     constants: tuple[Buffer, ...]
     written: tuple[Cell, ...]
     updated: tuple[int, ...]

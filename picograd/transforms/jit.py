@@ -39,6 +39,7 @@ from picograd.transforms.containers import Arguments, Kind, buffers_like, flatte
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.homes import on_one_device
+from picograd.transforms.kinds import Kinds
 from picograd.transforms.point import differentiating
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
@@ -124,6 +125,9 @@ class Jit:
         is_seen = change == form.seen and modes == form.modes
         if replay is None or replay.watched is None or not is_seen or not replay.watched.is_the_same():
             found = form.found(modes)
+            if found and not is_seen and found[0].kinds.have_changed():
+                form.replay = None
+                found.clear()
             if len(found) < 2:
                 return self.trace_and_run(found, args, kwargs, given)
             replay = found[0].replay
@@ -263,8 +267,8 @@ class Jit:
         )
         skeleton = mapped(returned, lambda t: None)
         return Capture(
-            plan.form, tuple(plan.roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
-            skeleton, shapes, away, plan.device, self.name, guards,
+            plan.form, tuple(plan.roots), tuple(sources), tuple(cells), Kinds(cells, plan.device), tuple(constants),
+            tuple(watch.written), updated, skeleton, shapes, away, plan.device, self.name, guards,
         )  # fmt: skip
 
 
@@ -298,10 +302,11 @@ def jit(
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
     value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
     (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
-    (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call.
-    Results never share memory between calls. A gradient that is made inside, and neither returned nor used up there, is
-    dropped: where `p.grad` was None, it is afterwards. A call that raises has changed nothing: no state, no gradient,
-    and no random number is used up.
+    (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
+    where one is on another device by then, or of another dtype or shape, the function is captured anew. Results never
+    share memory between calls. A gradient that is made inside, and neither returned nor used up there, is dropped: where
+    `p.grad` was None, it is afterwards. A call that raises has changed nothing: no state, no gradient, and no random
+    number is used up.
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
