@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class Optimizer:
         # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
         self.state = StateOf(self.param_groups)
         self._made_in = trace.get()
+        self._members: list[Tensor] = []  # the parameters, when state was last ordered as they are
         self._homes: Sequence[str] = ()  # of the parameters, when state was last brought there
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             self._add(group)
@@ -89,11 +91,13 @@ class Optimizer:
         realize([*self.param_groups[-1]["params"], *self._state_tensors()])
 
     def _add(self, given: Mapping[str, Any]) -> None:
+        self._order_state()
         group = new_group(type(self).__name__, given, self.defaults, self.param_groups)
         first = sum(len(other["params"]) for other in self.param_groups)
         self.param_groups.append(group)
         for part, places in group.by_device():
             self._start([first + i for i in places], part)
+        self._members = list(self.parameters())
 
     # ---- what subclasses say ----
     def _start(self, places: Sequence[int], group: ParamGroup) -> None:
@@ -195,6 +199,7 @@ class Optimizer:
 
     def _follow(self) -> None:
         """Brings state to where parameters are: a module may have been moved since it was made. No part of a trace."""
+        self._order_state()
         homes = [parameter.device for parameter in self.parameters()]
         if homes == self._homes:
             return
@@ -209,12 +214,27 @@ class Optimizer:
             trace.reset(token)
         self._homes = homes
 
+    def _order_state(self) -> None:
+        """Has each parameter keep its state where some were taken out of groups, or changed places.
+
+        One that is new has that of the one whose place it took, if that is gone.
+        """
+        parameters, before = list(self.parameters()), self._members
+        if len(parameters) == len(before) and all(map(is_, parameters, before)):
+            return
+        place_of, present = {id(parameter): place for place, parameter in enumerate(before)}, {*map(id, parameters)}
+        gone = {place for number, place in place_of.items() if number not in present}
+        old = [place_of.get(id(parameter), i if i in gone else None) for i, parameter in enumerate(parameters)]
+        kept: dict[Any, dict[str, Any]] = {key: value for key, value in self.state.items() if key not in range(len(before))}
+        kept |= {new: self.state[place] for new, place in enumerate(old) if place is not None and place in self.state}
+        self.state, self._members = StateOf(self.param_groups, kept), parameters
+
     def _move_state(self, homes: Sequence[str]) -> None:
         """Brings state to where parameters are. A count that parameters of several devices share becomes one for each."""
         kept_by: dict[int, list[tuple[int, str, Tensor]]] = {}
         for place, kept in self.state.items():
             for name, value in kept.items():
-                if isinstance(value, Tensor) and place < len(homes):  # of one taken out of its group it stays
+                if isinstance(value, Tensor):
                     kept_by.setdefault(id(value), []).append((place, name, value))
         for holders in kept_by.values():
             tensor, places = holders[0][2], dict.fromkeys(homes[place] for place, _, _ in holders)
@@ -289,6 +309,7 @@ class Optimizer:
         >>> optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5).state_dict()["param_groups"][0]["lr"]
         0.5
         """
+        self._order_state()
         groups = []
         place = 0
         for group in self.param_groups:
@@ -313,6 +334,7 @@ class Optimizer:
         >>> other.lr
         0.5
         """
+        self._order_state()
         groups = state_dict["param_groups"]
         own = [len(group["params"]) for group in self.param_groups]
         if [len(group["params"]) for group in groups] != own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -223,16 +224,44 @@ def test_parameters_that_part_later_go_on_as_together(order) -> None:
     assert len(optimizers[0].param_groups[0].parts) == (0 if order[-1] == "CPU" else 2)
 
 
-@pytest.mark.parametrize("places", [("CPU",) * 3, ("CPU", "NUMPY", "CPU"), ("CPU", "CPU", "NUMPY")], ids=str)
-def test_the_last_parameter_can_be_taken_out_of_its_group(places) -> None:
-    """It stays as it is, and the others go on."""
+# ---- parameters that leave and change places ----
+CHANGES: list[Callable[[list], object]] = [
+    lambda own: own.pop(), lambda own: own.pop(0), lambda own: own.reverse(), lambda own: own.insert(0, own.pop(1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("name", "settings"), [("Adam", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9})])
+def test_each_parameter_keeps_its_state_as_in_pytorch(name: str, settings: dict[str, float], change: Callable) -> None:
+    ours = [Tensor([1.0 + i], requires_grad=True) for i in range(3)]
+    theirs = [torch.tensor(p.tolist(), requires_grad=True) for p in ours]
+    optimizers = [getattr(library, name)(params, **settings) for library, params in ((optim, ours), (torch.optim, theirs))]
+    for parameters, optimizer in zip((ours, theirs), optimizers):
+        train_apart(parameters, [optimizer], 2)
+        change(optimizer.param_groups[0]["params"])
+        train_apart(parameters, [optimizer], 2)
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-5, atol=1e-6)
+    left = [optimizer.param_groups[0]["params"] for optimizer in optimizers]
+    for a, b in zip(*left, strict=True):
+        for key, value in optimizers[1].state[b].items():
+            same_value(optimizers[0].state[a][key].float(), value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("places", [("CPU",) * 3, ("CPU", "NUMPY", "CPU"), ("NUMPY", "CPU", "CPU")], ids=str)
+def test_a_parameter_taken_out_of_its_group_stays_as_it_is(places: tuple[str, ...]) -> None:
+    """And one that is added behind it has a state of its own."""
     parameters = [Tensor([1.0 + i], requires_grad=True, device=place) for i, place in enumerate(places)]
     others = [Tensor(p.tolist(), requires_grad=True) for p in parameters]
-    optimizer, other = optim.Adam(parameters, lr=0.1), optim.Adam(others[:2], lr=0.1)
+    optimizer, other = optim.Adam(parameters, lr=0.1), optim.Adam(others[1:], lr=0.1)
     train_apart(parameters, [optimizer], 2)
     train_apart(others, [other], 2)
-    last = optimizer.param_groups[0]["params"].pop()
-    before = last.tolist()
-    train_apart(parameters, [optimizer], 2)
-    train_apart(others, [other], 2)
-    assert last.tolist() == before and [p.item() for p in parameters[:2]] == [p.item() for p in others[:2]]
+    first = optimizer.param_groups[0]["params"].pop(0)
+    before = first.tolist()
+    added = [Tensor([9.0], requires_grad=True) for _ in range(2)]
+    for each, one in zip((optimizer, other), added):
+        each.add_param_group({"params": [one]})
+    train_apart([*parameters, added[0]], [optimizer], 2)
+    train_apart([*others, added[1]], [other], 2)
+    assert first.tolist() == before and [p.item() for p in parameters[1:]] == [p.item() for p in others[1:]]
+    assert added[0].item() == added[1].item()
