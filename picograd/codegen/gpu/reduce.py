@@ -45,7 +45,7 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
 
 FEW = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
-ACCESSES_OF_A_SECTOR = 2  # the widest ones: memory is read by 32 bytes (CUDA C++ Best Practices Guide, 10.2.1)
+ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
 OWN = 4  # accesses of a thread to a row: reads that are under way at once
 MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer one is read again for each level
 

@@ -37,7 +37,7 @@ from picograd.runtime.launches import runner_by_steps
 
 
 class CudaDevice:
-    """The first GPU of this machine. Making it initialises the driver.
+    """The first GPU of this machine, through a driver that has been initialised.
 
     target:  what code is made for; CUDA C for this GPU unless another is given
     queue:   what it has to do
