@@ -116,6 +116,6 @@ def training(num_layers: int) -> tuple[Callable[[], float], int]:
 def test_a_training_step_costs_few_calls_a_parameter() -> None:
     """An MLP with two hidden layers and Adam, from the forward pass to the loss on the host."""
     step, _ = training(2)
-    assert calls(step) <= 3020
+    assert calls(step) <= 3030
     (small, few), (large, many) = [(calls(step), count) for step, count in map(training, (4, 16))]
     assert (large - small) / (many - few) <= 400

@@ -201,8 +201,9 @@ def test_state_that_was_moved_to_another_dtype_is_not_written_where_it_was(devic
             add()
         for _ in range(3):
             fill(x)
-        assert kept.cache.dtype is pg.float32
-        np.testing.assert_allclose(kept.cache.numpy(), x.numpy() @ x.numpy(), rtol=1e-4, atol=1e-4)
+        assert kept.cache.dtype is dtype  # as without jit: assigning keeps the dtype
+        rounded = 1e-3 if dtype is pg.float16 else 1e-4
+        np.testing.assert_allclose(kept.cache.numpy(), x.numpy() @ x.numpy(), rtol=rounded, atol=rounded)
 
 
 @can_tell
