@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,6 +49,7 @@ class Arguments:
     small:     sizes that a CPU can do
     json:      file that receives everything
     minutes:   after which no new case begins
+    kernels:   number of kernels of picograd that are told below a case, the longest first
     """
 
     only: str = ""
@@ -56,6 +58,7 @@ class Arguments:
     small: bool = False
     json: Path | None = None
     minutes: float = 10.0
+    kernels: int = 0
 
 
 def parse(words: list[str] | None = None) -> Arguments:
@@ -67,6 +70,7 @@ def parse(words: list[str] | None = None) -> Arguments:
     parser.add_argument("--small", action="store_true", help="sizes that a CPU can do")
     parser.add_argument("--json", type=Path, help="file that receives everything")
     parser.add_argument("--minutes", type=float, default=Arguments.minutes, help="after which no new case begins")
+    parser.add_argument("--kernels", type=int, default=0, help="the longest kernels of picograd, told below a case")
     return Arguments(**vars(parser.parse_args(words)))
 
 
@@ -212,16 +216,19 @@ def repeats_of(framework: Framework, step: Step) -> int:
     return min(MOST_REPEATS, max(1, int(TIMED / max(framework.timed(step), 1e-7))))
 
 
-def measure(case: Case, frameworks: dict[str, Framework]) -> dict[str, Any]:
-    """Returns the samples of each framework in seconds, its peak memory, or the error that it ended with."""
+def measure(case: Case, frameworks: dict[str, Framework], with_kernels: bool = False) -> dict[str, Any]:
+    """Returns the samples of each framework in seconds, its first call with all compilation, its peak memory, or the error
+    that it ended with; and where that is asked for, of picograd the calls and the seconds of each kernel by name."""
     found: dict[str, Any] = {name: {} for name in frameworks}
     steps: dict[str, tuple[Step, int]] = {}
     for name, framework in frameworks.items():
         try:
             framework.peak()
             step = framework.make(case)
+            first = by_clock(lambda framework=framework, step=step: framework.timed(step))  # type: ignore[misc]
             steps[name] = step, repeats_of(framework, step)
-            found[name] = {"samples": [], "peak_nbytes": framework.peak(), "repeats": steps[name][1]}
+            peak = framework.peak()
+            found[name] = {"samples": [], "peak_nbytes": peak, "repeats": steps[name][1], "first_s": first}
         except Exception as error:  # one that fails must not cost the figures of the others; what failed is shown
             found[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     if case.make is None:
@@ -229,9 +236,28 @@ def measure(case: Case, frameworks: dict[str, Framework]) -> dict[str, Any]:
             found[name]["distance"] = distance
     for _ in range(SAMPLES):
         for name, (step, count) in steps.items():
-            seconds = frameworks[name].timed(lambda step=step, count=count: [step() for _ in range(count)])
+            seconds = frameworks[name].timed(partial(repeat, step, count))
             found[name]["samples"].append(seconds / count)
+    if with_kernels and "picograd" in steps:
+        found["picograd"]["kernels"] = times_by_kernel(steps["picograd"][0])
     return found
+
+
+def times_by_kernel(step: Step) -> dict[str, tuple[int, float]]:
+    """Returns the calls and the seconds of each kernel that a step has the GPU run, the longest first."""
+    from picograd.cuda import kernel_times
+
+    found: dict[str, tuple[int, float]] = {}
+    for name, seconds in kernel_times(step):
+        calls, sum_s = found.get(name, (0, 0.0))
+        found[name] = calls + 1, sum_s + seconds
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+
+def repeat(step: Step, count: int) -> None:
+    """Runs a step `count` times; no result outlives the next step, so memory does not grow with the count."""
+    for _ in range(count):
+        step()
 
 
 def distances(steps: dict[str, Step], frameworks: dict[str, Framework]) -> dict[str, float]:
@@ -334,10 +360,12 @@ def main(arguments: Arguments) -> None:
             continue
         own = {variant: frameworks[variant] for variant in variants}
         with precision_of(case, own):
-            found = measure(case, own)
+            found = measure(case, own, bool(arguments.kernels) and arguments.device == "CUDA")
         report["cases"][name] = {"work": case.work, "unit": case.unit, **found}
         report["gpu_at_the_end"] = describe_gpu()
         print(line_of(name, case, found, median(copies)), flush=True)
+        for kernel, (calls, seconds) in list(found.get("picograd", {}).get("kernels", {}).items())[: arguments.kernels]:
+            print(f"  {seconds * 1e6:10.1f} us in {calls:4} calls of {kernel}", flush=True)
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -170,7 +170,7 @@ def _attend(m: Any, F: Any, q: Any, k: Any, v: Any) -> Any:
 # ---- whole steps ----
 def _steps(small: bool) -> dict[str, Case]:
     """Returns steps of training, each with the operations of its products: six for a weight and an example."""
-    gpt = (2, 2, 32, 16, 2) if small else (6, 6, 384, 256, 64)
+    gpt, gpt2 = ((2, 2, 32, 16, 2),) * 2 if small else ((6, 6, 384, 256, 64), (12, 12, 768, 1024, 8))
     layers, _, width, length, batch = gpt
     weights = 12 * layers * width**2 + 65 * width
     flops = 6.0 * batch * length * weights
@@ -180,7 +180,16 @@ def _steps(small: bool) -> dict[str, Case]:
         f"step: GPT {gpt}": Case(flops, "FLOP", make=lambda m: gpt_step(m, *gpt)),
         f"step: GPT {gpt} tf32": Case(flops, "FLOP", takes_tf32=True, make=lambda m: gpt_step(m, *gpt)),
         f"step: GPT {gpt} bfloat16": Case(flops, "FLOP", make=lambda m: gpt_step(m, *gpt, dtype="bfloat16")),
+        f"step: GPT-2 {gpt2} bfloat16": _gpt2(gpt2, 503 if small else 50304),
     }
+
+
+def _gpt2(sizes: tuple[int, int, int, int, int], vocabulary: int) -> Case:
+    """Returns a step of GPT-2: with (12, 12, 768, 1024, batch) the network of 124M parameters, its vocabulary padded."""
+    layers, _, width, length, batch = sizes
+    weights = 12 * layers * width**2 + vocabulary * width
+    flops = 6.0 * batch * length * weights
+    return Case(flops, "FLOP", make=lambda m: gpt_step(m, *sizes, dtype="bfloat16", vocabulary=vocabulary))
 
 
 def _training(m: Any, network: Any, loss_of: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
@@ -213,14 +222,22 @@ def mnist_step(m: Any) -> Callable[[], Any]:
 
 
 def gpt_step(
-    m: Any, layers: int, heads: int, width: int, length: int, batch: int, dtype: str | None = None
+    m: Any,
+    layers: int,
+    heads: int,
+    width: int,
+    length: int,
+    batch: int,
+    dtype: str | None = None,
+    vocabulary: int = 65,
 ) -> Callable[[], Any]:
-    """Returns a step of a GPT over 65 characters, by AdamW on the cross-entropy: nanoGPT's network without dropout.
+    """Returns a step of a GPT, by AdamW on the cross-entropy: nanoGPT's network without dropout.
 
     Args:
-      dtype:  of products under autocast; None: float32
+      dtype:       of products under autocast; None: float32
+      vocabulary:  number of tokens; 65 are the characters of tiny Shakespeare
     """
-    nn, F, rng, vocabulary = m.nn, m.nn.functional, np.random.default_rng(0), 65
+    nn, F, rng = m.nn, m.nn.functional, np.random.default_rng(0)
 
     class Block(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
