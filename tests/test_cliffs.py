@@ -1,0 +1,98 @@
+"""The programs of examples/ have the losses of PyTorch from the same start; a jitted step has those of an eager one.
+
+Losses of the first steps agree to 1e-4: sums of some hundred float32 terms in another order, in a few steps of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from bench.cliffs import Row, table, worst
+from bench.cliffs_worker import Run, run
+from bench.programs import TINY, load
+
+NUM_STEPS = 4
+TOLERANCE = 1e-4
+
+
+class SameDraws:
+    """A library whose random numbers are NumPy's."""
+
+    def __init__(self, library: ModuleType):
+        self.library, self.rng = library, np.random.default_rng(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.library, name)
+
+    def randint(self, low: int, high: Any, size: Any = None) -> Any:
+        low, high, size = (0, low, high) if size is None else (low, high, size)
+        return self.library.tensor(self.rng.integers(low, high, size))
+
+    def randperm(self, count: int) -> Any:
+        return self.library.tensor(self.rng.permutation(count))
+
+
+def losses(name: str, library: ModuleType, weights: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[float]]:
+    """Returns the weights before training, as NumPy arrays, and the losses of the first steps."""
+    program = load(name, library.__name__)
+    model = program.make()
+    if weights is not None:
+        model.load_state_dict({key: library.tensor(array) for key, array in weights.items()})
+    start = {key: tensor.detach().numpy().copy() for key, tensor in model.state_dict().items()}
+    program.torch = SameDraws(library)
+    return start, [loss for _, loss in islice(program.train(model, **TINY[name]), NUM_STEPS)]
+
+
+@pytest.mark.req("B9")
+@pytest.mark.parametrize("name", TINY)
+def test_the_first_losses_are_pytorchs(name: str) -> None:
+    weights, ours = losses(name, pg)
+    _, theirs = losses(name, torch, weights)
+    np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
+    assert len(set(ours)) == NUM_STEPS
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_jitted_step_has_the_losses_of_an_eager_one(name: str) -> None:
+    eager, jitted = (
+        [loss for _, loss in program.train(program.make(), jit, num_epochs=2, **TINY[name])]
+        for program, jit in ((load(name), False), (load(name), True))
+    )
+    assert jitted == eager
+
+
+# ---- the bench ----
+def test_a_run_counts_each_epoch_and_notes_why_a_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run("xor", "picograd", 2, jit=True, sizes={"num_steps": 3})
+    assert found.problem == "" and len(found.losses) == 3
+    assert [len(seen) for seen in (found.epoch_s, found.step_s, found.scheduled, found.compiled)] == [2, 2, 2, 2]
+    assert found.scheduled[1] == found.compiled[1] == 0
+
+    def train(model: Any, jit: bool, num_epochs: int) -> Iterator[tuple[int, float]]:
+        yield 0, 1.0
+        raise ValueError("no second step\nat all")
+
+    program = SimpleNamespace(make=lambda: None, train=train)
+    monkeypatch.setattr("bench.cliffs_worker.load", lambda name, library: program)
+    found = run("short", "picograd", 2, jit=False, sizes={})
+    assert found.problem == "ValueError: no second step" and found.losses == [1.0] and found.epoch_s == []
+
+
+def test_the_table_names_its_worst_cell() -> None:
+    torch_run = Run(epoch_s=[1.0] * 4, step_s=[0.01] * 4)
+    slow = Run(epoch_s=[2.0] * 4, step_s=[0.05] * 4, scheduled=[1, 0, 0, 2], compiled=[3, 0, 0, 1])
+    quick = Run(epoch_s=[4.0] * 4, step_s=[0.005] * 4, scheduled=[1, 0, 0, 0], compiled=[1, 0, 0, 0])
+    rows = [Row("a", "eager", slow, slow, torch_run), Row("a", "jit", quick, quick, torch_run)]
+    assert worst(rows, counts=False) == "worst: a, eager: a warm step takes 5.00 of PyTorch's time, goal 1.5"
+    assert worst(rows, counts=True) == "worst: a, eager: 1 compilations and 2 plannings after epoch 3"
+    cells = [list(column.cells) for column in table(rows, counts=False).columns]
+    assert cells[2] == ["2.00 s 2.00x", "4.00 s [red]4.00x[/red]"]
+    assert cells[3] == ["50.00 ms [red]5.00x[/red]", "5.00 ms 0.50x"]
