@@ -7,48 +7,110 @@ Next:  picograd/optim/counted.py
 A loss or a gradient that nobody has computed yet reads the old parameters. It is computed in the same plan, so that
 the forward pass runs once and the old memory can be used again. Its graph is then dropped; a later backward()
 through it says so, where PyTorch says that a variable was modified in place.
+
+Any other result, an activation that a local variable still names, is put off: it is computed from the old parameters if
+somebody asks for it, and mostly nobody does. Where somebody has asked, or where a result outlives the next step of its
+optimizer, results of that line are computed with the step from then on. So the plan of a step does not depend on which
+locals are alive, and stores none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from picograd.engine.realize import realized
+from picograd.engine.realize import realize, realized
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, replace_op
 from picograd.tensor.compute import compute
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 from picograd.tensor.gradient_flow import stale_leaves
 
+Place = tuple[Hashable, ...]  # the line that made a result, and the result's kind
+_asked_for: set[Place] = set()
+_put_off: weakref.WeakKeyDictionary[Cell, tuple[Place, Hashable]] = weakref.WeakKeyDictionary()
 
-def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:
-    """Computes tensors, all pending gradients and all live results that read `replaced`, in one plan."""
+
+class PutOff(Cell):
+    """Storage of a result that was put off: the first who asks for its value makes it a Cell again."""
+
+    __slots__ = ()
+
+    @property
+    def op(self) -> Op:
+        """The value, as a graph over the old parameters."""
+        self.ask()
+        return self.op
+
+    @op.setter
+    def op(self, op: Op) -> None:
+        self.ask()
+        self.op = op
+
+    def ask(self) -> None:
+        """Takes note that results of this place are asked for."""
+        place, _ = _put_off.pop(self, ((), None))
+        _asked_for.add(place)
+        self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
+
+
+def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op]) -> None:
+    """Computes tensors, all pending gradients, and what is wanted of the live results that read `replaced`, in one plan."""
     cells = [tensor.cell for tensor in tensors]
+    owner = replaced[0].arg if replaced else None
+    _compute_late(owner)
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     leaves = [reference() for reference in leaf_tensors.valuerefs()]
     cells += [leaf._grad.cell for leaf in leaves if leaf is not None and leaf._grad is not None]
-    results = [reference() for reference in list(differentiable_cells.data)]  # type: ignore[attr-defined]
-    readers = _readers({cell: cell.op for cell in results if cell is not None}, set(replaced))
+    readers = _readers({cell: cell.op for cell in differentiable_cells.cells()}, set(replaced))
+    wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
     try:
-        buffers = compute(cells, list(readers.values()))
+        buffers = compute(cells, list(wanted.values()))
     except Refused as error:
         for cell, op in readers.items():  # or they would fail every later step too, for as long as somebody holds them
             if error.check in toposort([op], stop=realized):
                 differentiable_cells.discard(cell)
         raise
-    for (cell, op), buffer in zip(readers.items(), buffers):
+    for (cell, op), buffer in zip(wanted.items(), buffers):
+        _drop_graph(cell, op, buffer)
+    for cell, op in readers.items():
+        if cell not in wanted and _drop_graph(cell, op):
+            _put_off[cell] = _place(op), owner
+            cell.__class__ = PutOff
+
+
+def _place(op: Op) -> Place:
+    return op.lines[:1], op.code, op.dtype, len(op.shape)
+
+
+def _compute_late(owner: Hashable) -> None:
+    """Computes what the last step of an optimizer put off and somebody still holds: it keeps the old parameters alive."""
+    if not _put_off:
+        return
+    late = [cell for cell, (_, by) in list(_put_off.items()) if by == owner]
+    ops = [cell.op for cell in late]
+    for cell, op, buffer in zip(late, ops, realize(ops)):
         _drop_graph(cell, op, buffer)
 
 
-def _drop_graph(cell: Cell, op: Op, buffer: Op) -> None:
-    """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
-    leaf = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
+def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
+    """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more.
+
+    Args:
+      buffer:  holds the value, where it has been computed
+
+    Returns:   whether the cell still had the result
+    """
+    leaf = Op(OpCode.LEAF, op.dtype, (buffer or detached(op),), next(leaf_ids))
     stale_leaves.add(leaf)
     leaf.realized = buffer
-    if replace_op(cell, op, leaf):
+    dropped = replace_op(cell, op, leaf)
+    if dropped:
         differentiable_cells.discard(cell)
+    return dropped
 
 
 def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:

@@ -220,6 +220,22 @@ class Claim:
 _claims: weakref.WeakSet[Claim] = weakref.WeakSet()
 
 
+class LivingCells(dict[weakref.ref[Cell], None]):
+    """Cells that are alive, in the order in which they were added: a WeakSet has another order in each run."""
+
+    def add(self, cell: Cell) -> None:
+        """Adds a cell, which leaves when it dies."""
+        self[weakref.ref(cell, self.pop)] = None
+
+    def discard(self, cell: Cell) -> None:
+        """Removes a cell, if it is there."""
+        self.pop(weakref.ref(cell), None)
+
+    def cells(self) -> list[Cell]:
+        """Returns the cells of now; other threads may add some meanwhile."""
+        return [cell for reference in list(self) if (cell := reference()) is not None]
+
+
 class Trace(Protocol):
     """What wants to know of every cell a function touches; see transforms/jit.py."""
 

@@ -21,7 +21,7 @@ from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, cast, detached
-from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.cell import Cell, Held, LivingCells, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
 from picograd.tensor.exchange.host import default_device, host_array, usable_device
@@ -33,7 +33,7 @@ from picograd.tensor.hooks import LeafNumber
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
-differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
+differentiable_cells = LivingCells()  # values that need gradients, maybe unrealized
 
 
 class TensorCore(Extent):

@@ -11,18 +11,17 @@ grows is mentioned all the same.
 from __future__ import annotations
 
 import warnings
-import weakref
 
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
-from picograd.tensor.cell import Cell, trace
+from picograd.tensor.cell import Cell, LivingCells, trace
 from picograd.tensor.compute import compute
 
 MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
 MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
-long_gradients: weakref.WeakSet[Cell] = weakref.WeakSet()  # of a deep network, maybe not computed yet
+long_gradients = LivingCells()  # of a deep network, maybe not computed yet
 _mentioned: set[Line | None] = set()
 
 
@@ -49,7 +48,7 @@ def settle(cell: Cell, op: Op) -> None:
         return
     line = user_line()
     if not op.needs_grad:
-        compute([cell, *long_gradients])  # what they share is computed once
+        compute([cell, *long_gradients.cells()])  # what they share is computed once
         long_gradients.clear()
         _Watch.limit, _Watch.left = MAX_LIVE, EVERY * MAX_LIVE
     if line not in _mentioned:
