@@ -256,7 +256,7 @@ CALLS |= {
     "nn.utils.parametrize.register_parametrization": lambda: sample(nn.Linear(2, 2), "weight", nn.Tanh()),
     "nn.utils.parametrize.remove_parametrizations": lambda: sample(parametrized(), "weight"),
     "nn.utils.parametrize.ParametrizationList": lambda: sample([nn.Tanh()], ROWS),
-    "nn.utils.rnn.PackedSequence": lambda: sample(VECTOR, INDEX),
+    "nn.utils.rnn.PackedSequence": lambda: sample(VECTOR, np.array([1, 1])),
     "nn.utils.rnn.pack_padded_sequence": lambda: sample(ROWS, [2, 1, 1]),
     "nn.utils.rnn.pack_sequence": lambda: sample(sequences()),
     "nn.utils.rnn.pad_packed_sequence": lambda: sample(nn.utils.rnn.pack_sequence(sequences())),

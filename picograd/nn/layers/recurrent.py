@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import picograd.nn.functional as functional
 from picograd.control.scan import scan
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.nn.layers.recurrent_steps import STEPS, Recurrent, State, gru_step, lstm_step
-from picograd.nn.utils.rnn import PackedSequence, packed_like, padded
+from picograd.nn.utils.packed_sequence import PackedSequence, is_inside, packed_like
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
@@ -93,17 +91,12 @@ class RNNBase(Recurrent):
         return y_TNH, self._given(last)
 
     def _run_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        """Runs over padded sequences, longest first, whose states stay as they are where a sequence has no step."""
-        x_TNI, lengths = padded(packed)
+        """Runs over padded sequences, whose states stay as they are where a sequence has no step."""
+        x_TNI = packed.padded
         self._check_input(x_TNI, (3,), "packed (T, I)")
         places, batch = self.num_layers * (1 + self.bidirectional), x_TNI.shape[1]
         start = self._start(hx, self._state_shapes(places, batch), x_TNI)
-        if packed.sorted_indices is not None and hx is not None:
-            start = tuple(tensor.index_select(1, packed.sorted_indices) for tensor in start)
-        alive_TN1 = Tensor((lengths > np.arange(x_TNI.shape[0])[:, None])[:, :, None], device=x_TNI.device)
-        y_TNH, last = self._run(x_TNI, start, alive_TN1)
-        if packed.unsorted_indices is not None:
-            last = tuple(tensor.index_select(1, packed.unsorted_indices) for tensor in last)
+        y_TNH, last = self._run(x_TNI, start, is_inside(x_TNI, packed.lengths))
         return packed_like(y_TNH, packed), self._given(last)
 
     def _run(self, x_TNI: Tensor, start: State, alive_TN1: Tensor | None = None) -> tuple[Tensor, State]:

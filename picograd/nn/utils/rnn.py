@@ -1,53 +1,29 @@
-"""Sequences of different lengths: padded to one length, or packed step after step.
+"""Sequences of different lengths: padded to one length, or packed.
 
 In:    sequences, or a padded batch with its lengths
 Out:   `PackedSequence`, which recurrent layers take, and ways there and back
-Next:  picograd/nn/utils/parametrize.py
+Next:  picograd/nn/utils/packed_sequence.py
 
-T steps, B sequences. Lengths are asked for by value, so they cannot come out of a traced function.
+T steps, B sequences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.checks import Site, checked
+from picograd.nn.utils.packed_sequence import Order, PackedSequence, is_inside, is_known, order_of, packed_of
+from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
     "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence", "unpack_sequence",
     "unpad_sequence",
 ]  # fmt: skip
-
-
-class PackedSequence(NamedTuple):
-    """Sequences of different lengths without padding: all first steps, then all second steps, ...
-
-    data:             (sum of lengths, *), longest sequence first within a step
-    batch_sizes:      (T,), int64: how many sequences have each step
-    sorted_indices:   (B,), which sequence stands at each place, or None for the order as it is
-    unsorted_indices: (B,), the place of each sequence, or None
-
-    >>> packed = pack_sequence([Tensor([1.0, 2.0]), Tensor([3.0])])
-    >>> packed.data, packed.batch_sizes
-    (Tensor([1., 3., 2.]), Tensor([2, 1]))
-    """
-
-    data: Tensor
-    batch_sizes: Tensor
-    sorted_indices: Tensor | None = None
-    unsorted_indices: Tensor | None = None
-
-    def to(self, *targets: Any, **named: Any) -> PackedSequence:
-        """Returns the same with its data on another device or in another dtype, `targets` or `named`, as Tensor.to.
-
-        >>> pack_sequence([Tensor([1.0])]).to(dtypes.float64).data.dtype
-        float64
-        """
-        return self._replace(data=self.data.to(*targets, **named))
 
 
 def pack_padded_sequence(
@@ -77,23 +53,12 @@ def pack_padded_sequence(
     if input.ndim < 2:
         raise ShapeError(f"pack_padded_sequence: input must have axes of steps and sequences, got {input.shape}.")
     x_TB = input.transpose(0, 1) if batch_first else input
-    steps, batch = x_TB.shape[:2]
-    known = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else list(lengths), np.int64)
-    if known.shape != (batch,) or (batch and not (known.min() >= 1 and known.max() <= steps)):
-        raise ArgumentError(f"pack_padded_sequence: lengths {known.tolist()} must be {batch} numbers from 1 to {steps}.")
-    order = None
-    if not enforce_sorted:
-        order = np.argsort(-known, kind="stable")
-        known, x_TB = known[order], x_TB.index_select(1, Tensor(order, device=input.device))
-    elif np.any(known[1:] > known[:-1]):
-        raise ArgumentError(
-            f"pack_padded_sequence: lengths {known.tolist()} must fall.", hint="enforce_sorted=False sorts them."
-        )
-    sizes = _sizes_of(known)
-    data = x_TB.flatten(0, 1).index_select(0, Tensor(_places_of(sizes, batch), device=input.device))
-    if order is None:
-        return PackedSequence(data, Tensor(sizes))
-    return PackedSequence(data, Tensor(sizes), *(Tensor(each, device=input.device) for each in (order, np.argsort(order))))
+    if isinstance(lengths, Tensor) and trace.get() is not None:
+        found = _checked_lengths(lengths, x_TB, enforce_sorted)
+        return packed_of(x_TB, found, None if enforce_sorted else found.argsort(descending=True), None)
+    order = _order_of(lengths, x_TB.shape[0], x_TB.shape[1], enforce_sorted)
+    places = None if order.places is None else Tensor(order.places, device=input.device)
+    return packed_of(x_TB, Tensor(order.lengths, device=input.device), places, order)
 
 
 def pad_packed_sequence(
@@ -108,7 +73,8 @@ def pad_packed_sequence(
       sequence:       packed
       batch_first:    the result is (B, T, *), not (T, B, *)
       padding_value:  behind the ends
-      total_length:   T of the result, at least the longest length; that by default
+      total_length:   T of the result, at least the longest length; that by default. Where a function is traced that gets
+                      lengths as a Tensor, the default is the T that was packed, and one sequence must have it
 
     Returns:   (T, B, *), and (B,) int64
 
@@ -119,17 +85,22 @@ def pad_packed_sequence(
     (Tensor([[1., 2.],
             [3., 0.]]), Tensor([2, 1]))
     """
-    x_TB, lengths = padded(sequence, padding_value)
-    longest = x_TB.shape[0]
-    if total_length is not None:
-        if total_length < longest:
+    x_TB, lengths = sequence.padded, sequence.lengths
+    steps = x_TB.shape[0]
+    if is_known(sequence):
+        longest = int(order_of(sequence, "its longest").lengths.max(initial=0))
+        if total_length is not None and total_length < longest:
             raise ArgumentError(f"pad_packed_sequence: total_length {total_length} is below the longest, {longest}.")
-        more = (0, 0) * (x_TB.ndim - 1) + (0, total_length - longest)
-        x_TB = x_TB.pad(more, value=padding_value)
-    if sequence.unsorted_indices is not None:
-        x_TB = x_TB.index_select(1, sequence.unsorted_indices)
-        lengths = lengths[np.asarray(sequence.unsorted_indices.tolist(), np.int64)]
-    return x_TB.transpose(0, 1) if batch_first else x_TB, Tensor(lengths)
+        wanted = longest if total_length is None else total_length
+    else:
+        wanted = steps if total_length is None else total_length
+        lengths = _checked_longest(lengths, steps, total_length)
+    x_TB = x_TB[:wanted]
+    if padding_value != 0 or lengths is not sequence.lengths:
+        x_TB = x_TB.where(is_inside(x_TB, lengths), padding_value)
+    if wanted > steps:
+        x_TB = x_TB.pad((0, 0) * (x_TB.ndim - 1) + (0, wanted - steps), value=padding_value)
+    return x_TB.transpose(0, 1) if batch_first else x_TB, lengths
 
 
 def pad_sequence(
@@ -208,34 +179,50 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     >>> unpack_sequence(pack_sequence([Tensor([1.0, 2.0]), Tensor([3.0])]))
     [Tensor([1., 2.]), Tensor([3.])]
     """
-    return unpad_sequence(*pad_packed_sequence(packed_sequences))
+    lengths = order_of(packed_sequences, "each sequence").lengths.tolist()
+    return unpad_sequence(packed_sequences.padded, lengths)
 
 
-# ---- for recurrent layers ----
-def padded(packed: PackedSequence, value: float = 0.0) -> tuple[Tensor, np.ndarray[Any, Any]]:
-    """Returns (T, B, *) in the packed order, longest sequence first, and the lengths."""
-    sizes = np.asarray(packed.batch_sizes.tolist(), np.int64)
-    batch = int(sizes[0]) if len(sizes) else 0
-    places = np.full(len(sizes) * batch, len(packed.data), np.int64)  # behind the data stands one row of padding
-    places[_places_of(sizes, batch)] = np.arange(len(packed.data))
-    more = (0, 0) * (packed.data.ndim - 1) + (0, 1)
-    rows = packed.data.pad(more, value=value).index_select(0, Tensor(places, device=packed.data.device))
-    return rows.unflatten(0, (len(sizes), batch)), (sizes[:, None] > np.arange(batch)).sum(0)
+# ---- lengths ----
+def _order_of(lengths: Tensor | Sequence[int], steps: int, batch: int, enforce_sorted: bool) -> Order:
+    """Returns lengths of padded sequences that are known."""
+    known = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else list(lengths), np.int64)
+    if known.shape != (batch,) or (batch and not (known.min() >= 1 and known.max() <= steps)):
+        raise ArgumentError(f"pack_padded_sequence: lengths {known.tolist()} must be {batch} numbers from 1 to {steps}.")
+    if enforce_sorted and np.any(known[1:] > known[:-1]):
+        raise ArgumentError(
+            f"pack_padded_sequence: lengths {known.tolist()} must fall.", hint="enforce_sorted=False sorts them."
+        )
+    return Order(known, None if enforce_sorted else np.argsort(-known, kind="stable"))
 
 
-def packed_like(x_TB: Tensor, packed: PackedSequence) -> PackedSequence:
-    """Returns (T, B, *), in the packed order, without what is behind the ends."""
-    sizes = np.asarray(packed.batch_sizes.tolist(), np.int64)
-    places = Tensor(_places_of(sizes, x_TB.shape[1]), device=x_TB.device)
-    return packed._replace(data=x_TB.flatten(0, 1).index_select(0, places))
+def _checked_lengths(lengths: Tensor, x_TB: Tensor, enforce_sorted: bool) -> Tensor:
+    """Returns lengths that are an input of what is traced, which are looked at when it runs."""
+    steps, batch = x_TB.shape[:2]
+    if lengths.shape != (batch,):
+        raise ArgumentError(
+            f"pack_padded_sequence: lengths of shape {lengths.shape} must be {batch} numbers from 1 to {steps}."
+        )
+    wide = lengths.to(x_TB.device).cast(dtypes.int64)
+    wide = _refused_where((wide < 1) | (wide > steps), wide, f"lengths must be {batch} numbers from 1 to {steps}.")
+    if enforce_sorted and batch > 1:
+        wide = _refused_where((wide[1:] > wide[:-1]).any(), wide, "lengths must fall.", "enforce_sorted=False sorts them.")
+    return wide
 
 
-def _sizes_of(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns how many sequences have each step."""
-    sizes: np.ndarray[Any, Any] = (lengths > np.arange(lengths.max(initial=0))[:, None]).sum(1)
-    return sizes
+def _checked_longest(lengths: Tensor, steps: int, total_length: int | None) -> Tensor:
+    """Returns lengths that are an input of what is traced, of which the longest is looked at when it runs."""
+    longest = lengths.max()
+    if total_length is None:
+        fault = "in a traced function one sequence must have all {} steps that were packed."
+        return _refused_where(longest < steps, lengths, fault.format(steps), f"total_length={steps}", "pad_packed_sequence")
+    fault = f"total_length {total_length} is below the longest."
+    return _refused_where(longest > total_length, lengths, fault, None, "pad_packed_sequence")
 
 
-def _places_of(sizes: np.ndarray[Any, Any], batch: int) -> np.ndarray[Any, Any]:
-    """Returns where in (T B, *) each packed row stands."""
-    return np.flatnonzero(np.arange(batch) < sizes[:, None])
+def _refused_where(
+    is_wrong: Tensor, lengths: Tensor, fault: str, hint: str | None = None, function: str = "pack_padded_sequence"
+) -> Tensor:
+    """Returns the lengths, with an ArgumentError where something is wrong when they are computed."""
+    site = Site(f"{function}: {fault}", hint, of_values=True)
+    return lengths + Tensor.from_op(checked(is_wrong.cast(dtypes.int64).read(), 1, site), lengths.device)
