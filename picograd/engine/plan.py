@@ -12,6 +12,7 @@ from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
 from picograd.engine.library import library_of
+from picograd.engine.offsets import Moving
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
@@ -61,6 +63,7 @@ class Template:
     buffers:    distinct buffers read, by slot
     variables:  values of symbolic integers by name
     errors:     what the errors of its CHECKs say, where that is kept without their Ops
+    moving:     offsets of blocks, which may be symbolic
     """
 
     key: Hashable
@@ -69,6 +72,7 @@ class Template:
     buffers: tuple[Buffer, ...]
     variables: Mapping[str, int]
     errors: tuple[CheckError, ...] = ()
+    moving: Moving = Moving()
 
     def bare(self) -> Template:
         """Returns the form alone, which keeps no memory alive."""
@@ -249,12 +253,12 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
     bodies: dict[Op, Op] = {}
     for body in bodies_in(form.order):
         bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
-    return _freed(roots, params, {}, bodies, numbers)
+    return _freed(roots, params, {}, bodies, numbers, form.moving.arguments())
 
 
 def _freed(
     roots: Sequence[Op], became: dict[Op, Op], variables: dict[str, int], bodies: Mapping[Op, Op],
-    numbers: Mapping[Op, int] | None = None,
+    numbers: Mapping[Op, int] | None = None, arguments: Mapping[Op, Any] = MappingProxyType({}),
 ) -> list[Op]:  # fmt: skip
     """Returns graphs with symbolic integers freed of their values.
 
@@ -263,6 +267,7 @@ def _freed(
       variables:  receives the values
       bodies:     what each body of a CALL or LOOP became
       numbers:    of each CHECK, put in place of what it says
+      arguments:  that some Ops have instead of their own
     """
     leaves, became = became, dict(became)
     for op in toposort(roots, stop=leaves):
@@ -278,7 +283,7 @@ def _freed(
             if op.code is OpCode.LOOP:
                 became[op] = became[op].replace(arg=(*became[op].arg[:2], unbound(op.arg[2], variables)))
         elif op.src or op.arg is not None:
-            became[op] = Op(op.code, op.dtype, src, unbound(op.arg, variables))
+            became[op] = Op(op.code, op.dtype, src, unbound(arguments.get(op, op.arg), variables))
         else:
             became[op] = op
         copy_lines(op, became[op], replace=True)

@@ -1,14 +1,15 @@
 """Numbers that change from run to run: constants of a graph that its plan takes as inputs, so that it is made once.
 
 In:    the Template of a graph whose plan is not there
-Out:   `Scalars`: the same form, with the constants that were seen to change among its leaves
-Called by: engine/realize.py.    Next: picograd/engine/kept_plans.py
+Out:   `Scalars`: the same form, with the constants that were seen to change among its leaves, and symbolic offsets
+Called by: engine/realize.py.    Next: picograd/engine/offsets.py
 
     for step in range(1000):
         p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number
 
 The first graph of a form is compiled with its numbers. The second, where some numbers differ, is compiled with these as
 inputs, and serves whatever follows. A number that is an exponent stays: x ** 2 is compiled otherwise than x ** 2.1.
+Offsets of blocks, as in x[i : i + 64], are numbers like these; engine/offsets.py says how they enter a plan.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
+from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_prefix, offsets_of, regrouped
 from picograd.engine.plan import Template
 from picograd.ir.op import Op
 from picograd.ir.opcode import MOVEMENT, OpCode
 
 MOST_INPUTS = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
+MOST_OFFSETS = 256  # of one form, that move each by itself
 
 
 @dataclass
@@ -31,11 +34,15 @@ class _Seen:
     """What is known of a form.
 
     values:   of its constants, in the first graph
-    changed:  which of them have been seen to change
+    offsets:  axes and values of those of its blocks, there
+    changed:  which constants have been seen to change
+    groups:   of the offsets: those in one have moved alike
     """
 
     values: tuple[float, ...]
-    changed: frozenset[int] = frozenset()
+    offsets: tuple[Place, ...]
+    changed: frozenset[int]
+    groups: tuple[int, ...]
 
 
 class Scalars:
@@ -58,32 +65,51 @@ class Scalars:
           stored:  gives a BUFFER Op that holds a constant
         """
         constants = _constants(form)
-        values = tuple(op.arg for op in constants)
-        places = {op: f"number {i}" for i, op in enumerate(constants)}
-        loose = tuple(places.get(op, part) for op, part in zip(form.order, form.key))  # type: ignore[call-overload]
-        key = (device, loose, form.key[-1])  # type: ignore[index]
+        places: dict[Op, str] = {op: f"number {i}" for i, op in enumerate(constants)}
+        offsets: list[Offset] = []
+        loose: list[Hashable] = []
+        for op, part in zip(form.order, form.key):  # type: ignore[call-overload]
+            if op.code in BLOCKS and op not in form.leaves:
+                part = (*part[:2], offsets_of(op, part[2], offsets), *part[3:])
+            loose.append(places.get(op, part))
+        values = tuple([op.arg for op in constants])
+        key = (device, tuple(loose), form.key[-1])  # type: ignore[index]
         with self._lock:
-            changed = self._changed(key, values)
-        if not changed:
+            changed, groups = self._changed(key, values, Moving(tuple(offsets)).places())
+        moving = Moving(tuple(offsets), groups, free_prefix(form.variables))
+        if not changed and not any(groups):
             return form
         leaves = {constants[i]: stored(constants[i]) for i in sorted(changed)}
-        kept = tuple(None if i in changed else _bits(value) for i, value in enumerate(values))
-        buffers = (*form.buffers, *(leaf.arg[0] for leaf in leaves.values()))
-        return replace(form, key=(key, kept), leaves={**form.leaves, **leaves}, buffers=buffers)
+        kept = tuple([None if i in changed else _bits(value) for i, value in enumerate(values)])
+        return replace(
+            form,
+            key=(key, kept, groups, moving.constants()),
+            leaves={**form.leaves, **leaves},
+            buffers=(*form.buffers, *(leaf.arg[0] for leaf in leaves.values())),
+            variables={**form.variables, **moving.values()},
+            moving=moving,
+        )
 
-    def _changed(self, key: Hashable, values: tuple[float, ...]) -> frozenset[int]:
-        """Returns which constants of a form have changed so far, these values counted; none of a form that is new."""
+    def _changed(
+        self, key: Hashable, values: tuple[float, ...], offsets: tuple[Place, ...]
+    ) -> tuple[frozenset[int], tuple[int, ...]]:
+        """Returns which constants of a form have changed so far, and the groups of its offsets, these values counted."""
         seen = self._seen.get(key)
         if seen is None:
             if len(self._seen) >= self.most_forms:
                 del self._seen[next(iter(self._seen))]
-            self._seen[key] = _Seen(values)
-            return frozenset()
+            seen = self._seen[key] = _Seen(values, offsets, frozenset(), (FIXED,) * len(offsets))
+            return seen.changed, seen.groups
         differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
+        groups = regrouped(seen.groups, seen.offsets, offsets)
+        if max(groups, default=FIXED) <= MOST_OFFSETS:
+            seen.groups = groups
+        elif groups != seen.groups:
+            groups = (FIXED,) * len(offsets)
         if len(seen.changed | differ) > MOST_INPUTS:
-            return frozenset()
+            return frozenset(), groups
         seen.changed |= differ
-        return seen.changed
+        return seen.changed, groups
 
 
 def _constants(form: Template) -> list[Op]:
