@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
+from picograd.dtype import bool_
 from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_prefix, offsets_of, regrouped
 from picograd.engine.plan import Template
 from picograd.ir.op import Op
@@ -46,7 +47,7 @@ class _Seen:
 
 
 class Scalars:
-    """The forms of graphs seen so far, whatever float constants they have; threads may ask at once."""
+    """The forms of graphs seen so far, whatever constants they have; threads may ask at once."""
 
     def __init__(self, most_forms: int = 1024) -> None:
         self.most_forms = most_forms
@@ -113,10 +114,10 @@ class Scalars:
 
 
 def _constants(form: Template) -> list[Op]:
-    """Returns the float constants of a form that may be inputs."""
+    """Returns the numbers of a form that may be inputs."""
     exponents = {_source(op.src[1]) for op in form.order if op.code is OpCode.POW and op not in form.leaves}
     return [
-        op for op in form.order if op.code is OpCode.CONST and op.dtype.is_float and op not in exponents
+        op for op in form.order if op.code is OpCode.CONST and op.dtype is not bool_ and op not in exponents
     ]  # fmt: skip
 
 
@@ -126,5 +127,5 @@ def _source(op: Op) -> Op:
     return op
 
 
-def _bits(value: float) -> bytes:
-    return struct.pack("d", value)  # -0.0 is not 0.0, and NaN is NaN
+def _bits(value: float) -> bytes | int:
+    return value if isinstance(value, int) else struct.pack("d", value)  # -0.0 is not 0.0, and NaN is NaN

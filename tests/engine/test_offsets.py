@@ -101,6 +101,16 @@ def test_elements_are_read_and_written_by_one_plan() -> None:
     assert counts.tolist() == expected.tolist()
 
 
+def test_shifts_are_offsets(device: str) -> None:
+    data = matrix(9, 5)
+    x = Tensor(data)
+
+    def step(i: int) -> None:
+        np.testing.assert_array_equal(x.roll((i, -2 * i), (0, 1)).numpy(), np.roll(data, (i, -2 * i), (0, 1)))
+
+    assert sum(plannings(step, range(12))[4:]) == 0
+
+
 def test_iterating_over_rows_is_planned_twice() -> None:
     data = matrix(30, 4)
     made = []

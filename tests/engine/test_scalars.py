@@ -64,3 +64,25 @@ def test_equal_numbers_in_two_places_are_another_form() -> None:
     x = Tensor(np.arange(4, dtype=np.float32))
     for a, b in [(2.0, 3.0), (4.0, 4.0), (5.0, 6.0), (7.0, 7.0)]:
         assert (x * a + b).tolist() == [i * a + b for i in range(4)]
+
+
+def test_integers_that_change_are_inputs_too() -> None:
+    data = np.arange(12) % 5
+    x = Tensor(data)
+    made = []
+    for k in range(6):
+        with watch() as counts:
+            assert (x == k).sum().item() == (data == k).sum()
+            assert (x // (k + 1) + x % (k + 2)).tolist() == (data // (k + 1) + data % (k + 2)).tolist()
+            assert pg.arange(k, k + 4).tolist() == list(range(k, k + 4))
+            assert x[pg.arange(k, k + 4)].tolist() == data[k : k + 4].tolist()
+        made.append(counts.scheduled)
+    assert made[3:] == [0] * 3
+
+
+def test_an_integer_that_is_an_index_is_checked() -> None:
+    x = Tensor(np.arange(6))
+    for k in (1, 2, 3, 5):
+        assert x[pg.zeros(2, dtype=pg.int64) + k].tolist() == [k, k]
+    with pytest.raises(IndexError, match="6 is out of range"):
+        x[pg.zeros(2, dtype=pg.int64) + 6].realize()

@@ -164,7 +164,8 @@ class Joining(Diagonals):
             axis = axis_of("roll", self.shape, dim)
             length = self.op.shape[axis]
             cut = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
-            result = result.cat([result._cut(axis, cut, length), result._cut(axis, 0, cut)], axis)
+            twice = result.cat([result, result], axis)  # so that another shift is another offset, and no other length
+            result = self.from_op(twice._cut(axis, cut, add(cut, length)).read(), self.cell.device)
         return result
 
     @classmethod
