@@ -18,7 +18,7 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_not
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picograd.config import users_setting
-from picograd.errors import Line
+from picograd.errors import JitError, Line
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.cell import View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
+    HOOKS,
     Read,
     attributes_of,
     functions_of,
@@ -41,12 +42,25 @@ from picograd.transforms.mentions import (
     names_of,
     variables_of,
 )  # fmt: skip
-from picograd.transforms.tokens import MISSING, MOST_ITEMS, PLAIN, SEQUENCES, fits, how, how_held, same, token_of
+from picograd.transforms.tokens import (
+    MISSING,
+    MOST_ITEMS,
+    PLAIN,
+    SEQUENCES,
+    Function,
+    Same,
+    fits,
+    how,
+    how_held,
+    same,
+    token_of,
+)  # fmt: skip
 
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
+NamesRead = tuple[dict[str, Any], frozenset[str], type[Module], str]
 ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
-NOTED = (Tensor, Module, list, tuple, *PLAIN)  # in attributes of Modules
 HOLDERS = (list, tuple, dict)
+RENEWING = (Function, Same)
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
@@ -70,10 +84,16 @@ class Guard:
 
 
 class Broken(NamedTuple):
-    """What has changed, in words, and the line of the user's code that reads it, where that is known."""
+    """What has changed.
+
+    text:    in words
+    line:    of the user's code that reads it, where that is known
+    renews:  it is another function or object, or a hook: the function is traced anew
+    """
 
     text: str
     line: Line | None
+    renews: bool
 
 
 @dataclass(frozen=True)
@@ -85,6 +105,7 @@ class Guards:
     parts:     attributes of Modules
     lists:     (gives a list of Modules or parameters, what it held, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
+    names:     (attributes of a Module, which there are, its class, how the user would write it)
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     """
 
@@ -93,6 +114,7 @@ class Guards:
     parts: tuple[Entry, ...] = ()
     lists: tuple[ItemsRead, ...] = ()
     modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
+    names: tuple[NamesRead, ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
 
     def broken(self) -> Broken | None:
@@ -100,27 +122,32 @@ class Guards:
         said = self._broken()
         if said is None:
             return None
-        path, change = said
+        path, change, renews = said
         known = [name for name in self.mentions if path == name or path.startswith((f"{name}.", f"{name}["))]
-        return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None)
+        return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None, renews)
 
-    def _broken(self) -> tuple[str, str] | None:
-        """Returns the first thing that has changed, as the user would write it, and how it has; None: nothing has."""
+    def _broken(self) -> tuple[str, str, bool] | None:
+        """Returns the first thing that has changed, as the user would write it, how it has, and whether that renews."""
         for attributes, name, value, path in (*self.parts, *self.held):
             now = attributes.get(name, MISSING)
-            if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
-                return path, how_held(value, now)
+            if now is not value and not same(token_of(now), token_of(value)):
+                return path, how_held(value, now), isinstance(token_of(value), RENEWING) or name in HOOKS
+        for attributes, known, kind, path in self.names:
+            if attributes.keys() != known:
+                new = next((name for name in attributes.keys() - known if name in HOOKS or hasattr(kind, name)), None)
+                if new is not None:
+                    return f"{path}.{new}", "is set", True
         for read, before, path in self.lists:
             items = read()
             if not isinstance(items, SEQUENCES) or len(items) != len(before) or any(map(is_not, items, before)):
-                kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
-                return path, f"holds other {kind}"
+                held = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
+                return path, f"holds other {held}", False
         for tensor, steps, wanted, path in self.modes:
             if tensor.steps is not steps and tensor.requires_grad is not wanted:
-                return f"{path}.requires_grad", f"was {wanted} and is {not wanted}"
+                return f"{path}.requires_grad", f"was {wanted} and is {not wanted}", False
         for guard in self.values:
             if not guard.holds():
-                return guard.name, how(guard.token, guard.read())
+                return guard.name, how(guard.token, guard.read()), isinstance(guard.token, RENEWING)
         return None
 
     def shared_with(self, later: Guards) -> Guards:
@@ -128,12 +155,12 @@ class Guards:
         tokens = {guard.name: guard.token for guard in later.values}
         kept = tuple(g for g in self.values if g.name in tokens and same(g.token, tokens[g.name]))
         held, parts = _shared(self.held, later.held), _shared(self.parts, later.parts)
-        return Guards(kept, held, parts, later.lists, later.modes, later.mentions)
+        return replace(later, values=kept, held=held, parts=parts)
 
 
 def _shared(before: Sequence[Entry], later: Sequence[Entry]) -> tuple[Entry, ...]:
     held = {path: value for _, _, value, path in before}
-    return tuple(e for e in later if token_of(e[2]) is MISSING or same(token_of(held.get(e[3])), token_of(e[2])))
+    return tuple(e for e in later if e[3] in held and same(token_of(held[e[3]]), token_of(e[2])))
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
@@ -149,9 +176,12 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
             for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
                 meant = read_part()
                 token = token_of(meant)
+                if isinstance(meant, Iterator):
+                    raise _moves_on(called.__name__, path, names.line(path.rpartition(".")[2]))
                 if token is not MISSING:
+                    path = path if path not in values else f"{path} ({len(values)})"
                     attribute = path.removeprefix(f"{name}.")
-                    is_noted = isinstance(value, Module) and isinstance(meant, NOTED) and attribute in vars(value)
+                    is_noted = isinstance(value, Module) and attribute in vars(value)
                     is_same = is_fixed(read_part) and isinstance(token, weakref.ref)
                     values[path] = Guard(path, read_part, token, is_noted or is_same)
                     mentions.setdefault(path, names.line(path.rpartition(".")[2]))
@@ -166,7 +196,17 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     lines = {path: Line(file, number) for path, (file, number) in mentions.items()}
     values.update((guard.name, guard) for guard in held.contents)
     return Guards(
-        tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes), lines
+        tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes),
+        tuple(held.names), lines,
+    )  # fmt: skip
+
+
+def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
+    """Returns the error for an iterator, such as a generator or an open file."""
+    return JitError(
+        f"jit: {function} reads {path}, an iterator, which would not move on in later calls.",
+        f"call next({path}) outside, and pass what it gives.",
+        line=Line(*place),
     )
 
 
@@ -179,6 +219,7 @@ class _Held:
         self.parts: list[Entry] = []
         self.lists: list[ItemsRead] = []
         self.modes: list[tuple[Tensor, View, bool, str]] = []
+        self.names: list[NamesRead] = []
         self.contents: list[Guard] = []
         self.seen: set[int] = set()
 
@@ -231,10 +272,13 @@ class _Held:
             if _is_users_object(item) and id(item) not in self.seen:
                 self.seen.add(id(item))
                 self.add_plain(vars(item), sorted(mentioned & vars(item).keys()), shown)
+                hidden = [name for name in mentioned - vars(item).keys() if hasattr(type(item), name)]
+                self.entries += [(vars(item), name, MISSING, f"{shown}.{name}") for name in hidden]  # it may be set later
             self.add_variable(shown, item, mentioned)
 
     def add_module(self, path: str, module: Module, mentioned: frozenset[str]) -> None:
         """Notes what a module holds: tensors, modules, plain values, containers of these, and objects of the user."""
+        self.names.append((vars(module), frozenset(vars(module)), type(module), path))
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
@@ -242,7 +286,7 @@ class _Held:
             holds_modules = [isinstance(item, Module) for item in value] if isinstance(value, list | tuple) else []
             if any(holds_modules):
                 self.lists.append((functools.partial(vars(module).get, name), tuple(value), shown))
-            elif isinstance(value, NOTED):
+            else:
                 self.parts.append((vars(module), name, value, shown))
             if isinstance(value, Tensor):
                 self.modes.append((value, value.steps, value.requires_grad, shown))

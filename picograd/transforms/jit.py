@@ -26,7 +26,6 @@ from picograd.device import choices
 from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
 from picograd.ir.op import Buffer, Op
-from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
 from picograd.tensor.autocast import Precision, precision_of_products
@@ -37,6 +36,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import BROUGHT, Capture, Replay
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
 from picograd.transforms.donate import donated_parameters
+from picograd.transforms.effects import Effects, GlobalDraws
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.homes import on_one_device
 from picograd.transforms.kinds import Kinds
@@ -49,6 +49,8 @@ from picograd.transforms.traced import (
     check_donated,
     check_modes,
     check_same,
+    check_shapes,
+    stand_in,
 )  # fmt: skip
 from picograd.transforms.watched import Watched
 
@@ -99,6 +101,9 @@ class Jit:
     def __post_init__(self) -> None:
         _functions.add(self)
 
+    def __reduce__(self) -> Any:  # a copy captures the copied function anew
+        return _jitted, (self.function, self.steps, self.donate, self.tune)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -131,16 +136,25 @@ class Jit:
             if len(found) < 2:
                 return self.trace_and_run(found, args, kwargs, given)
             replay = found[0].replay
-            self.check(replay)
+            if self.is_to_renew(replay):
+                form.replay = None
+                found.clear()
+                return self.trace_and_run(found, args, kwargs, given)
             form.replay, form.seen, form.modes = replay, change, modes
         return replay(given)
 
-    def check(self, replay: Replay) -> None:
-        """Raises JitError where something has changed since the function was traced."""
+    def is_to_renew(self, replay: Replay) -> bool:
+        """Returns whether a function or an object is another than when this was traced.
+
+        Raises:
+          JitError: something else has changed since then.
+        """
         if replay.watched is not None and replay.watched.is_the_same(look_into_modules=True):
-            return
+            return False
         watched = Watched(replay.capture.guards)  # first: what changes from here on is another object than it has
         broken = replay.capture.guards.broken()
+        if broken is not None and broken.renews:
+            return True
         if broken is not None:
             raise JitError(
                 f"jit: since {self.name} was traced, {broken.text}.",
@@ -148,6 +162,7 @@ class Jit:
                 line=broken.line,
             )
         replay.watched = watched
+        return False
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces or differentiates it."""
@@ -170,9 +185,11 @@ class Jit:
 
     def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
+        effects = Effects(self.function, args, kwargs) if found else None
         capture = self.capture(args, kwargs, given)
-        if found:
+        if effects is not None:
             check_same(found[0], capture, self.name)
+            effects.check(self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
             found.append(found[0])
             now = capture.with_plan(cast(Plan, found[0].plan))
@@ -199,11 +216,11 @@ class Jit:
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
-        watch = TraceOfFunction(self.name)
+        watch, draws = TraceOfFunction(self.name), GlobalDraws()
         token = trace.set(watch)
         grads = {number: leaf._grad for number, leaf in list(leaf_tensors.items())}
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
-        stand_ins = [_stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
+        stand_ins = [stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
@@ -221,7 +238,9 @@ class Jit:
             roots += [cell.op for cell in changed]
             wanted += [cell.device for cell in changed]
             check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
+            check_shapes(stand_ins, starts, self.name)
             check_modes(modes, self.name)
+            draws.check(self.name)
         finally:
             trace.reset(token)
             for cell in watch.written:
@@ -365,7 +384,11 @@ def jit(
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function, steps, donated_parameters(function, donate), tune)
+    return _jitted(function, steps, donated_parameters(function, donate), tune)
+
+
+def _jitted(function: Any, steps: int | None, donate: frozenset[int | str], tune: bool) -> Jit:
+    wrapped = Jit(function, steps, donate, tune)
     functools.update_wrapper(wrapped, function, updated=())  # its attributes may have the names of a Jit's, or be a Jit's
     return wrapped
 
@@ -375,9 +398,3 @@ _NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
     ("a generator function", inspect.isgeneratorfunction),
     ("a coroutine function", inspect.iscoroutinefunction),
 )
-
-
-def _stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
-    """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
-    copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
-    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)

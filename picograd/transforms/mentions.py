@@ -14,7 +14,7 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, cast
@@ -22,9 +22,11 @@ from typing import Any, cast
 import numpy as np
 
 from picograd.nn.module import Module
-from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, is_users_code
+from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, contents_of, is_users_code
 
 Read = Callable[[], Any]
+COMPUTED = {"vars", "getattr", "setattr", "delattr", "attrgetter", "__dict__"}  # of attributes of any name
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # attributes of Modules
 MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
 
 
@@ -39,16 +41,16 @@ def functions_of(
         names = code.co_varnames[len(given) : code.co_argcount + code.co_kwonlyargcount]
         given = [*given, *[kwargs.get(name) for name in names]]
     waiting: list[tuple[str, Any, Sequence[Any]]] = [("", plain, given)]
-    seen: set[tuple[CodeType, int]] = set()
+    seen: set[tuple[FunctionType, int]] = set()
     while waiting:
         prefix, called, called_args = waiting.pop()
         plain, its_args = _unwrapped(called, called_args)
         if plain is None:
             continue
         code, owner = plain.__code__, id(its_args[0]) if its_args else 0
-        if (code, owner) in seen:
+        if (plain, owner) in seen:
             continue
-        seen.add((code, owner))
+        seen.add((plain, owner))
         yield prefix, plain, its_args
         if hasattr(plain, "__wrapped__"):  # a wrapper has code of its own, and hands its arguments on
             waiting.append((prefix, plain.__wrapped__, its_args))
@@ -88,7 +90,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
         mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
         found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
         if isinstance(value, Module):
-            found += [(f"{type(m).__name__}.forward", type(m).forward, (m,)) for m in value.modules()]
+            found += [one for m in value.modules() for one in _functions_of_module(m)]
     elif isinstance(value, type):
         mentioned = [(a, inspect.getattr_static(value, a, None)) for a in (*sorted(attributes), *MADE_BY_CALLS)]
         found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
@@ -104,6 +106,17 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]
 
 
+def _functions_of_module(module: Module) -> Iterator[tuple[str, Any, Sequence[Any]]]:
+    """Yields what calling a module may call: its forward, its hooks, and functions that are attributes of it."""
+    kind = type(module).__name__
+    yield f"{kind}.forward", type(module).forward, (module,)
+    for name, value in vars(module).items():
+        if isinstance(value, dict) and name in HOOKS:
+            yield from ((f"{kind}.{name}", hook.call, ()) for hook in value.values())
+        elif callable(value) and not isinstance(value, Module):
+            yield f"{kind}.{name}", value, ()
+
+
 def _is_users_function(value: Any) -> bool:
     plain, _ = _unwrapped(value, ())
     return plain is not None and is_users_code(plain.__code__)
@@ -116,7 +129,6 @@ class Names:
 
     globals:      it reads
     attributes:   it reads, or may read by `getattr`
-    assigned:     names and attributes that it assigns itself
     imports:      modules that it imports
     environment:  variables of the environment that it may read
     lines:        (name of any kind, the first line that mentions it)
@@ -125,7 +137,6 @@ class Names:
 
     globals: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
-    assigned: frozenset[str] = frozenset()
     imports: frozenset[str] = frozenset()
     environment: frozenset[str] = frozenset()
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -139,15 +150,15 @@ class Names:
 
 MENTIONS = {
     "LOAD_GLOBAL": "globals", "LOAD_NAME": "globals", "LOAD_ATTR": "attributes", "LOAD_METHOD": "attributes",
-    "LOAD_SUPER_ATTR": "attributes", "IMPORT_FROM": "attributes", "IMPORT_NAME": "imports", "STORE_GLOBAL": "assigned",
-    "STORE_DEREF": "assigned", "STORE_ATTR": "assigned",
+    "LOAD_SUPER_ATTR": "attributes", "IMPORT_FROM": "attributes", "IMPORT_NAME": "imports", "STORE_GLOBAL": "globals",
+    "STORE_ATTR": "attributes",
 }  # fmt: skip
 
 
 @functools.cache
 def names_of(code: CodeType) -> Names:
-    """Returns what code reads and does not assign, nested functions included."""
-    found: dict[str, set[str]] = {kind: set() for kind in ("globals", "attributes", "assigned", "imports")}
+    """Returns what code reads or assigns, nested functions included."""
+    found: dict[str, set[str]] = {kind: set() for kind in ("globals", "attributes", "imports")}
     lines: dict[str, int] = {}
     environment: set[str] = set()
     for instruction in dis.get_instructions(code):
@@ -169,11 +180,24 @@ def names_of(code: CodeType) -> Names:
                 names |= getattr(inner, kind)
             environment |= inner.environment
             lines = {**inner.lines, **lines}
-    assigned = found["assigned"]
+    attributes = EveryName(found["attributes"]) if _reads_any_name(found) else frozenset(found["attributes"])
     return Names(
-        frozenset(found["globals"] - assigned), frozenset(found["attributes"] - assigned), frozenset(assigned),
-        frozenset(found["imports"]), frozenset(environment), lines, code.co_filename, code.co_firstlineno,
+        frozenset(found["globals"]), attributes, frozenset(found["imports"]), frozenset(environment), lines,
+        code.co_filename, code.co_firstlineno,
     )  # fmt: skip
+
+
+class EveryName(frozenset[str]):
+    """The names that code mentions, where it may also read attributes by names that it computes: every name is in it."""
+
+    def __and__(self, names: Iterable[Any]) -> frozenset[Any]:
+        return frozenset(names)
+
+    __rand__ = __and__
+
+
+def _reads_any_name(found: Mapping[str, set[str]]) -> bool:
+    return not COMPUTED.isdisjoint(found["globals"] | found["attributes"])
 
 
 def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
@@ -190,8 +214,7 @@ def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[
         if has_attributes(value) or isinstance(value, list | dict | set | np.ndarray):  # others cannot change
             yield name, functools.partial(itself, value)
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-        if name not in names.assigned:
-            yield name, functools.partial(_cell_contents, cell)
+        yield name, functools.partial(contents_of, cell)
     for name in sorted(names.globals & function.__globals__.keys()):
         yield name, functools.partial(function.__globals__.get, name, MISSING)
     for name in sorted(names.imports & sys.modules.keys()):
@@ -211,20 +234,13 @@ def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
     """Returns the closure's cell, or the dict and the key, that a variable is read from; None where it is neither."""
     if not isinstance(read, functools.partial):
         return None
-    if read.func is _cell_contents:
+    if read.func is contents_of:
         return cast(CellType, read.args[0])
     owner = getattr(read.func, "__self__", None)
     if not isinstance(owner, dict) or read.func != owner.get:
         return None
     is_plain = type(owner).__getitem__ is dict.__getitem__ and not hasattr(owner, "__missing__")
     return (owner, read.args[0]) if is_plain else None
-
-
-def _cell_contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it has no value any more
-        return MISSING
 
 
 # ---- which attributes ----
@@ -240,11 +256,16 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
             if isinstance(inspect.getattr_static(type(value), attribute, None), MemberDescriptorType):
                 yield f"{name}.{attribute}", functools.partial(getattr, value, attribute, MISSING)
     elif has_attributes(value):
-        for attribute in sorted(mentioned):
+        for attribute in sorted({*mentioned, *(mentioned & vars(value).keys())}):
             if attribute in vars(value):
                 yield f"{name}.{attribute}", functools.partial(vars(value).get, attribute, MISSING)
-            elif inspect.getattr_static(value, attribute, MISSING) is not MISSING:
+            elif not _is_of_a_library(found := inspect.getattr_static(value, attribute, MISSING)) and found is not MISSING:
                 yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+
+
+def _is_of_a_library(member: Any) -> bool:
+    """True for a method or a property of a class that is not the user's."""
+    return hasattr(type(member), "__get__") and not _is_users_function(member)
 
 
 def has_attributes(value: Any) -> bool:

@@ -7,13 +7,12 @@ Called by: transforms/guards.py, transforms/mentions.py, transforms/watched.py. 
 
 from __future__ import annotations
 
-import operator
 import os
 import sysconfig
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Callable, Iterator, Sequence
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,14 +31,30 @@ LIBRARIES = (
 SEQUENCES = (list, tuple, deque)
 MISSING = object()  # what a name means that means nothing
 TOO_DEEP = object()  # what is remembered of a container that is not looked into
-MOST_ITEMS = 16  # of a container whose items are looked at one by one
+MOST_ITEMS = 10_000  # of a container whose items are looked at
 MOST_DEPTH = 8
-MOST_PLAIN_ITEMS = 256  # of a list of plain values, which are compared in one go
 MOST_ARRAY_NBYTES = 1024  # of an array whose contents are looked at
 
 
-class PlainItems(list[Any]):
-    """What a longer list of plain values held."""
+class Function(NamedTuple):
+    """A function of the user's, whose closure is looked at by itself: another one with the same code and parts is equal."""
+
+    function: weakref.ref[FunctionType]
+    code: CodeType
+    parts: list[Any]
+
+
+class Same:
+    """Any other object, which means the same for as long as it is the same one. It is kept alive only where need be."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, value: Any):
+        self.object: Callable[[], Any]
+        try:
+            self.object = weakref.ref(value)
+        except TypeError:
+            self.object = lambda: value
 
 
 class ArrayToken(NamedTuple):
@@ -64,24 +79,35 @@ def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
     if isinstance(value, np.ndarray):
         return ArrayToken(weakref.ref(value), _held(value))
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
-        return value.__code__  # another function of the name, but not the same made anew
+        parts = [token_of(part, depth - 1) for part in parts_of(value)] if depth else []
+        return Function(weakref.ref(value), value.__code__, parts)
+    if isinstance(value, (*SEQUENCES, set, frozenset, dict)) and len(value) > MOST_ITEMS:
+        return MISSING
     if isinstance(value, SEQUENCES):
-        return _token_of_items(value, depth)
-    if isinstance(value, set | frozenset) and len(value) <= MOST_PLAIN_ITEMS and _are_plain(value):
+        return [token_of(item, depth - 1) for item in value] if depth else TOO_DEEP
+    if isinstance(value, set | frozenset):
         return frozenset(value)
-    if isinstance(value, dict) and len(value) <= MOST_ITEMS:
+    if isinstance(value, dict):
         return {key: token_of(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
-    return MISSING
+    if isinstance(value, MethodType):
+        return (token_of(value.__func__), token_of(value.__self__))
+    return MISSING if isinstance(value, ModuleType) or value is MISSING else Same(value)
 
 
-def _token_of_items(values: Any, depth: int) -> Any:
-    if len(values) <= MOST_ITEMS:
-        return [token_of(item, depth - 1) for item in values] if depth else TOO_DEEP
-    return PlainItems(values) if len(values) <= MOST_PLAIN_ITEMS and _are_plain(values) else MISSING
+def parts_of(function: FunctionType) -> Iterator[Any]:
+    """Yields what a function holds besides its code: variables of its closure, and default values."""
+    for cell in function.__closure__ or ():
+        yield contents_of(cell)
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
 
 
-def _are_plain(values: Iterable[Any]) -> bool:
-    return all(isinstance(item, PLAIN) for item in values)
+def contents_of(cell: CellType) -> Any:
+    """Returns what a variable of a closure means, or MISSING where it has no value any more."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
 
 
 def _held(array: np.ndarray[Any, Any]) -> bytes | None:
@@ -97,18 +123,14 @@ def fits(value: Any, token: Any) -> bool:
         return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
     if kind is list:
         return isinstance(value, SEQUENCES) and len(value) == len(token) and _fit(value, token)
-    if kind is PlainItems:
-        return isinstance(value, SEQUENCES) and len(value) == len(token) and _fits_plain(value, token)
+    if kind is Same:
+        return value is token.object()
     if kind is ArrayToken:
         return token.array() is value and (token.held is None or _held(value) == token.held)
     if kind is dict:
         same_keys = isinstance(value, dict) and value.keys() == token.keys()
         return same_keys and all(fits(value[key], part) for key, part in token.items())
     return same(token_of(value), token)
-
-
-def _fits_plain(values: Sequence[Any], token: PlainItems) -> bool:
-    return all(map(operator.is_, values, token)) or _fit(values, token)
 
 
 def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
@@ -125,6 +147,8 @@ def same(a: Any, b: Any) -> bool:
     """True when what was remembered and what is there now mean the same."""
     if a is b:
         return True
+    if isinstance(a, Function) and isinstance(b, Function):
+        return a.function() is b.function() or (same(a.code, b.code) and same(a.parts, b.parts))
     if isinstance(a, frozenset) and isinstance(b, frozenset):
         return a == b
     if isinstance(a, list) and isinstance(b, list):
@@ -137,10 +161,14 @@ def same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, CodeType) and isinstance(b, CodeType):
         return bool(a == b)
+    if isinstance(a, Same) and isinstance(b, Same):
+        return a.object() is b.object()
     return type(a) is type(b) and isinstance(a, PLAIN) and (bool(a == b) or (a != a and b != b))
 
 
 def how_held(before: Any, now: Any) -> str:
+    if before is MISSING:
+        return "is set"
     if isinstance(before, PLAIN):
         return how(before, now)
     if isinstance(before, Module | Tensor):
@@ -151,6 +179,8 @@ def how_held(before: Any, now: Any) -> str:
 
 
 def how(before: Any, now: Any) -> str:
+    if isinstance(before, Function | Same):
+        return f"is another {'function' if isinstance(before, Function) else 'object'}"
     if isinstance(before, PLAIN):
         return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
     if isinstance(before, ArrayToken):

@@ -55,6 +55,12 @@ class TraceOfFunction(FunctionTrace):
         self.check_kept(known, "later calls would not replace it.", hint)
 
 
+def stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
+    """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
+    copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
+    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)
+
+
 # ---- what a trace must not do ----
 def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
     """Raises where the function put something else into a list or dict that it was given."""
@@ -74,6 +80,17 @@ def check_aliases(watch: TraceOfFunction, tensors: Sequence[Tensor], updated: li
     again |= set(cells) & set(watch.written)
     if again:
         raise two_ways(watch.function, next(iter(again)).op.shape)
+
+
+def check_shapes(stand_ins: Sequence[Tensor], starts: Sequence[Op], name: str) -> None:
+    """Raises where the function makes an argument another view, as t_() does: the caller's Tensor would stay as it is."""
+    turned = [start for tensor, start in zip(stand_ins, starts) if tensor.steps]
+    if turned:
+        raise JitError(
+            f"jit: {name} makes an argument of shape {turned[0].shape} another view of its storage, which the caller's"
+            " Tensor would not be.",
+            "use x.t(), x.transpose(...), x.unsqueeze(...) in place of x.t_() and the like.",
+        )
 
 
 def check_donated(given: Arguments, updated: list[int], name: str) -> None:

@@ -23,12 +23,12 @@ from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Entry, Guards
 from picograd.transforms.mentions import Read, is_fixed, source_of
-from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES
+from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES, Function, Same
 
 Holds = Callable[[], bool]
 Meant = tuple[Read, Any]  # how a name is read, and what it means now
 _END = object()
-FIXED = (*PLAIN, weakref.ref)  # tokens of objects that mean the same for as long as they are the same ones
+FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects that mean the same for as long as they are the same ones
 
 
 class Watched:
@@ -39,6 +39,7 @@ class Watched:
         self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
+        self._names = [(attributes, frozenset(attributes)) for attributes, *_ in guards.names]
         objects, lists, self._checks = _to_ask(guards)
         lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is no list any more breaks its guard
         # All lists are compared as one line of items. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
@@ -61,7 +62,11 @@ class Watched:
         Args:
           look_into_modules: False where nothing has changed in any Module since then (tensor/change.py)
         """
-        if look_into_modules and not (self._modules() and [tensor.steps for tensor in self._tensors] == self._steps):
+        if look_into_modules and not (
+            self._modules()
+            and [tensor.steps for tensor in self._tensors] == self._steps
+            and all(attributes.keys() == names for attributes, names in self._names)
+        ):
             return False
         try:
             for attributes, name, meant in self._attributes:

@@ -108,8 +108,8 @@ def test_an_object_within_an_object_is_guarded(device: str) -> None:
     with pytest.raises(JitError, match=r"holder\.inner\.rate was 2\.0 and is 3\.0"):
         scaled(Tensor([1.0]))
     holder.inner = Holder()
-    with pytest.raises(JitError, match=r"holder\.inner is another object"):
-        scaled(Tensor([1.0]))
+    holder.inner.rate = 4.0
+    assert [scaled(Tensor([1.0])).item() for _ in range(3)] == [4.0] * 3  # another object is captured anew
 
 
 def test_settings_of_an_optimizer_are_guarded_and_its_learning_rate_is_read(device: str) -> None:
@@ -138,7 +138,7 @@ def test_settings_of_an_optimizer_are_guarded_and_its_learning_rate_is_read(devi
     assert losses(True) == pytest.approx(losses(False), rel=1e-6)
 
 
-def test_a_counter_that_a_module_keeps_and_does_not_use_is_no_error(device: str) -> None:
+def test_a_counter_that_a_module_keeps_and_does_not_use_is_refused(device: str) -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:
             self.calls = 0
@@ -149,10 +149,9 @@ def test_a_counter_that_a_module_keeps_and_does_not_use_is_no_error(device: str)
 
     model = Counting()
     doubled = pg.jit(lambda x: model(x))
-    for _ in range(4):
-        assert doubled(Tensor([1.0])).item() == 2.0
-    model.calls = 17
     assert doubled(Tensor([1.0])).item() == 2.0
+    with pytest.raises(JitError, match=r"changes what it reads: model\.calls was 1 and is 2\. Later calls"):
+        doubled(Tensor([1.0]))
 
 
 def test_a_second_trace_that_differs_is_told_in_numbers(device: str) -> None:
@@ -254,13 +253,12 @@ def test_what_a_called_method_reads_of_self_is_remembered(change, said, device, 
         trainer.step(x)
 
 
-def test_another_function_of_the_same_name_is_noticed(device, monkeypatch):
+def test_another_function_of_the_same_name_is_captured_anew(device, monkeypatch):
     step, x = pg.jit(lambda x: times_factor(x)), Tensor([1.0])
     for _ in range(3):
         step(x)
     monkeypatch.setitem(globals(), "times_factor", lambda x: x * 9)
-    with pytest.raises(JitError, match="times_factor"):
-        step(x)
+    assert [step(x).item() for _ in range(3)] == [9.0] * 3
 
 
 def test_freezing_a_parameter_and_adding_one_are_noticed(device):
