@@ -61,6 +61,7 @@ from picograd.errors import (
     LinAlgError,
     OutOfMemoryError,
     PicogradError,
+    PlanningWarning,
     ShapeError,
     UnsupportedOp,
     VerifyError,
@@ -109,17 +110,18 @@ Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, sin
 
 __version__ = "0.1.0"
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError", "Generator",
-    "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError",
-    "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError", "accumulate", "autocast", "autograd", "bfloat16",
-    "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad", "explain",
-    "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
-    "functional_call", "get_default_device", "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half",
-    "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled",
-    "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed",
-    "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize",
-    "reset_peak_memory_stats", "save", "scan", "set_default_device", "set_float32_matmul_precision", "set_grad_enabled",
-    "short", "signal", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError",
+    "Generator", "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError",
+    "PicogradError", "PlanningWarning", "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError",
+    "accumulate", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double",
+    "draw", "dtypes", "e", "enable_grad", "explain", "fft", "finfo", "float16", "float32", "float64", "float8_e4m3",
+    "float8_e4m3fn", "float8_e5m2", "func", "functional_call", "get_default_device", "get_float32_matmul_precision",
+    "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32",
+    "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize",
+    "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad",
+    "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
+    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
+    "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 

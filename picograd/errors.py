@@ -44,13 +44,17 @@ def user_line() -> Line | None:
     return None
 
 
-def warn_user(text: str) -> None:
+class PlanningWarning(UserWarning):
+    """Says that one line is planned and compiled again and again, and what to do about it."""
+
+
+def warn_user(text: str, kind: type[UserWarning] = UserWarning) -> None:
     """Gives a warning, on the line of the user's that is being run."""
     line = user_line()
     if line is None:
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, kind, stacklevel=2)
     else:
-        warnings.warn_explicit(text, UserWarning, line.file, line.number)
+        warnings.warn_explicit(text, kind, line.file, line.number)
 
 
 class PicogradError(Exception):

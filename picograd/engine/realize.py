@@ -27,6 +27,7 @@ from picograd.device import chosen_device, named
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
+from picograd.engine.repeats import Repeats
 from picograd.engine.scalars import Scalars
 from picograd.engine.shared import reads_shared, shared
 from picograd.engine.watch import active
@@ -48,6 +49,7 @@ class _Realized:
 realized = _Realized()
 _plans: dict[tuple[str, bool, Hashable], Plan] = {}  # of a device, whether tuning was asked for, and a form
 _scalars = Scalars()
+_repeats = Repeats()
 MOST_PLANS = 1024
 
 
@@ -142,8 +144,11 @@ def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> tupl
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
+        exact = form
         if name != EVALUATOR:
             form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
+            if (name, False, form.key) not in _plans:
+                _repeats.note(exact, roots[0].shape)
         plan = find_plan(roots, form, name)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)

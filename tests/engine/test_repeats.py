@@ -1,0 +1,55 @@
+"""Lengths that change at one place: a warning with the line and the remedy, once."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import PlanningWarning
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+
+
+def test_the_eighth_length_is_mentioned_once() -> None:
+    x = pg.rand(40, 3).realize()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(3, 20):
+            (x[:n] * x[0] + x[1]).realize()
+    assert [warning.category for warning in caught] == [PlanningWarning]
+    assert caught[0].filename == __file__
+    assert str(caught[0].message) == (
+        "realize: what is computed here has been planned 8 times, each time with other lengths or numbers, the"
+        " last with a result of shape (10, 3). Each plan is scheduled, and may compile."
+        "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)]."
+    )
+
+
+def test_offsets_and_numbers_that_change_are_not_mentioned() -> None:
+    x = pg.rand(40, 5).realize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(20):
+            (x[i : i + 9] * (i + 0.5) - x[i]).realize()
+
+
+def test_the_remedy_of_the_warning_works() -> None:
+    x, n = Tensor(list(range(30))).realize(), pg.Variable("n", 1, 512)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(2, 20):
+            assert (x[: n.bind(k)] * 7).sum().item() == 7 * k * (k - 1) // 2
+
+
+def test_what_differs_in_more_than_numbers_is_not_counted_together() -> None:
+    x = pg.rand(4, 5).realize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for function in ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "tanh", "abs", "erf", "floor"):
+            getattr(x, function)().realize()
