@@ -1,7 +1,8 @@
-"""Times the Python of a jitted call: all of it but the walk through the plan, which is native. picograd only.
+"""Times the host's part of calls: on the CPU all but the walk through the plan, elsewhere until all is submitted.
 
     python -m bench.calls                    a few seconds; --repeats N
     PICOGRAD_THREADS=1 python -m bench.calls
+    python -m bench.calls --device CUDA      on a GPU
 
 In:    nothing
 Out:   a table: microseconds of each call, the fastest tenth and the median; then what an argument and a state tensor add
@@ -20,14 +21,24 @@ import numpy as np
 
 import picograd as pg
 from picograd import Tensor, nn, optim
+from picograd.engine.devices import compiler_for
+from picograd.engine.realize import default_device
 from picograd.runtime.cpu.runner import Runner
 
 FEW, MANY = 2, 66  # arguments
+MOST_SUBMITTED = 32  # calls, before the device is waited for: so none of them waits
 LAYERS = (3, 11)  # of a network, each with a weight, a bias, and what Adam keeps of both
 
 
 def values(*shape: int) -> Tensor:
     return Tensor(np.ones(shape, np.float32)).realize()
+
+
+def one_element() -> tuple[Callable[[], object], Callable[[], object]]:
+    """Returns two calls of one kernel on one element: jitted, and eager."""
+    x = values(1)
+    add = pg.jit(lambda x: x + 1)
+    return lambda: add(x), lambda: (x + 1).realize()
 
 
 def adds(count: int, keeps: bool = False) -> Callable[[], object]:
@@ -69,15 +80,18 @@ def nothing_walked() -> Iterator[None]:
 
 
 def times_us(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Returns the fastest tenth, which others on the machine disturb least, and the median of a call's Python."""
+    """Returns the fastest tenth, which others on the machine disturb least, and the median of the host's part of a call."""
     for _ in range(4):  # traced twice, then settled
         call()
+    wait = getattr(compiler_for(default_device()).device, "synchronize", lambda: None)
     samples = np.empty(repeats)
     with nothing_walked():
         for number in range(repeats):
             start = time.perf_counter()
             call()
             samples[number] = time.perf_counter() - start
+            if number % MOST_SUBMITTED == 0:
+                wait()
     best, middle = np.quantile(samples, [0.1, 0.5], method="lower")
     return 1e6 * best, 1e6 * middle
 
@@ -88,7 +102,10 @@ def show(what: str, times: tuple[float, float]) -> None:
 
 def main(repeats: int) -> None:
     """Prints what was measured."""
-    print(f"{'us of Python in a jitted call':48} {'best':>9} {'median':>9}")
+    print(f"{f'us of the host in a call on {default_device()}':48} {'best':>9} {'median':>9}")
+    jitted, eager = one_element()
+    show("one element plus 1, jitted", times_us(jitted, repeats))
+    show("one element plus 1, eager", times_us(eager, repeats))
     few, many = (times_us(adds(count), repeats) for count in (FEW, MANY))
     show(f"a sum of {FEW} arguments", few)
     show(f"a sum of {MANY} arguments", many)
@@ -105,4 +122,7 @@ def main(repeats: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3000, help="calls of each kind (default: 3000)")
-    main(parser.parse_args().repeats)
+    parser.add_argument("--device", default="CPU", help="where they run (default: CPU)")
+    options = parser.parse_args()
+    pg.set_default_device(options.device)
+    main(options.repeats)

@@ -19,10 +19,10 @@ HEAD = """
 import numpy as np
 from picograd.compile import hostcxx
 from picograd.render.cuda import render
-from picograd.runtime.cuda.device import CudaDevice
+from picograd.engine.backends.cuda import make_device
 from picograd.runtime.cuda.driver import available
 from tests.gpu_programs import *
-device = CudaDevice()
+device = make_device()
 def load(program):
     return device.load(hostcxx.compile_source(render(program, device.target), device.target))
 """

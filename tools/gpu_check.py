@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from picograd.compile import nvrtc
+from picograd.engine.backends.cuda import make_device
 from picograd.errors import CompileError
 from picograd.runtime.cuda import driver as cuda_driver
-from picograd.runtime.cuda.device import CudaDevice
 
 TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
 MOST_PARTS = 10
@@ -162,7 +162,7 @@ def describe() -> dict[str, Any]:
         version = error.fact
     report: dict[str, Any] = {"no_gpu": reason, "nvrtc": version}
     if reason is None:
-        report["arch"] = CudaDevice().target.arch
+        report["arch"] = make_device().target.arch
         report["driver"] = cuda_driver.call("cuDriverGetVersion")
         report["device"] = cuda_driver.call("cuDeviceGetName", 128, 0).decode().rstrip("\0 ")
     return report

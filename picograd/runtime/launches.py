@@ -116,13 +116,14 @@ def symbolic_steps(schedule: Schedule) -> list[Dim]:
     return list(found)
 
 
-def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner]) -> Runner:
+def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner], holds_back: bool = True) -> Runner:
     """Returns a Runner of a schedule: where a loop has a symbolic number of steps, one for each number that comes.
 
     Ctrl-C waits until a plan is submitted that somebody's values are in the middle of: some of them would be new, some old.
 
     Args:
-      make: gives the Runner for values of the symbolic integers, of which only numbers of steps may matter
+      make:        gives the Runner for values of the symbolic integers, of which only numbers of steps may matter
+      holds_back:  False for Runners that have Ctrl-C wait themselves where `may_stop` is False
 
     Cost: what another number of steps costs is listing its launches; the last `MOST_KEPT` numbers are remembered.
     """
@@ -149,8 +150,11 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
         settled: Settled | None = None,
     ) -> None:
         runner = only or runner_for(variables)
-        overwrites = any(outputs[o].memory is inputs[i].memory for o, i in over)
-        with nullcontext() if may_stop and not overwrites else held_back():
+        for o, i in over if may_stop else ():
+            if outputs[o].memory is inputs[i].memory:
+                may_stop = False
+                break
+        with nullcontext() if may_stop or not holds_back else held_back():
             runner(inputs, outputs, variables, may_stop, settled)
 
     return run

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from picograd.compile import nvrtc
+from picograd.engine.backends.cuda import make_device
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from picograd.render.cuda import render
@@ -25,7 +26,7 @@ on_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there
 
 @pytest.fixture(scope="module")
 def device() -> CudaDevice:
-    return CudaDevice()
+    return make_device()
 
 
 # ---- on a GPU ----
@@ -63,7 +64,7 @@ class TestOnGpu:
 @pytest.mark.skipif(NO_GPU is None, reason="there is a GPU")
 def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
     with pytest.raises(DeviceError) as caught:
-        CudaDevice()
+        make_device()
     assert caught.value.fact == NO_GPU
     assert NO_GPU == NO_DRIVER or NO_GPU.startswith("CUDA: cuInit failed with ")
     assert caught.value.hint == (
@@ -78,7 +79,7 @@ def test_driver_without_a_device_gives_its_status(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(driver, "cuInit", lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
     assert cuda_driver.available() == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
     with pytest.raises(DeviceError, match=r"^CUDA: cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\)\.\n"):
-        CudaDevice()
+        make_device()
 
 
 def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import sys
 from collections import Counter
 from picograd.engine import realize
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.runtime.cuda import driver as cuda_driver
+from picograd.runtime.cuda import commands, driver as cuda_driver
 os.dup2(1, 2)  # what a finalizer prints is seen
 library, real, calls = ctypes.CDLL("libcuda.so.1"), cuda_driver.driver(), Counter()
 def fail(name, number, status):  # returns whether the failure asked for before has come
@@ -37,6 +37,10 @@ class Driver:
 
 counting = Driver()
 cuda_driver.driver = lambda: counting
+def ended(self, make_calls=commands.Commands.ended):  # which the native function makes
+    calls.update(row.name for row in self.rows if row.is_due)
+    return make_calls(self)
+commands.Commands.ended = ended
 
 def program():
     realize._plans.clear()  # everything is made anew
@@ -53,7 +57,7 @@ def program():
     stop.record()
     assert start.elapsed_time(stop) > 0 < seconds and pg.cuda.get_device_name() and pg.cuda.mem_get_info()
     n, sums = pg.Variable("n", 1, 4), []
-    for length in (2, 4):  # graphs, whose nodes are told another length, with a CHECK and a function of the host
+    for length in (2, 4, 3):  # graphs, whose nodes are told another length, with a CHECK and a function of the host
         sums.append((weight[: n.bind(length)].cumsum(0)[pg.Tensor([1], device="CUDA")] + 1).cumsum(1).sum().item())
         sums.append(pg.linalg.inv(pg.eye(3, device="CUDA").cumsum(0) * length).sum().item())
     return weight.numpy().sum().item(), sums

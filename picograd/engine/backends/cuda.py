@@ -5,10 +5,14 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
+from picograd.compile import llvm
 from picograd.compile.nvrtc import check_architecture, compile_source, version
+from picograd.device import Target
+from picograd.engine.cache import kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import PicogradError
 from picograd.render.cuda import render
+from picograd.runtime.cuda.commands import CALLER, caller_source
 from picograd.runtime.cuda.device import CudaDevice, target_of
 from picograd.runtime.cuda.driver import available, capability
 
@@ -23,7 +27,13 @@ def make_compiler() -> Compiler:
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
     check_architecture(target.arch)
-    return Compiler(CudaDevice(target), Backend(render, compile_source))
+    return Compiler(make_device(target), Backend(render, compile_source))
+
+
+def make_device(target: Target | None = None) -> CudaDevice:
+    """Returns the first GPU, for code of this target."""
+    host = llvm.host_target()
+    return CudaDevice(kept(CALLER, host, lambda: llvm.compile_source(caller_source(), host)), target)
 
 
 def why_not() -> str | None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from picograd.compile.nvptx import check_compiler, compile_source, gpu_target
 from picograd.device import Target
+from picograd.engine.backends.cuda import make_device
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError, PicogradError
 from picograd.render.nvptx import render
-from picograd.runtime.cuda.device import CudaDevice
 from picograd.runtime.cuda.driver import capability
 
 
@@ -20,7 +20,7 @@ def make_compiler() -> Compiler:
     Raises:
       DeviceError: there is no driver or no GPU, or LLVM writes no PTX, or none for it.
     """
-    return Compiler(CudaDevice(_target()), Backend(render, compile_source))
+    return Compiler(make_device(_target()), Backend(render, compile_source))
 
 
 def _target() -> Target:

@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/nvrtc.py or compile/nvptx.py, Schedules, host arrays
 Out:   `CudaDevice`
-Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/cuda/driver.py
+Called by: engine/backends/cuda.py.    Next: picograd/runtime/cuda/driver.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.runtime.cpu.device import linked
 from picograd.runtime.cuda.code import Loader
+from picograd.runtime.cuda.commands import bind_caller
 from picograd.runtime.cuda.cublaslt import CublasLt, is_call
 from picograd.runtime.cuda.cublaslt_calls import why_no_library
 from picograd.runtime.cuda.driver import Capability, ask, call, capability, driver
@@ -48,7 +50,8 @@ class CudaDevice:
       DeviceError: there is no driver or no GPU.
     """
 
-    def __init__(self, target: Target | None = None) -> None:
+    def __init__(self, caller: Binary, target: Target | None = None) -> None:
+        """`caller` is `caller_source()` compiled for this processor."""
         target = target_of(capability()) if target is None else target
         self.target = replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
         self.name = self.target.device
@@ -56,8 +59,8 @@ class CudaDevice:
         self._code, gpu = Loader(self.target), call("cuDeviceGet", 0)
         self._context = call("cuDevicePrimaryCtxRetain", gpu)
         try:
-            self._enter()
-            self.queue = CommandQueue()
+            self.enter()
+            self.queue = CommandQueue(bind_caller(linked(caller)), self._context)
         except PicogradError:
             ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; what is told is the first failure
             raise
@@ -66,30 +69,26 @@ class CudaDevice:
         self.graphs, self.ready_graphs = Handles("cuGraphDestroy"), Handles("cuGraphExecDestroy")
         self.memory: MemoryCount = self._pool.count
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
         """Makes the context current in the calling thread."""
+        self.check_process()
+        call("cuCtxSetCurrent", self._context)
+
+    def check_process(self) -> None:
+        """Raises DeviceError in a process that was forked."""
         if os.getpid() != self._process:
             raise DeviceError(
                 "CUDA: a forked process cannot use the GPU of the one that forked it.",
                 'start processes by "spawn", or use the GPU in the first one alone',
             )
-        call("cuCtxSetCurrent", self._context)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Lets the calling thread use the queue, and no other meanwhile."""
         with self.queue.lock:
-            self._enter()
+            self.enter()
             with self.queue.whole():
                 yield
-
-    @contextmanager
-    def submitting(self) -> Iterator[None]:
-        """Lets the calling thread submit kernels, and no other meanwhile."""
-        with self._alone():
-            self.queue.begin()
-            yield
-            self.queue.end()
 
     # ---- memory ----
     def allocate(self, nbytes: int) -> Memory:
@@ -102,7 +101,7 @@ class CudaDevice:
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
         """Returns memory of the pool; where it has none, gives the driver what it keeps free and asks once more."""
-        self._enter()
+        self.enter()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
             self.trim()
@@ -130,7 +129,7 @@ class CudaDevice:
 
     def memory_info(self) -> tuple[int, int]:
         """Returns how many bytes of the GPU are free, and how many there are."""
-        self._enter()
+        self.enter()
         left, total = call("cuMemGetInfo")
         return int(left), int(total)
 
@@ -138,21 +137,15 @@ class CudaDevice:
         """Returns memory of at least each number of bytes."""
         return [self.allocate(nbytes) for nbytes in lengths]
 
-    @contextmanager
-    def arena(self, nbytes: int) -> Iterator[int]:
-        """Gives the address of memory for one plan's temporaries.
+    def arena(self, nbytes: int) -> Memory:
+        """Returns memory for one plan's temporaries, which counts for nothing.
 
-        All plans use the same memory: their kernels follow each other in one stream. It counts as held only while a plan is
-        being submitted.
+        All plans use the same memory: their kernels follow each other in one stream.
         """
         if self._arena is None or self._arena.nbytes < nbytes:
             self._arena = None  # first, so that its memory can be part of the new one
             self._arena = self._allocate(nbytes, is_counted=False)
-        self.memory.take(nbytes)
-        try:
-            yield self._arena.address
-        finally:
-            self.memory.give(nbytes)
+        return self._arena
 
     def trim(self) -> None:
         """Gives the memory that no object owns back to the driver."""
@@ -190,7 +183,7 @@ class CudaDevice:
     def mark(self) -> Moment:
         """Returns the moment at which everything submitted so far is done."""
         with self._alone():
-            moment = Moment(self.queue, self.queue.take_moments(1)[0], self._enter)
+            moment = Moment(self.queue, self.queue.take_moments(1)[0], self.enter)
             self.queue.record(moment.event)
         return moment
 
@@ -211,7 +204,7 @@ class CudaDevice:
         Raises:
           DeviceError: the driver does not take it.
         """
-        self._enter()
+        self.enter()
         if self._code.modules:
             self._give_back()
         if is_call(binary):
@@ -251,12 +244,13 @@ class CudaDevice:
         Raises:
           DeviceError: it would not.
         """
-        self._enter()
+        self.enter()
         return self._cublaslt.way_of(product)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""
-        return runner_by_steps(schedule, lambda variables: CudaPlan(self, schedule, executables, variables))
+        make = partial(CudaPlan, self, schedule, executables)
+        return runner_by_steps(schedule, make, holds_back=False)
 
 
 def _new_segment(nbytes: int) -> int | None:

@@ -1,7 +1,7 @@
 """Launches with their arguments in place, and graphs of them, which the driver runs with one call.
 
 In:    Calls of a plan; addresses and grids, as they change
-Out:   `PreparedLaunch`; `Graph`
+Out:   `PreparedLaunch`, `KernelLaunch`; `Graph`
 Called by: runtime/cuda/plan.py.    Next: picograd/runtime/cuda/tile_maps.py
 """
 
@@ -11,12 +11,14 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from picograd.runtime.cuda.commands import ALWAYS, NEVER, ONCE, Row
 from picograd.runtime.cuda.driver import call, driver
 from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.tile_maps import encode
 from picograd.runtime.launches import Call
 
 MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
+GRID = 1  # which argument of cuLaunchKernel it is
 
 
 class PreparedLaunch:
@@ -48,40 +50,99 @@ class PreparedLaunch:
             if tile_map.param == number:
                 encode(tile_map, self.call.arguments[number].dtype, address, self._first_map + MAP_NBYTES * i)
 
+    def set_grid(self, grid: int, values: Sequence[int]) -> None:
+        """Replaces the grid, and the values of symbolic integers."""
+        self.grid = grid
+        for i, value in enumerate(values, len(self.call.arguments)):
+            self.values[i] = value
+
+
+class KernelLaunch(PreparedLaunch):
+    """A launch of a kernel, which the driver is told of by calls that stand ready.
+
+    row:   the launch itself
+    node:  of a graph that has it, else None
+    """
+
+    __slots__ = ("row", "node")
+
+    def __init__(self, call: Call, stream: int):
+        super().__init__(call)
+        self.node: Node | None = None
+        block, shared = call.launch.block, call.launch.shared_nbytes
+        pointers = ctypes.addressof(self.pointers)
+        self.row = Row("cuLaunchKernel", call.function, 0, 1, 1, block, 1, 1, shared, stream, pointers, 0, due=NEVER)
+
+    def set_address(self, number: int, address: int) -> None:
+        """Puts an address into an argument, and into the maps that are of its memory; the node is told."""
+        super().set_address(number, address)
+        if self.node is not None:
+            self.node.tell(self.grid)
+
+    def set_grid(self, grid: int, values: Sequence[int]) -> None:
+        """Replaces the grid, and the values of symbolic integers; the node is told."""
+        super().set_grid(grid, values)
+        self.row.set(GRID, grid)
+        self.row.set_due(ALWAYS if grid > 0 else NEVER)
+        if self.node is not None:
+            self.node.enable(grid > 0)
+            self.node.tell(grid)
+
+
+class Node:
+    """A launch in a graph.
+
+    node:  the driver's
+    rows:  what tells the driver of it, for the runs to come; a run under way keeps what it was told
+    """
+
+    def __init__(self, graph: Any, launch: KernelLaunch, before: Sequence[Node]):
+        made = launch.call.launch
+        self._params = params = driver().CUDA_KERNEL_NODE_PARAMS()
+        params.func = launch.call.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
+        params.blockDimX, params.blockDimY, params.blockDimZ = made.block, 1, 1
+        params.sharedMemBytes = made.shared_nbytes
+        params.kernelParams = ctypes.addressof(launch.pointers)
+        self.node: Any = call("cuGraphAddKernelNode", graph, [each.node for each in before], len(before), params)
+        self.rows: tuple[Row, ...] = ()
+
+    def stand_in(self, ready: Any, is_enabled: bool) -> None:
+        """Prepares what is told of it in a graph that is ready to run."""
+        self._enable = Row("cuGraphNodeSetEnabled", ready, self.node, is_enabled, due=NEVER if is_enabled else ONCE)
+        self._tell = Row("cuGraphExecKernelNodeSetParams", ready, self.node, self._params.getPtr(), due=NEVER)
+        self.rows = self._enable, self._tell
+
+    def enable(self, is_enabled: bool) -> None:
+        """Says whether it runs."""
+        self._enable.set(2, is_enabled)
+        self._enable.set_due(ONCE)
+
+    def tell(self, grid: int) -> None:
+        """Says that its arguments, or its grid, are other ones."""
+        if grid > 0:
+            self._params.gridDimX = grid
+            self._tell.set_due(ONCE)
+
 
 class Graph:
     """Launches one after the other, as the driver runs them with one call.
 
-    ready:  the graph that can be launched
+    updates:  what tells it of changes
+    launch:   runs it
     """
 
-    def __init__(self, launches: Sequence[PreparedLaunch], graphs: Handles, ready_graphs: Handles):
+    def __init__(self, launches: Sequence[KernelLaunch], stream: int, graphs: Handles, ready_graphs: Handles):
         for handles in (ready_graphs, graphs):
             handles.give_back(len(handles))  # one that still runs is freed by the driver when it is done
-        self._launches = launches
         self._graph = graphs.hold(call("cuGraphCreate", 0))
-        self._nodes: list[Any] = []
+        nodes: list[Node] = []
         for each in launches:
-            before = self._nodes[-1:]
-            self._nodes.append(call("cuGraphAddKernelNode", self._graph.value, before, len(before), _node_params(each)))
-        self.ready = ready_graphs.hold(call("cuGraphInstantiate", self._graph.value, 0))
-        for number, each in enumerate(launches):
-            if each.grid <= 0:
-                call("cuGraphNodeSetEnabled", self.ready.value, self._nodes[number], 0)
-
-    def update(self, number: int) -> None:
-        """Tells the driver the arguments and the grid of a launch, for the runs to come; a run under way keeps its own."""
-        each, node = self._launches[number], self._nodes[number]
-        call("cuGraphNodeSetEnabled", self.ready.value, node, int(each.grid > 0))
-        if each.grid > 0:
-            call("cuGraphExecKernelNodeSetParams", self.ready.value, node, _node_params(each))
-
-
-def _node_params(launch: PreparedLaunch) -> Any:
-    params = driver().CUDA_KERNEL_NODE_PARAMS()
-    params.func = launch.call.function
-    params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
-    params.blockDimX, params.blockDimY, params.blockDimZ = launch.call.launch.block, 1, 1
-    params.sharedMemBytes = launch.call.launch.shared_nbytes
-    params.kernelParams = ctypes.addressof(launch.pointers)
-    return params
+            nodes.append(Node(self._graph.value, each, nodes[-1:]))
+        self._ready = ready_graphs.hold(call("cuGraphInstantiate", self._graph.value, 0))
+        for node, each in zip(nodes, launches):
+            node.stand_in(self._ready.value, each.grid > 0)
+        for node, each in zip(nodes, launches):  # now that all of it is there
+            each.node = node
+        self.updates = [row for node in nodes for row in node.rows]
+        self.launch = Row("cuGraphLaunch", self._ready.value, stream)

@@ -16,21 +16,27 @@ NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class Events:
-    """Events without a time that nobody needs, for those who need one."""
+    """Events without a time, for those who need one.
+
+    spare:  those that nobody needs
+    """
 
     def __init__(self) -> None:
-        self._spare: list[Any] = []
+        self.spare: list[Any] = []
 
     def recorded(self, stream: Any) -> Any:
         """Returns an event behind all that a stream was given."""
-        if not self._spare:
-            self._spare.append(call("cuEventCreate", NO_TIMING))
-        call("cuEventRecord", self._spare[-1], stream)
-        return self._spare.pop()
+        self.give(self.take())  # where it stays if it cannot be recorded
+        call("cuEventRecord", self.spare[-1], stream)
+        return self.spare.pop()
+
+    def take(self) -> Any:
+        """Returns an event that the caller records."""
+        return self.spare.pop() if self.spare else call("cuEventCreate", NO_TIMING)
 
     def give(self, event: Any) -> None:
         """Takes one back; who waits for it in a stream waits for what it was recorded for then."""
-        self._spare.append(event)
+        self.spare.append(event)
 
 
 class Handles:

@@ -11,28 +11,29 @@ so a plan that runs once has none.
 
 from __future__ import annotations
 
-import ctypes
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 
-from picograd.ir.backend import Device
+from picograd.ir.backend import Device, MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.runtime.cuda.commands import Commands, Row
 from picograd.runtime.cuda.cublaslt import ProductCall
-from picograd.runtime.cuda.graphs import Graph, PreparedLaunch
+from picograd.runtime.cuda.graphs import Graph, KernelLaunch, PreparedLaunch
 from picograd.runtime.cuda.handles import Handles
+from picograd.runtime.cuda.memory import Memory
 from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
+from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
 from picograd.runtime.tile_maps import check_inside
 
+UNKNOWN = -1  # where memory is
 MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
 
 
@@ -46,39 +47,55 @@ class QueueDevice(Device, Protocol):
     graphs: Handles
     ready_graphs: Handles
 
-    def submitting(self) -> AbstractContextManager[None]:
-        """Lets the calling thread submit kernels, and no other meanwhile."""
+    @property
+    def memory(self) -> MemoryCount:
+        """How much memory is in use."""
         ...
 
-    def arena(self, nbytes: int) -> AbstractContextManager[int]:
-        """Gives the address of memory for a plan's temporaries."""
+    def check_process(self) -> None:
+        """Raises DeviceError in a process that was forked."""
+        ...
+
+    def enter(self) -> None:
+        """Makes the context current in the calling thread."""
+        ...
+
+    def arena(self, nbytes: int) -> Memory:
+        """Returns memory for a plan's temporaries."""
         ...
 
 
 class KernelPart:
-    """Kernels one after the other: launched one by one the first time, then as one graph."""
+    """Kernels one after the other: launched one by one the first time, then as one graph.
 
-    def __init__(self, calls: Sequence[Call]):
-        self.launches = [PreparedLaunch(each) for each in calls]
-        self.changed: set[int] = set()  # launches whose arguments or grid the graph does not know
-        self.num_runs = 0
+    rows:  the calls of a run
+    same:  of these what is to be called where no argument and no grid is another one than in the run before
+    """
+
+    def __init__(self, calls: Sequence[Call], stream: int):
+        self.launches = [KernelLaunch(each, stream) for each in calls]
+        self.rows: list[Row] = [each.row for each in self.launches]
+        self.same = self.rows
+        self._stream, self._has_run = stream, False
         self._graph: Graph | None = None
 
+    def prepare(self, device: QueueDevice) -> None:
+        """Makes a graph of the launches at the second run."""
+        if self._graph is None and self._has_run and 1 < len(self.launches) <= MOST_NODES:
+            device.enter()
+            graph = Graph(self.launches, self._stream, device.graphs, device.ready_graphs)
+            self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
+        self._has_run = True
+
     def run(self, device: QueueDevice) -> None:
-        """Submits the launches."""
-        self.num_runs += 1
-        if self.num_runs > 1 and 1 < len(self.launches) <= MOST_NODES and device.queue.laps is None:
-            if self._graph is None:
-                self._graph = Graph(self.launches, device.graphs, device.ready_graphs)
-            else:
-                for number in self.changed:
-                    self._graph.update(number)
-            self.changed.clear()
-            device.queue.launch_graph(self._graph.ready.value)
+        """Submits the launches; while kernels are timed, one by one."""
+        queue = device.queue
+        if queue.laps is None:
+            self.prepare(device)
+            Commands(queue.caller, self.rows)()
             return
         for each in self.launches:
-            if each.grid > 0:
-                device.queue.launch(each.call.function, each.grid, each.call.launch, ctypes.addressof(each.pointers))
+            queue.launch(each.call.launch.symbol, each.row)
 
 
 class HostPart:
@@ -86,7 +103,6 @@ class HostPart:
 
     def __init__(self, call: Call):
         self.launches = [PreparedLaunch(call)]
-        self.changed: set[int] = set()
 
     def run(self, device: QueueDevice) -> None:
         """Calls the function."""
@@ -114,24 +130,23 @@ class LibraryPart:
 
     def __init__(self, call: Call):
         self.launches = [PreparedLaunch(call)]
-        self.changed: set[int] = set()
 
     def run(self, device: QueueDevice) -> None:
         """Submits the product."""
         (prepared,) = self.launches
-        device.queue.launch_product(prepared.call.function, prepared.call.launch, list(prepared.values))
+        device.queue.launch_product(prepared.call.function, prepared.call.launch.symbol, list(prepared.values))
 
 
 AnyPart = KernelPart | HostPart | LibraryPart
 ALONE: dict[type, type[HostPart | LibraryPart]] = {HostFunction: HostPart, ProductCall: LibraryPart}
 
 
-def cut(calls: Sequence[Call]) -> list[AnyPart]:
+def cut(calls: Sequence[Call], stream: int) -> list[AnyPart]:
     """Returns calls in parts: kernels that follow each other, and calls of the host or of a library one by one."""
     parts: list[AnyPart] = []
     for alone, group in groupby(calls, lambda call: ALONE.get(type(call.function))):
         own = list(group)
-        parts += [KernelPart(own)] if alone is None else [alone(call) for call in own]
+        parts += [KernelPart(own, stream)] if alone is None else [alone(call) for call in own]
     return parts
 
 
@@ -147,16 +162,27 @@ class CudaPlan:
         listed = list_launches(schedule, executables, variables)
         self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
         self._arena_nbytes = listed.temporary_nbytes
-        self._stages = [cut(calls) for calls in listed.parts]  # after each of which the reports are looked at
+        queue = device.queue
+        num_inputs, num_outputs = (sum(use.role == role for use in schedule.buffers) for role in ("input", "output"))
+        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # after each of which the reports are looked at
         self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
-        self._addresses: dict[tuple[str, int], int] = {}  # of memory, by group and number, as the arguments have it
-        self._readers: dict[tuple[str, int], list[tuple[AnyPart, int, int, int]]] = defaultdict(list)
+        first_part = self._parts[0] if len(self._parts) == 1 and self._reports is None else None
+        self._only = first_part if isinstance(first_part, KernelPart) else None
+        self._rows: Sequence[Row] = ()  # of which these are made: with what the graph has to be told, and without
+        self._all = self._same = Commands(queue.caller, ())
+        self._num_outer = outer = num_inputs + num_outputs
+        first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
+        self._addresses = [UNKNOWN] * (outer + 2)  # of memory, as the arguments have them
+        self._readers: list[list[tuple[PreparedLaunch, int, int]]] = [[] for _ in self._addresses]
         for part in self._parts:
-            for number, each in enumerate(part.launches):
+            for each in part.launches:
                 for i, argument in enumerate(each.call.arguments):
                     place = argument.place
-                    self._readers[place.group, place.number].append((part, number, i, place.offset))
+                    self._readers[first[place.group] + place.number].append((each, i, place.offset))
+        self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
+        self._is_changed = True  # something that the graph has not been told
+        self._settled: Settled | None = None  # what the run before said of inputs and outputs
         self._variables: dict[str, int] | None = None
 
     def __call__(
@@ -167,50 +193,109 @@ class CudaPlan:
         may_stop: bool = True,
         settled: Settled | None = None,
     ) -> None:
-        """Runs it once."""
-        device = self._device
-        with device.submitting(), device.arena(self._arena_nbytes) as arena:
-            self._set("temporary", 0, arena)
-            for number, buffer in enumerate(inputs):
-                self._set("input", number, buffer.memory.address)
-            for number, buffer in enumerate(outputs):
-                self._set("output", number, buffer.memory.address)
-            if self._reports is not None:
-                self._set("report", 0, self._reports.memory.address)
-            self._bind(variables)
-            for stage in self._stages:
-                if self._reports is not None:
-                    self._reports.begin()
-                for part in stage:
-                    part.run(device)
-                if self._reports is not None:
-                    self._reports.look()
+        """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
+        if may_stop or (self._only is not None and self._device.queue.laps is None):
+            self._run(inputs, outputs, variables, settled)
+        else:
+            with held_back():
+                self._run(inputs, outputs, variables, settled)
 
-    def _set(self, group: str, number: int, address: int) -> None:
-        """Puts an address into the arguments that are there, if it is another than before."""
-        key = group, number
-        if self._addresses.get(key) == address:
+    def _run(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
+    ) -> None:
+        """Runs it, while no other thread submits anything."""
+        device, queue = self._device, self._device.queue
+        with queue.lock:
+            device.check_process()
+            queue.make_whole()
+            try:
+                self._submit(inputs, outputs, variables, settled)
+            except BaseException:
+                queue.is_whole = False
+                raise
+
+    def _submit(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
+    ) -> None:
+        """Submits everything."""
+        device, nbytes = self._device, self._arena_nbytes
+        if self._has_maps:
+            device.enter()
+        self._set(self._num_outer, device.arena(nbytes).address)
+        self._set_addresses(inputs, outputs, settled)
+        if self._variables != variables:
+            self._bind(variables)
+        if not nbytes:
+            self._run_parts()
             return
-        self._addresses.pop(key, None)  # as long as not all arguments have it
-        for part, launch, i, offset in self._readers.get(key, ()):
-            part.launches[launch].set_address(i, address + offset)
-            part.changed.add(launch)
-        self._addresses[key] = address
+        device.memory.take(nbytes)
+        try:
+            self._run_parts()
+        finally:
+            device.memory.give(nbytes)
+
+    def _run_parts(self) -> None:
+        """Submits the parts: where they are kernels alone, all of the submission is one call."""
+        device, queue, only = self._device, self._device.queue, self._only
+        if only is not None and queue.laps is None:
+            only.prepare(device)
+            if self._rows is not only.rows:
+                self._all, self._same = (
+                    Commands(queue.caller, [*queue.before, *rows, *queue.after]) for rows in (only.rows, only.same)
+                )
+                self._rows = only.rows
+            queue.run(self._all if self._is_changed else self._same)
+            self._is_changed = False
+            return
+        queue.begin()
+        for stage in self._stages:
+            if self._reports is not None:
+                self._set(self._num_outer + 1, self._reports.memory.address)
+                self._reports.begin()
+            for part in stage:
+                part.run(device)
+            if self._reports is not None:
+                self._reports.look()
+        queue.end()
+
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+        """Puts the addresses of inputs and outputs into the arguments."""
+        if settled is None or settled is not self._settled:
+            self._settled = None  # until all of them are there
+            found = [buffer.memory.address for buffer in (*inputs, *outputs)]
+            if found != self._addresses[: len(found)]:
+                for slot, address in enumerate(found):
+                    self._set(slot, address)
+            self._settled = settled
+            return
+        for place in settled.inputs:
+            self._set(place, inputs[place].memory.address)
+        for run in settled.runs:
+            for place in range(run.start, run.stop):
+                self._set(place, inputs[place].memory.address)
+        for place in settled.outputs:
+            self._set(len(inputs) + place, outputs[place].memory.address)
+
+    def _set(self, slot: int, address: int) -> None:
+        """Puts an address into the arguments that are there, if it is another than before."""
+        addresses = self._addresses
+        if addresses[slot] == address:
+            return
+        addresses[slot], self._is_changed = UNKNOWN, True  # as long as not all arguments have it
+        for launch, i, offset in self._readers[slot]:
+            launch.set_address(i, address + offset)
+        addresses[slot] = address
 
     def _bind(self, variables: Mapping[str, int]) -> None:
         """Puts values of symbolic integers into the arguments, and into grids."""
-        if self._variables == variables:
-            return
-        self._variables = None  # as long as not all arguments have them
+        self._variables, self._is_changed = None, True  # as long as not all arguments have them
         for part in self._parts:
-            for number, each in enumerate(part.launches):
+            for each in part.launches:
                 for tile_map in each.call.launch.tile_maps:
                     check_inside(tile_map, dim_value(each.call.arguments[tile_map.param].numel, variables))
                 if each.call.variables or each.grid == 0:
-                    each.grid = dim_value(each.call.launch.grid, variables)
-                    for i, variable in enumerate(each.call.variables, len(each.call.arguments)):
-                        each.values[i] = variables[variable.arg[0]]
-                    part.changed.add(number)
+                    values = [variables[variable.arg[0]] for variable in each.call.variables]
+                    each.set_grid(dim_value(each.call.launch.grid, variables), values)
         self._variables = dict(variables)
 
 

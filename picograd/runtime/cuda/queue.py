@@ -2,7 +2,7 @@
 
 In:    launches, graphs, host memory
 Out:   `CommandQueue`
-Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/handles.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/commands.py
 
 Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
 the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from picograd.ir.stages import Launch
+from picograd.runtime.cuda.commands import NEVER, ONCE, Caller, Commands, Row
 from picograd.runtime.cuda.cublaslt import ProductCall
 from picograd.runtime.cuda.driver import ask, call, failed
 from picograd.runtime.cuda.handles import NO_TIMING, Events
@@ -28,19 +28,26 @@ from picograd.runtime.cuda.staging import Staging
 from picograd.runtime.interrupts import wait_until
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
+NOT_READY = 600  # CUDA_ERROR_NOT_READY
 MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
 
 
 class CommandQueue:
     """The commands of one GPU.
 
+    caller:  makes calls of the driver
+    stream:  the handle of the kernels' stream
     ticket:  the number of the last submission of kernels
     lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
     moments: events with a time that nobody needs any more
     laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
+    before, after: rows with which a submission begins and ends
+
+    Args:
+      context:  of the GPU
     """
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller, context: Any) -> None:
         self.ticket, self.lock = 0, threading.RLock()
         self.laps: list[tuple[str, Any, Any]] | None = None
         self.moments: deque[Any] = deque()
@@ -48,32 +55,65 @@ class CommandQueue:
         self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
         self._events = Events()
         self._arrival = call("cuEventCreate", NO_TIMING)  # behind the last copy from the host
-        self._is_arriving = False  # a copy was submitted that no kernel has waited for
         self._staging = Staging(self._events, self.wait_for)
-        self._is_whole = True  # all that was submitted is noted
+        self.is_whole = True  # all that was submitted is noted
+        self.caller, self.stream = caller, int(self._kernels)
+        # Once a copy was submitted that no kernel has waited for:
+        self._arriving = Row("cuStreamWaitEvent", self.stream, self._arrival, 0, due=NEVER)
+        self._record, self._query = Row("cuEventRecord", 0, self.stream), Row("cuEventQuery", 0)
+        self.before = Row("cuCtxSetCurrent", context), self._arriving
+        self.after = self._record, self._query
+        self._enter = Commands(caller, self.before[:1])
+        self._begin, self._end = Commands(caller, self.before), Commands(caller, self.after)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Of a block that submits something: where it ends in an error, the next one first waits for all there is."""
-        if not self._is_whole:
-            for stream in (self._kernels, self._copies):
-                wait_until(partial(_is_done, "cuStreamQuery", stream))
-            self._is_whole = True
+        self.make_whole()
         try:
             yield
         except BaseException:
-            self._is_whole = False
+            self.is_whole = False
             raise
 
-    # ---- kernels ----
-    def launch(self, function: Any, grid: int, launch: Launch, pointers: int) -> None:
-        """Submits one kernel; `pointers` is the address of its arguments' addresses."""
-        configuration = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
-        self._submit(launch.symbol, lambda: call("cuLaunchKernel", function, *configuration, self._kernels, pointers, 0))
+    def make_whole(self) -> None:
+        """Waits for all there is, where an error has ended what submitted something."""
+        if not self.is_whole:
+            self._enter()
+            for stream in (self._kernels, self._copies):
+                wait_until(partial(_is_done, "cuStreamQuery", stream))
+            self.is_whole = True
 
-    def launch_product(self, product: ProductCall, launch: Launch, addresses: Sequence[int]) -> None:
+    # ---- kernels ----
+    def run(self, commands: Commands) -> None:
+        """Makes calls that end with those of `after`: a submission, which gets its number.
+
+        The oldest one is forgotten if it is done; where the host is too far ahead, it is waited for.
+        """
+        if not self._events.spare:
+            self._enter()
+        marks, event = self._marks, self._events.take()
+        self.ticket += 1
+        marks.append((self.ticket, event))
+        self._record.set(0, int(event))
+        self._query.set(0, int(marks[0][1]))
+        ended = commands.ended()
+        if ended == 0:
+            self._events.give(marks.popleft()[1])
+        elif ended != commands.last | NOT_READY:
+            raise commands.failed(ended)
+        while len(marks) > MOST_AHEAD:
+            self.wait_for(marks[0][1])
+            self._events.give(marks.popleft()[1])
+
+    def launch(self, name: str, row: Row) -> None:
+        """Submits one kernel, if its launch is due."""
+        if row.is_due:
+            self._submit(name, Commands(self.caller, [row]))
+
+    def launch_product(self, product: ProductCall, name: str, addresses: Sequence[int]) -> None:
         """Has a library submit a product, on the stream of kernels."""
-        self._submit(launch.symbol, lambda: product(addresses, int(self._kernels)))
+        self._submit(name, lambda: product(addresses, self.stream))
 
     def _submit(self, name: str, submit: Callable[[], Any]) -> None:
         """Submits a kernel, between two events where kernels are timed."""
@@ -86,23 +126,13 @@ class CommandQueue:
         submit()
         call("cuEventRecord", stop, self._kernels)
 
-    def launch_graph(self, graph: Any) -> None:
-        """Submits a graph that is ready to run."""
-        call("cuGraphLaunch", graph, self._kernels)
-
     def begin(self) -> None:
         """Has the kernels that follow wait for copies on their way."""
-        if self._is_arriving:
-            call("cuStreamWaitEvent", self._kernels, self._arrival, 0)
-            self._is_arriving = False
+        self._begin()
 
     def end(self) -> None:
-        """Ends a submission of kernels: gives it its number, and waits where the host is too far ahead."""
-        self.ticket += 1
-        self._marks.append((self.ticket, self._events.recorded(self._kernels)))
-        while len(self._marks) > MOST_AHEAD or (self._marks and self.is_done(self._marks[0][1])):
-            self.wait_for(self._marks[0][1])
-            self._events.give(self._marks.popleft()[1])
+        """Ends a submission of kernels."""
+        self.run(self._end)
 
     # ---- copies ----
     def copy_in(self, target: int, source: int, nbytes: int, after: int) -> None:
@@ -120,7 +150,7 @@ class CommandQueue:
             call("cuMemcpyHtoDAsync", target + at, staged, length, self._copies)
             self._staging.used(self._copies)
         call("cuEventRecord", self._arrival, self._copies)
-        self._is_arriving = True
+        self._arriving.set_due(ONCE)
 
     def copy_out(self, source: int, target: int, nbytes: int) -> None:
         """Copies to host memory what is there after all submissions, and waits: one piece leaves as the next comes."""

@@ -13,10 +13,9 @@ from typing import Any
 
 from picograd.dtype import DType
 from picograd.ir.stages import TileMap
-from picograd.runtime.cuda.driver import call, driver, failed
+from picograd.runtime.cuda.commands import address_of
+from picograd.runtime.cuda.driver import driver, failed
 from picograd.runtime.tile_maps import KINDS, checked
-
-CUDA_WITH_MAPS = 12000  # the version that cuGetProcAddress is asked for
 
 
 def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
@@ -44,6 +43,7 @@ def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
 @cache
 def _encoder() -> Any:
     """Returns the driver's function. NOTE: the bindings' own gives it memory at a multiple of 16, and it asks for 64."""
-    place, _ = call("cuGetProcAddress", b"cuTensorMapEncodeTiled", CUDA_WITH_MAPS, 0)
     word, memory = ctypes.c_int, ctypes.c_void_p
-    return ctypes.CFUNCTYPE(word, memory, word, word, memory, *[memory] * 4, *[word] * 4)(place)
+    return ctypes.CFUNCTYPE(word, memory, word, word, memory, *[memory] * 4, *[word] * 4)(
+        address_of("cuTensorMapEncodeTiled")
+    )
