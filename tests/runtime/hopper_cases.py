@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.ir.stages import TileMap
 from tests.runtime.primitive_cases import Case
 
@@ -144,14 +147,14 @@ for _name, _arrivals, _arrives in (
 
 # ---- matrix instructions of a warpgroup ----
 PRODUCT = """SHARED_TILE(T, lhs, 4096);
-  SHARED_TILE(T, rhs, COLUMNS * 64);
+  SHARED_TILE(T, rhs, WIDE * 64);
   MBARRIERS(full, 1);
   if (i == 0) {
     mbarrier_init(full, 0, 1);
     fence_mbarriers();
-    mbarrier_arrive_expecting(full, 0, 8192 + COLUMNS * 128);
+    mbarrier_arrive_expecting(full, 0, 8192 + WIDE * 128);
     load_tile(lhs, 0, map0, full, 0, 0, 0);
-    load_tile(rhs, 0, map1, full, 0, 0, 0);
+    for (int32 first = 0; first < WIDE; first += BOX) load_tile(rhs, first * 64, map1, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
   }
   __syncthreads();
   mbarrier_wait(full, 0, 0);
@@ -159,8 +162,10 @@ PRODUCT = """SHARED_TILE(T, lhs, 4096);
 #pragma unroll
   for (int32 k = 0; k < COLUMNS / 2; k++) acc[k] = 1.0f;
   wgmma_fence<COLUMNS / 2>(acc, 0);
-  wgmma_m64k16<COLUMNS>(acc, 0, lhs, 16, rhs, 16, true);
-  wgmma_m64k16<COLUMNS>(acc, 0, lhs, 48, rhs, 48, true);
+  const auto left = operand_at<LEFT>(lhs, 0, 4096);
+  const auto right = operand_at<RIGHT>(rhs, 0, 4096);
+  wgmma_m64k16<COLUMNS>(acc, 0, moved(left, LEFT ? 1024 : 16), moved(right, RIGHT ? 1024 : 16), true);
+  wgmma_m64k16<COLUMNS>(acc, 0, moved(left, LEFT ? 3072 : 48), moved(right, RIGHT ? 3072 : 48), true);
   wgmma_commit();
   wgmma_wait<0, COLUMNS / 2>(acc, 0);
   const int32 warp = i / 32, g = i % 32 / 4, t = i % 4;
@@ -168,18 +173,53 @@ PRODUCT = """SHARED_TILE(T, lhs, 4096);
   for (int32 k = 0; k < COLUMNS / 2; k++)
     p2[(16 * warp + g + k / 2 % 2 * 8) * COLUMNS + k / 4 * 8 + 2 * t + k % 2] = acc[k];"""
 _rng = np.random.default_rng(6)
-for _narrow, _columns in ((dtypes.bfloat16, 64), (dtypes.float16, 128), (dtypes.bfloat16, 192), (dtypes.float16, 256)):
+
+
+def _product_case(narrow: DType, columns: int, across: tuple[bool, bool], kind: str) -> Case:
+    """Returns wgmma of two matrices of which a row of memory has elements of K, or where they lie across K, of a column."""
+    wide = -(-columns // 64) * 64 if across[1] else columns
+    drawn = [
+        _rng.integers(-8, 9, (rows, 64)) if kind == "whole" else _rng.standard_normal((rows, 64)) for rows in (64, wide)
+    ]
+    given = [each.astype(narrow.numpy) for each in drawn]
+    lhs, rhs = (each.astype(np.float64)[:, [*range(16, 32), *range(48, 64)]] for each in given)
+    stored = tuple(np.ascontiguousarray(each.T) if turned else each for each, turned in zip(given, across))
+    box = 64 if across[1] else columns
+    names = {"COLUMNS": columns, "WIDE": wide, "BOX": box, "LEFT": str(across[0]).lower(), "RIGHT": str(across[1]).lower()}
+    body = PRODUCT
+    for name, value in names.items():
+        body = re.sub(rf"\b{name}\b", str(value), body)
+    # Hardware adds the 16 products in an order and with bits of its own.
+    return Case(
+        body, stored, (1 + lhs @ rhs[:columns].T).astype(np.float32), OF_HOPPER, threads=128,
+        tolerance=0.0 if kind == "whole" else 1e-6,
+        maps=(TileMap(0, (64, 64), (64, 64)), TileMap(1, stored[1].shape, (64 if across[1] else columns, 64))),
+    )  # fmt: skip
+
+
+ALONG = (False, False)
+for _narrow, _columns, _across in (
+    (dtypes.bfloat16, 64, ALONG), (dtypes.float16, 128, ALONG), (dtypes.bfloat16, 192, ALONG),
+    (dtypes.float16, 256, ALONG), (dtypes.bfloat16, 96, ALONG), (dtypes.float16, 208, ALONG),
+    (dtypes.bfloat16, 256, (False, True)), (dtypes.float16, 128, (True, False)), (dtypes.bfloat16, 160, (True, True)),
+):  # fmt: skip
     for _kind in ("whole", "rough"):
-        _a, _b = (
-            (_rng.integers(-8, 9, (rows, 64)) if _kind == "whole" else _rng.standard_normal((rows, 64))).astype(
-                _narrow.numpy
-            )
-            for rows in (64, _columns)
-        )
-        _lhs, _rhs = (m.astype(np.float64)[:, [*range(16, 32), *range(48, 64)]] for m in (_a, _b))
-        # Hardware adds the 16 products in an order and with bits of its own.
-        CASES[f"wgmma of {_narrow}, {_columns} columns, {_kind} numbers"] = Case(
-            PRODUCT.replace("COLUMNS", str(_columns)), (_a, _b), (1 + _lhs @ _rhs.T).astype(np.float32), OF_HOPPER,
-            threads=128, tolerance=0.0 if _kind == "whole" else 1e-6,
-            maps=(TileMap(0, (64, 64), (64, 64)), TileMap(1, (_columns, 64), (_columns, 64))),
-        )  # fmt: skip
+        _lies = " and ".join("across" if each else "along" for each in _across)
+        _name = f"wgmma of {_narrow}, {_columns} columns, {_lies} K, {_kind} numbers"
+        CASES[_name] = _product_case(_narrow, _columns, _across, _kind)
+
+# ---- matrices of a warp ----
+_x = np.arange(16 * 64, dtype=np.float16).reshape(16, 64)
+CASES["matrices that are stored"] = Case(
+    """SHARED_TILE(T, tile, 1024);
+  REGISTERS(T, own, 8);
+  const int32 g = i / 4, t = i % 4, m = i / 8, r = i % 8;
+  for (int32 column = 0; column < 64; column += 16) {
+#pragma unroll
+    for (int32 k = 0; k < 8; k++) own[k] = p0[(g + k / 2 % 2 * 8) * 64 + column + k / 4 * 8 + 2 * t + k % 2];
+    store_matrices(tile, swizzled<T>((m % 2 * 8 + r) * 64 + column + m / 2 * 8), own, 0);
+  }
+  sync_warp();
+  for (int32 k = i; k < 1024; k += 32) p2[k] = tile[swizzled<T>(k)];""",
+    (_x,), _x, FROM_HOPPER, threads=32,
+)  # fmt: skip

@@ -38,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) product_0(Global<const bflo
       wgmma_fence<32>(acc, 0);
 #pragma unroll
       for (int32 step = 0; step < 4; step++)
-        wgmma_m64k16<64>(acc, 0, lhs, own + step * 16, rhs, stage * 4096 + step * 16, k + step > 0);
+        wgmma_m64k16<64>(acc, 0, operand_at<false>(lhs, own + step * 16), operand_at<false>(rhs, stage * 4096 + step * 16),
+                         k + step > 0);
       wgmma_commit();
       wgmma_wait<1, 32>(acc, 0);
       if (k > 0 && threadIdx.x % 128 == 0) mbarrier_arrive(empty, (k - 1) % 3);

@@ -123,7 +123,7 @@ BUGS = {
     "sums changed on their way": (r"(wgmma_commit\(\);)", r"\1 if (k == 4) acc[0] += 1.0f;", "to which a wgmma adds"),
     "sums that nobody has cleared": (r"k \+ step > 0", "true", "which this thread has not written"),
     "a step of 32 along K": (r"own \+ step \* 16", "own + step * 32", "no 16 of K"),
-    "a step of 8 along K": (r"own \+ step \* 16, (rhs, stage \* 4096) \+ step \* 16", r"own + step * 8, \1 + step * 8", ""),
+    "a step of 8 along K": (r"own \+ step \* 16(.*stage \* 4096) \+ step \* 16", r"own + step * 8\1 + step * 8", ""),
     "a step of a row": (r"own \+ step \* 16", "own + step * 64", "no 16 of K are there in the first of 8 rows"),
     "the other warpgroup's rows": (r"own = stage \* 8192 \+ \(warpgroup - 1\) \* 4096", "own = stage * 8192", ""),
     "a tile that is not there": (
@@ -134,7 +134,7 @@ BUGS = {
     "warps that go apart": (
         r"      wgmma_commit\(\);",
         "      if (threadIdx.x % 128 < 96)\n"
-        "        wgmma_m64k16<64>(acc, 0, lhs, own, rhs, stage * 4096, true);\n      wgmma_commit();",
+        "        wgmma_m64k16<64>(acc, 0, operand_at<false>(lhs, own), operand_at<false>(rhs, stage * 4096), true);\n      wgmma_commit();",
         "divergent instruction of a warpgroup|on its way",
     ),
     "no fence behind initialising": (r"    fence_mbarriers\(\);\n", "", "no fence_mbarriers"),

@@ -195,10 +195,36 @@ PRIMITIVE void commit_stores() { cudasim::commit_own_stores(); }
 template <int N> PRIMITIVE void wait_stores() { cudasim::finish_stores(N); }
 #endif
 
+// ---- matrices of a warp ----
+// Stores from[place..], what a thread has of four matrices of 8 x 8 of 16 bits, as load_matrices (matrices.h) has it: thread 8 m + r
+// says by `index` where row r of matrix m begins, a multiple of 8.
+// PTX ISA, stmatrix (sm_90).
+#ifdef __CUDACC_RTC__
+template <class T> PRIMITIVE void store_matrices(SharedTile<T> shared, int64 index, const T* from, int64 place) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(shared_address(shared.memory + index)), "r"(pair_of(from + place)), "r"(pair_of(from + place + 2)),
+               "r"(pair_of(from + place + 4)), "r"(pair_of(from + place + 6)) : "memory");
+}
+#else
+template <class T, int64 LENGTH, class Registers>
+PRIMITIVE void store_matrices(const cudasim::SharedTile<T, LENGTH>& shared, int64 index, Registers& from, int64 place,
+                              int32 line = __builtin_LINE()) {
+  if (index % 8) cudasim::fail("stores a row of a matrix at place %lld, which is no multiple of 8.", index);
+  const int64* rows[32];
+  const int64 lane = cudasim::meet(index, rows, line), g = lane / 4, t = lane % 4;
+  for (int64 m = 0; m < 4; m++)
+    for (int64 i = 0; i < 2; i++) shared[*rows[8 * m + g] + 2 * t + i] = (T)from[place + 2 * m + i];
+}
+#endif
+
 // ---- matrix instructions of a warpgroup: 128 threads ----
-// wgmma_m64k16<N>: acc[at..] = (adds ? acc[at..] : 0) + lhs @ rhs.T of 64 x 16 and N x 16, both in swizzled tiles of 64 elements a
-// row, from the element on that index left and right name; N is 64, 128, 192 or 256. Of a thread acc has N / 2 elements: where
-// g = lane / 4 and t = lane % 4, element i is (16 warp + g + 8 (i / 2 % 2), 8 (i / 4) + 2t + i % 2).
+// operand_at: a matrix in swizzled tiles, of rows or of columns of a product; element (row, k) is that many rows and k from
+// shared[index] on, where rows lie along K, 64 elements of it in each 128 bytes; ACROSS: where K has the rows, with 64 rows of the
+// matrix in each, and `next` elements from those to the 64 that follow. `moved`: the same so many elements further: 16 along a row,
+// or 16 rows of 64, are the next step of K.
+// wgmma_m64k16<N>: acc[at..] = (adds ? acc[at..] : 0) + lhs @ rhs.T of 64 x 16 and N x 16; N is a multiple of 16, from 64 to 256.
+// Of a thread acc has N / 2 elements: where g = lane / 4 and t = lane % 4, element i is (16 warp + g + 8 (i / 2 % 2),
+// 8 (i / 4) + 2t + i % 2).
 // It runs beside the threads. wgmma_fence<COUNT> stands before the first, and where the thread has written acc; wgmma_commit closes
 // a group; wgmma_wait<GROUPS, COUNT> waits for all groups but the last, after which acc and the tiles can be used.
 // PTX ISA, Asynchronous Warpgroup Level Matrix Instructions: wgmma, matrix descriptor (sm_90a).
@@ -217,46 +243,72 @@ template <int GROUPS, int COUNT> PRIMITIVE void wgmma_wait(float32* acc, int64 a
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
   if constexpr (GROUPS == 0) hold_registers<COUNT>(acc, at);
 }
-// Bits 0-13: the address; 32-45: the stride from 8 rows to the next 8, 1024 bytes; both in units of 16. Bits 62-63: 1, the swizzle
-// of 128 bytes. Bits 16-29, the other stride, are not read where the swizzle is as wide as a row.
-template <class T> PRIMITIVE uint64 descriptor_of(SharedTile<T> shared, int64 index) {
-  const uint32 at = shared_address(shared.memory + index);
-  return (uint64)((at & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+// Bits 0-13: the address; 16-29: the stride from 64 rows to the next 64, not read where rows lie along K; 32-45: the stride from 8
+// times 128 bytes to the next 8, 1024 bytes; all in units of 16. Bits 62-63: 1, the swizzle of 128 bytes.
+template <class T, bool ACROSS> struct Operand { uint64 descriptor; };
+template <bool ACROSS, class T> PRIMITIVE Operand<T, ACROSS> operand_at(SharedTile<T> shared, int64 index, int64 next = 8) {
+  const uint32 at = shared_address(shared.memory + index), apart = (uint32)next * (uint32)sizeof(T);
+  return {(uint64)((at & 0x3ffff) >> 4) | (uint64)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62};
+}
+template <class T, bool ACROSS> PRIMITIVE Operand<T, ACROSS> moved(Operand<T, ACROSS> operand, int64 elements) {
+  return {operand.descriptor + (uint64)(elements * (int64)sizeof(T) >> 4)};
 }
 #define PICOGRAD_D32                                                                                               \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
-  "%24, %25, %26, %27, %28, %29, %30, %31"                                                                        
-#define PICOGRAD_D64 PICOGRAD_D32                                                                               \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"                                                      
-#define PICOGRAD_D96 PICOGRAD_D64                                                                               \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
-  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"                                                      
-#define PICOGRAD_D128 PICOGRAD_D96                                                                             \
-  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
-  "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"                        
-#define PICOGRAD_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define PICOGRAD_F16(i) PICOGRAD_F4(i), PICOGRAD_F4(i + 4), PICOGRAD_F4(i + 8), PICOGRAD_F4(i + 12)
-#define PICOGRAD_F32(i) PICOGRAD_F16(i), PICOGRAD_F16(i + 16)
-#define PICOGRAD_F64(i) PICOGRAD_F32(i), PICOGRAD_F32(i + 32)
-#define PICOGRAD_WGMMA(n, name, list, lhs, rhs, adds, ...)                                                          \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds ", 0; wgmma.mma_async.sync.aligned.m64n" n "k16.f32." name "." name \
-               " {" list "}, " lhs ", " rhs ", p, 1, 1, 0, 0; }"                                                     \
-               : __VA_ARGS__ : "l"(a), "l"(b), "r"(adding) : "memory")
-#define PICOGRAD_WGMMA_OF(T, name)                                                                                   \
-  template <int N>                                                                                                  \
-  PRIMITIVE void wgmma_m64k16(float32* acc, int64 at, SharedTile<T> lhs, int64 left, SharedTile<T> rhs, int64 right, \
-                              bool adds) {                                                                          \
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256, "wgmma_m64k16: 64, 128, 192 or 256 columns");        \
-    float32* d = acc + at;                                                                                          \
-    const uint64 a = descriptor_of(lhs, left), b = descriptor_of(rhs, right);                                       \
-    const int32 adding = adds;                                                                                      \
-    if constexpr (N == 64) PICOGRAD_WGMMA("64", name, PICOGRAD_D32, "%32", "%33", "%34", PICOGRAD_F32(0));          \
-    if constexpr (N == 128) PICOGRAD_WGMMA("128", name, PICOGRAD_D64, "%64", "%65", "%66", PICOGRAD_F64(0));        \
-    if constexpr (N == 192)                                                                                         \
-      PICOGRAD_WGMMA("192", name, PICOGRAD_D96, "%96", "%97", "%98", PICOGRAD_F64(0), PICOGRAD_F32(64));            \
-    if constexpr (N == 256)                                                                                         \
-      PICOGRAD_WGMMA("256", name, PICOGRAD_D128, "%128", "%129", "%130", PICOGRAD_F64(0), PICOGRAD_F64(64));        \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define PICOGRAD_D40 PICOGRAD_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define PICOGRAD_D48 PICOGRAD_D40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define PICOGRAD_D56 PICOGRAD_D48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define PICOGRAD_D64 PICOGRAD_D56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define PICOGRAD_D72 PICOGRAD_D64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define PICOGRAD_D80 PICOGRAD_D72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define PICOGRAD_D88 PICOGRAD_D80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define PICOGRAD_D96 PICOGRAD_D88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define PICOGRAD_D104 PICOGRAD_D96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define PICOGRAD_D112 PICOGRAD_D104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define PICOGRAD_D120 PICOGRAD_D112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define PICOGRAD_D128 PICOGRAD_D120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define PICOGRAD_F8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+  "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PICOGRAD_F16(i) PICOGRAD_F8(i), PICOGRAD_F8(i + 8)
+#define PICOGRAD_F32 PICOGRAD_F16(0), PICOGRAD_F16(16)
+#define PICOGRAD_F40 PICOGRAD_F32, PICOGRAD_F8(32)
+#define PICOGRAD_F48 PICOGRAD_F40, PICOGRAD_F8(40)
+#define PICOGRAD_F56 PICOGRAD_F48, PICOGRAD_F8(48)
+#define PICOGRAD_F64 PICOGRAD_F56, PICOGRAD_F8(56)
+#define PICOGRAD_F72 PICOGRAD_F64, PICOGRAD_F8(64)
+#define PICOGRAD_F80 PICOGRAD_F72, PICOGRAD_F8(72)
+#define PICOGRAD_F88 PICOGRAD_F80, PICOGRAD_F8(80)
+#define PICOGRAD_F96 PICOGRAD_F88, PICOGRAD_F8(88)
+#define PICOGRAD_F104 PICOGRAD_F96, PICOGRAD_F8(96)
+#define PICOGRAD_F112 PICOGRAD_F104, PICOGRAD_F8(104)
+#define PICOGRAD_F120 PICOGRAD_F112, PICOGRAD_F8(112)
+#define PICOGRAD_F128 PICOGRAD_F120, PICOGRAD_F8(120)
+#define PICOGRAD_WGMMA(n, text, name, list, a, b, adds, across_a, across_b, ...)                                      \
+  if constexpr (N == n)                                                                                               \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds ", 0; wgmma.mma_async.sync.aligned.m64n" text "k16.f32." name "." \
+                 name " {" list "}, " a ", " b ", p, 1, 1, " across_a ", " across_b "; }"                             \
+                 : __VA_ARGS__ : "l"(lhs.descriptor), "l"(rhs.descriptor), "r"(adding), "n"((int)LEFT), "n"((int)RIGHT) \
+                 : "memory");
+#define PICOGRAD_WGMMA_OF(T, name)                                                                                    \
+  template <int N, bool LEFT, bool RIGHT>                                                                             \
+  PRIMITIVE void wgmma_m64k16(float32* acc, int64 at, Operand<T, LEFT> lhs, Operand<T, RIGHT> rhs, bool adds) {       \
+    static_assert(N % 16 == 0 && N >= 64 && N <= 256, "wgmma_m64k16: a multiple of 16 columns from 64 to 256");       \
+    float32* d = acc + at;                                                                                            \
+    const int32 adding = adds;                                                                                        \
+    PICOGRAD_WGMMA(64, "64", name, PICOGRAD_D32, "%32", "%33", "%34", "%35", "%36", PICOGRAD_F32)                      \
+    PICOGRAD_WGMMA(80, "80", name, PICOGRAD_D40, "%40", "%41", "%42", "%43", "%44", PICOGRAD_F40)                      \
+    PICOGRAD_WGMMA(96, "96", name, PICOGRAD_D48, "%48", "%49", "%50", "%51", "%52", PICOGRAD_F48)                      \
+    PICOGRAD_WGMMA(112, "112", name, PICOGRAD_D56, "%56", "%57", "%58", "%59", "%60", PICOGRAD_F56)                    \
+    PICOGRAD_WGMMA(128, "128", name, PICOGRAD_D64, "%64", "%65", "%66", "%67", "%68", PICOGRAD_F64)                    \
+    PICOGRAD_WGMMA(144, "144", name, PICOGRAD_D72, "%72", "%73", "%74", "%75", "%76", PICOGRAD_F72)                    \
+    PICOGRAD_WGMMA(160, "160", name, PICOGRAD_D80, "%80", "%81", "%82", "%83", "%84", PICOGRAD_F80)                    \
+    PICOGRAD_WGMMA(176, "176", name, PICOGRAD_D88, "%88", "%89", "%90", "%91", "%92", PICOGRAD_F88)                    \
+    PICOGRAD_WGMMA(192, "192", name, PICOGRAD_D96, "%96", "%97", "%98", "%99", "%100", PICOGRAD_F96)                   \
+    PICOGRAD_WGMMA(208, "208", name, PICOGRAD_D104, "%104", "%105", "%106", "%107", "%108", PICOGRAD_F104)             \
+    PICOGRAD_WGMMA(224, "224", name, PICOGRAD_D112, "%112", "%113", "%114", "%115", "%116", PICOGRAD_F112)             \
+    PICOGRAD_WGMMA(240, "240", name, PICOGRAD_D120, "%120", "%121", "%122", "%123", "%124", PICOGRAD_F120)             \
+    PICOGRAD_WGMMA(256, "256", name, PICOGRAD_D128, "%128", "%129", "%130", "%131", "%132", PICOGRAD_F128)             \
   }
 PICOGRAD_WGMMA_OF(float16, "f16")
 PICOGRAD_WGMMA_OF(bfloat16, "bf16")
@@ -271,14 +323,20 @@ PRIMITIVE void wgmma_wait(cudasim::RegisterMemory<float32, LENGTH>&, int64) {
   cudasim::finish_products(GROUPS);
 }
 template <class T> float32 widen_element(const char* element) { return to_float32(*(const T*)element); }
-template <int N, class T, int64 LENGTH, int64 LEFT, int64 RIGHT>
-PRIMITIVE void wgmma_m64k16(cudasim::RegisterMemory<float32, LENGTH>& acc, int64 at, const cudasim::SharedTile<T, LEFT>& lhs,
-                            int64 left, const cudasim::SharedTile<T, RIGHT>& rhs, int64 right, bool adds,
-                            int32 line = __builtin_LINE()) {
-  static_assert(N == 64 || N == 128 || N == 192 || N == 256, "wgmma_m64k16: 64, 128, 192 or 256 columns");
-  const cudasim::Operand operands[] = {{cudasim::tile_at(lhs, left, "a wgmma reads"), widen_element<T>},
-                                       {cudasim::tile_at(rhs, right, "a wgmma reads"), widen_element<T>}};
-  cudasim::start_product({operands[0], operands[1], N, adds, acc.elements + at, acc.holds + at}, acc.name, at, LENGTH, line);
+template <class T, bool ACROSS> struct Operand { cudasim::Operand of; };
+template <bool ACROSS, class T, int64 LENGTH>
+PRIMITIVE Operand<T, ACROSS> operand_at(const cudasim::SharedTile<T, LENGTH>& shared, int64 index, int64 next = 8) {
+  return {{cudasim::tile_at(shared, index, "a wgmma reads"), widen_element<T>, ACROSS, next * (int64)sizeof(T)}};
+}
+template <class T, bool ACROSS> PRIMITIVE Operand<T, ACROSS> moved(Operand<T, ACROSS> operand, int64 elements) {
+  operand.of.tile.first += elements * (int64)sizeof(T);
+  return operand;
+}
+template <int N, class T, bool LEFT, bool RIGHT, int64 LENGTH>
+PRIMITIVE void wgmma_m64k16(cudasim::RegisterMemory<float32, LENGTH>& acc, int64 at, Operand<T, LEFT> lhs,
+                            Operand<T, RIGHT> rhs, bool adds, int32 line = __builtin_LINE()) {
+  static_assert(N % 16 == 0 && N >= 64 && N <= 256, "wgmma_m64k16: a multiple of 16 columns from 64 to 256");
+  cudasim::start_product({lhs.of, rhs.of, N, adds, acc.elements + at, acc.holds + at}, acc.name, at, LENGTH, line);
 }
 #endif
 

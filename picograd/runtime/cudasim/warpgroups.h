@@ -9,14 +9,21 @@
 namespace cudasim {
 
 static const int64 PRODUCT_ROWS = 64, PRODUCT_DEPTH = 16, MOST_COLUMNS = 256, MOST_PRODUCTS = 32;
+static const int64 ACROSS_ROWS = 64;  // of 16 bits, in 128 bytes
 
-// A matrix of 16-bit floats in a tile whose rows lie along K: element (row, k) of each 8 rows of 128 bytes, swizzled.
+// A matrix of 16-bit floats in a tile, swizzled: of each 8 rows of 128 bytes one has elements of K, or where they lie across K, 64
+// rows of the matrix, and the 64 rows after these lie `next` bytes further.
 struct Operand {
   Tile tile;
   float32 (*widen)(const char* element);
-  int64 index_of(int64 row, int64 k) const {
-    return swizzled(tile.first + row / 8 * 1024 + row % 8 * SWIZZLE_BYTES + k * tile.itemsize) / tile.itemsize;
+  bool is_across;
+  int64 next;
+  int64 byte_of(int64 row, int64 k) const {
+    const int64 line = is_across ? k : row, in_line = is_across ? row % ACROSS_ROWS : k;
+    return tile.first + line / 8 * 1024 + line % 8 * SWIZZLE_BYTES + in_line * tile.itemsize +
+           (is_across ? row / ACROSS_ROWS * next : 0);
   }
+  int64 index_of(int64 row, int64 k) const { return swizzled(byte_of(row, k)) / tile.itemsize; }
 };
 // What one thread brings: its part of the result.
 struct Part {
@@ -55,6 +62,12 @@ static int32 warpgroup_actor() { return FIRST_WARPGROUP + (int32)(thread_number(
 // ---- starting ----
 static void check_operand(const Operand& operand, int64 rows, const char* which) {
   const Tile& tile = operand.tile;
+  if (operand.is_across) {
+    if (tile.first % 1024 || operand.next % 1024)
+      fail("%s of a wgmma begins at byte %lld of %s, across K: no 8 of K are there.", which, tile.first, tile.name);
+    check_bounds(operand.byte_of(rows - 1, PRODUCT_DEPTH - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
+    return;
+  }
   if (tile.first % 16 || tile.first / SWIZZLE_BYTES % 8 || tile.first % SWIZZLE_BYTES + 2 * PRODUCT_DEPTH > SWIZZLE_BYTES)
     fail("%s of a wgmma begins at byte %lld of %s: no 16 of K are there in the first of 8 rows.", which, tile.first, tile.name);
   check_bounds((tile.first / 1024 * 1024 + rows / 8 * 1024 - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
