@@ -117,6 +117,8 @@ class Target:
     has_shuffle:       threads of a warp exchange values without memory
     has_mma:           a warp multiplies matrices of 16-bit floats, or of TF32, by one instruction
     has_async_copies:  threads copy from memory to shared memory in the background
+    has_warpgroups:    128 threads multiply matrices by one instruction, of tiles that are copied in the background (Hopper)
+    multiprocessors:   of a GPU, as many blocks run at one time at least; 0: not known
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
@@ -139,6 +141,8 @@ class Target:
     plain_sums: bool = False
     has_mma: bool = False
     has_async_copies: bool = False
+    has_warpgroups: bool = False
+    multiprocessors: int = 0
     has_shuffle: bool = True
     compiler: str = ""
 

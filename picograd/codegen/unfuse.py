@@ -1,8 +1,8 @@
 """Splits a kernel around its product: what a library computes of it, and what is left to generated code.
 
 In:    Kernel
-Out:   `unfuse`: Splits, or the reason why there is none
-Called by: engine/library.py.    Next: picograd/codegen/lower.py
+Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_in_parts`: one whose product is of parts of K
+Called by: engine/library.py, engine/written.py.    Next: picograd/codegen/lower.py
 
     phase 0   operands that do not lie in memory as a library takes them are stored, as is a bias that is cast
     phase 1   the product, with an epilogue of the library's where that is all of the rest
@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.operands import contiguous_axis
-from picograd.codegen.plain_product import DTYPES, SIDES, operand_dtype, product_of
+from picograd.codegen.plain_product import DTYPES, NARROW, SIDES, operand_dtype, product_of
 from picograd.codegen.strided import NotPlain, known_numbers, matrix_of
 from picograd.dtype import DType
-from picograd.ir.build import cast, expand, shrink, swap_last
+from picograd.ir.build import cast, expand, permute, reshape, shrink, shrink_axis, swap_last
 from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -75,8 +76,42 @@ def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
         return str(reason)
 
 
+@lru_cache(maxsize=256)
+def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
+    """Returns a split whose product has parts of K for its batch: what is left of the kernel adds them up, in order.
+
+    None where it has no split, or K no such parts.
+    """
+    try:
+        nest = _one_product(kernel)
+        anchor = nest.anchor
+        assert anchor is not None
+        if anchor.src[0].shape[-1] % parts or numel(anchor.shape[:-2]) != 1 or operand_dtype(anchor) not in NARROW:
+            return None
+        return _in_parts(_Draft(kernel), nest, parts)
+    except NotPlain:
+        return None
+
+
 def _splits(kernel: Kernel) -> list[Split]:
     """Returns the splits of a kernel; raises NotPlain where there is none."""
+    nest = _one_product(kernel)
+    found: list[Split] = []
+    refused: list[NotPlain] = []
+    for make in (_whole, _with_rest):
+        try:
+            found.append(make(_Draft(kernel), nest))
+        except NotPlain as reason:
+            refused.append(reason)
+        if found and found[0].product.epilogue == Epilogue():
+            break  # nothing of it could be left to a rest
+    if not found:
+        raise refused[-1]
+    return found
+
+
+def _one_product(kernel: Kernel) -> Nest:
+    """Returns the nest of a kernel that is one product; raises NotPlain."""
     if [[nest.kind for nest in phase] for phase in kernel.phases] != [[NestKind.MATMUL]]:
         raise NotPlain("it is not one product")
     ((nest,),) = kernel.phases
@@ -90,18 +125,7 @@ def _splits(kernel: Kernel) -> list[Split]:
         raise NotPlain(f"its dtype is {anchor.dtype}")
     if not numel(anchor.shape) or not anchor.src[0].shape[-1]:
         raise NotPlain("it is empty")
-    found: list[Split] = []
-    refused: list[NotPlain] = []
-    for make in (_whole, _with_rest):
-        try:
-            found.append(make(_Draft(kernel), nest))
-        except NotPlain as reason:
-            refused.append(reason)
-        if found and found[0].product.epilogue == Epilogue():
-            break  # nothing of it could be left to a rest
-    if not found:
-        raise refused[-1]
-    return found
+    return nest
 
 
 class _Draft:
@@ -215,3 +239,25 @@ def _with_rest(draft: _Draft, nest: Nest) -> Split:
     rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values) if slot != kept)
     first = Nest(nest.kind, nest.domain, (), product, ((held.arg[0], product),))
     return draft.finish(first, [Nest(NestKind.ELEMENTWISE, nest.domain, (), None, rest)] if rest else ())
+
+
+def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
+    """Returns the split in which each part of K has a result in float32, and an elementwise nest adds them up."""
+    anchor = nest.anchor
+    assert anchor is not None
+    lhs, rhs = draft.product(anchor).src
+    m, k, n = *lhs.shape[-2:], rhs.shape[-1]
+    assert isinstance(k, int), "all of the kernel's shapes are numbers"
+    narrow = operand_dtype(anchor)
+    left = permute(reshape(cast(lhs, narrow), (m, parts, k // parts)), (1, 0, 2))
+    right = reshape(cast(rhs, narrow), (parts, k // parts, n))
+    product = Op(OpCode.MATMUL, dtypes.float32, (left, right))
+    held = draft.temporary(product)
+    value = shrink_axis(held, 0, 0, 1)
+    for part in range(1, parts):
+        value = Op(OpCode.ADD, dtypes.float32, (value, shrink_axis(held, 0, part, part + 1)))
+    became = cast(reshape(value, anchor.shape), anchor.dtype)
+    values = substitute([value for _, value in nest.outputs], {anchor: became})
+    rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values))
+    first = Nest(nest.kind, product.shape, (), product, ((held.arg[0], product),))
+    return draft.finish(first, [Nest(NestKind.ELEMENTWISE, nest.domain, (), None, rest)])

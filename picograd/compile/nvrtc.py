@@ -54,19 +54,19 @@ def compile_source(source: Source, target: Target) -> Binary:
 
     Cost: 50 to 100 ms for a small kernel.
     """
-    cubin, _ = _compile(source, target)
+    cubin, _ = compiled(source, target)
     return Binary(source.name, cubin, source.params, source.variables, source.launches)
 
 
 def ptx_of(source: Source, target: Target) -> str:
     """Returns the PTX that NVRTC makes of CUDA C on its way to a target's machine code."""
-    text, _ = _compile(source, target, form="PTX")
+    text, _ = compiled(source, target, form="PTX")
     return text.rstrip(b"\0").decode()
 
 
 def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
     """Returns what each function of a source needs on a target, by symbol."""
-    _, log = _compile(source, target, "--ptxas-options=-v")
+    _, log = compiled(source, target, "--ptxas-options=-v")
     return read_usage(log)
 
 
@@ -130,7 +130,7 @@ def _headers() -> dict[bytes, bytes]:
     return {path.name.encode(): path.read_bytes() for path in sorted(KERNELS.glob("*.h"))}
 
 
-def _compile(source: Source, target: Target, *options: str, form: str = "CUBIN") -> tuple[bytes, str]:
+def compiled(source: Source, target: Target, *options: str, form: str = "CUBIN") -> tuple[bytes, str]:
     """Returns the cubin and the log; or of the form "PTX", which is made for the architecture without machine code."""
     nvrtc = _nvrtc()
     arch = target.arch if form == "CUBIN" else target.arch.replace("sm_", "compute_")

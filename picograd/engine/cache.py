@@ -24,7 +24,7 @@ from picograd.engine.entries import read_entry, write_entry
 from picograd.engine.watch import note
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Binary, Launch, Param
+from picograd.ir.stages import Binary, Launch, Param, TileMap
 from picograd.ir.text import format_graph, parse_graph
 
 STAGES = (
@@ -99,12 +99,23 @@ def _to_record(binary: Binary) -> dict[str, Any]:
         "name": binary.name,
         "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
-        "launches": [[x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes] for x in binary.launches],
+        "launches": [
+            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [[*vars(one).values()] for one in x.tile_maps]]
+            for x in binary.launches
+        ],
     }
 
 
 def _from_record(record: dict[str, Any], data: bytes) -> Binary:
     params = tuple(Param(dtype_named(name), read_dim(numel), role) for name, numel, role in record["params"])
     variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
-    launches = tuple(Launch(symbol, read_dim(grid), *numbers) for symbol, grid, *numbers in record["launches"])
+    launches = tuple(
+        Launch(symbol, read_dim(grid), block, work, shared_nbytes, tuple(map(_read_map, maps)))
+        for symbol, grid, block, work, shared_nbytes, maps in record["launches"]
+    )
     return Binary(record["name"], data, params, variables, launches)
+
+
+def _read_map(values: list[Any]) -> TileMap:
+    param, shape, box, swizzles, offset, strides = values
+    return TileMap(param, tuple(shape), tuple(box), swizzles, offset, tuple(strides))

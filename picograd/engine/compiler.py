@@ -23,10 +23,11 @@ from picograd.engine.library import library_binary, rest_of, split_of
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
+from picograd.engine.written import merged, written_split
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
-from picograd.ir.opts import Choice, Generated, Library, Opts
+from picograd.ir.opts import Choice, Generated, Library, Opts, Written
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
@@ -176,7 +177,9 @@ class Compiler:
         if place is not None:
             dump(place, "kernel.txt", format_kernel(kernel))
         if isinstance(choice, Generated):
-            return self._begin_generating(kernel, choice.opts)
+            return self._begin_compiling_source(kernel, self._generated(kernel, choice.opts))
+        if isinstance(choice, Written):
+            return self._begin_compiling_source(kernel, self._source_around(kernel, choice))
         split = split_of(kernel, choice)
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(split.kernel, after="unfuse")
@@ -186,11 +189,20 @@ class Compiler:
             return lambda: library_binary(kernel, split, choice, None)
         if place is not None:
             dump(place, "split.txt", format_kernel(split.kernel))
-        compile_ = self._begin_generating(rest, Opts())  # elementwise nests have none
+        compile_ = self._begin_compiling_source(rest, self._generated(rest, Opts()))  # elementwise nests have none
         return lambda: library_binary(kernel, split, choice, compile_())
 
-    def _begin_generating(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
-        """Does that for a kernel that is generated, or for what a library leaves of one."""
+    def _source_around(self, kernel: Kernel, choice: Written) -> Source:
+        """Returns a kernel written by hand, beside what is generated of the rest."""
+        split = written_split(kernel, choice)
+        if is_on("PICOGRAD_VERIFY"):
+            verify_kernel(split.kernel, after="unfuse")
+        show("source", lambda: f"{kernel.name}: {choice}; {split}")
+        rest = split.generated
+        return merged(kernel, split, choice, self._generated(rest, Opts()) if rest.phases else None)
+
+    def _generated(self, kernel: Kernel, opts: Opts) -> Source:
+        """Returns the source of a kernel that is generated, or of what is left of one."""
         target = self.device.target
         place = place_of_dumps(kernel, target)
         note("lowered")
@@ -201,7 +213,12 @@ class Compiler:
             shown = dump(place, "program.txt", format_program(program))
             show("program", lambda: shown)
         note("rendered")
-        source = self.backend.render(program, target)
+        return self.backend.render(program, target)
+
+    def _begin_compiling_source(self, kernel: Kernel, source: Source) -> Callable[[], Binary]:
+        """Source -> Binary, shown and dumped where that is asked for."""
+        target = self.device.target
+        place = place_of_dumps(kernel, target)
         text = dump(place, f"source.{SUFFIXES.get(source.language, source.language)}", source.text)
         show("source", lambda: text)
         if text != source.text:
@@ -225,6 +242,15 @@ class Compiler:
             if not kernel.phases:
                 return texts
             texts["choice"] += f"\n{format_kernel(split.kernel)}"
+        if isinstance(choice, Written):
+            split = written_split(kernel, choice)
+            texts["choice"] += f"; {split}"
+            if not split.generated.phases:
+                return {**texts, "source": merged(kernel, split, choice, None).text}
+            texts["choice"] += f"\n{format_kernel(split.kernel)}"
+            program = lower(split.generated, target, opts)
+            source = merged(kernel, split, choice, self.backend.render(program, target))
+            return {**texts, "program": format_program(program), "source": source.text}
         program = lower(kernel, target, opts)
         return {**texts, "program": format_program(program), "source": self.backend.render(program, target).text}
 

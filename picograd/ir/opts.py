@@ -1,8 +1,8 @@
 """How a kernel is made, as data: generated with some Opts, or with a call of a vendor's library.
 
 In:    nothing
-Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `Epilogue`, `PlainProduct`; `Choice`: `Generated` or
-       `Library`; `LibraryCall`
+Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `Epilogue`, `PlainProduct`; `WarpgroupTile`; `Choice`:
+       `Generated`, `Library` or `Written`; `LibraryCall`
 Next:  picograd/ir/backend.py
 
 An emitter reads Opts, codegen/opts.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are, the
@@ -19,6 +19,7 @@ from picograd.ir.statements import WARP_THREADS
 
 GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
 K_STEP = 64  # a multiple of the depth of every tile on a GPU
+WARPGROUP_THREADS = 4 * WARP_THREADS
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
 
@@ -129,6 +130,39 @@ class WarpTile:
 
     def __str__(self) -> str:
         return f"block {self.rows} x {self.columns} x {self.depth}, {self.warp_rows} x {self.warp_columns} a warp"
+
+
+@dataclass(frozen=True)
+class WarpgroupTile:
+    """How a product is cut for a block of warpgroups: one copies, the others multiply (kernels/cuda/hopper_product.h).
+
+    rows, columns:  of the result, that the block computes at a time
+    stages:         of both operands' tiles, that are on their way or read
+    slabs:          of each warpgroup that multiplies, by which results leave
+    group:          rows of tiles, in which tiles follow each other column by column
+    blocks:         of a launch, no more than there are multiprocessors
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    slabs: int
+    group: int
+    blocks: int
+
+    @property
+    def multipliers(self) -> int:
+        """Warpgroups that multiply."""
+        return min(2, self.rows // 64)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARPGROUP_THREADS * (1 + self.multipliers)
+
+    def __str__(self) -> str:
+        stages = f"{self.stages} stages, {self.slabs} slabs"
+        return f"warpgroups {self.rows} x {self.columns}, {stages}, groups of {self.group}, {self.blocks} blocks"
 
 
 Tile = RegisterTile | BlockTile | WarpTile
@@ -257,7 +291,23 @@ class Library:
         return ", ".join(filter(None, [*parts, f"{self.workspace_nbytes} bytes"]))
 
 
-Choice = Generated | Library
+@dataclass(frozen=True)
+class Written:
+    """The choice to have a kernel that was written by hand compute the product of a kernel; what it leaves is generated.
+
+    product:  what it computes (codegen/unfuse.py says in which launches)
+    tile:     how it is cut
+    """
+
+    product: PlainProduct
+    tile: WarpgroupTile
+
+    def __str__(self) -> str:
+        batch = f"{self.product.batch} of K {self.product.k}"
+        return ", ".join(filter(None, [str(self.tile), batch, str(self.product.epilogue)]))
+
+
+Choice = Generated | Library | Written
 LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
 
 

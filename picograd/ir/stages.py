@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 from picograd.dtype import DType
@@ -262,15 +263,24 @@ class TileMap:
     """An array in a parameter's memory, of which a GPU copies one box at a time to shared memory or back.
 
     param:     slot of the parameter
-    shape:     of the array, which lies without gaps
+    shape:     of the array
     box:       how much of each axis one copy moves
     swizzles:  the pieces of each row of 128 bytes change places on their way, as matrix instructions read them
+    offset:    elements of the parameter before the array
+    strides:   elements from one to the next along each axis, 1 along the last; () where it lies without gaps
     """
 
     param: int
     shape: tuple[int, ...]
     box: tuple[int, ...]
     swizzles: bool = True
+    offset: int = 0
+    strides: tuple[int, ...] = ()
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Returns the elements from one to the next along each axis."""
+        return self.strides or tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 In:    Program (linear form), Target
 Out:   Source, with a Launch for each phase
-Called by: engine/backends/cuda.py, engine/backends/cudasim.py.    Next: picograd/render/blocks.py
+Called by: engine/backends/cuda.py, engine/backends/cudasim.py.    Next: picograd/render/hopper_product.py
 
 The text is compiled by NVRTC for a GPU and by a C++ compiler for the simulator; both read primitives.h.
 NOTE: pointers are not `__restrict__`: an output may be the same memory as an input of the kernel.

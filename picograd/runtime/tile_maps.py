@@ -10,10 +10,6 @@ kernels/cuda/hopper.h says what a kernel does with one. Its axes begin with the 
 
 from __future__ import annotations
 
-from itertools import accumulate
-from math import prod
-from operator import mul
-
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
@@ -33,20 +29,27 @@ KINDS = {
 def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], list[int], list[int]]:
     """Returns extents, strides in bytes and box from the innermost axis on.
 
+    Args:
+      address:  of the array
+
     Raises:
       DeviceError: a rule of the driver's is broken.
     """
     extents, box = list(tile_map.shape[::-1]), list(tile_map.box[::-1])
-    strides = [dtype.itemsize * each for each in accumulate([1, *extents[:-1]], mul)]
+    strides = [dtype.itemsize * each for each in tile_map.steps[::-1]]
     row = box[0] * dtype.itemsize if box else 0
     rules = [
         (dtype in KINDS, f"has elements of {dtype}"),
-        (1 <= len(box) == len(extents) <= MOST_AXES, f"has {len(extents)} axes, its box {len(box)}; one to five can be"),
+        (
+            1 <= len(box) == len(extents) == len(strides) <= MOST_AXES,
+            f"has {len(extents)} axes, its box {len(box)}; one to five can be",
+        ),
         (address % PIECE_NBYTES == 0, f"begins at {address:#x}, no multiple of {PIECE_NBYTES}"),
         (
             all(each % PIECE_NBYTES == 0 for each in strides[1:]),
             f"has strides of {strides[1:]} bytes, not all multiples of 16",
         ),
+        (strides[0] == dtype.itemsize, "has an innermost axis that does not lie without gaps"),
         (row % PIECE_NBYTES == 0, f"has a box of {row} bytes a row, no multiple of {PIECE_NBYTES}"),
         (not tile_map.swizzles or row == ROW_NBYTES, f"is swizzled with {row} bytes a row; it is {ROW_NBYTES}"),
         (all(1 <= each <= MOST_BOX for each in box), f"has a box of {tile_map.box}; each of it is 1 to {MOST_BOX}"),
@@ -59,5 +62,6 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
 
 def check_inside(tile_map: TileMap, numel: int) -> None:
     """Raises DeviceError where a map is of more than the elements that there are."""
-    if prod(tile_map.shape) > numel:
+    last = tile_map.offset + sum((extent - 1) * step for extent, step in zip(tile_map.shape, tile_map.steps))
+    if last >= numel:
         raise DeviceError(f"tile map of parameter {tile_map.param}: {tile_map.shape} is more than its {numel} elements.")

@@ -85,7 +85,8 @@ class PtxDevice(CudaSimDevice):
         for tile_map in call.launch.tile_maps:
             argument, pointer = call.arguments[tile_map.param], pointers[tile_map.param]
             tile_maps.check_inside(tile_map, pointer.nbytes // argument.dtype.itemsize)
-            given.append(encoded(tile_map, argument.dtype, buffers.address_of(pointer)))
+            begin = buffers.address_of(pointer) + tile_map.offset * argument.dtype.itemsize
+            given.append(encoded(tile_map, argument.dtype, begin))
         return given
 
 

@@ -154,7 +154,8 @@ PRODUCT = """SHARED_TILE(T, lhs, 4096);
     fence_mbarriers();
     mbarrier_arrive_expecting(full, 0, 8192 + WIDE * 128);
     load_tile(lhs, 0, map0, full, 0, 0, 0);
-    for (int32 first = 0; first < WIDE; first += BOX) load_tile(rhs, first * 64, map1, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
+    for (int32 first = 0; first < WIDE; first += BOX)
+      load_tile(rhs, first * 64, map1, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
   }
   __syncthreads();
   mbarrier_wait(full, 0, 0);

@@ -134,7 +134,8 @@ BUGS = {
     "warps that go apart": (
         r"      wgmma_commit\(\);",
         "      if (threadIdx.x % 128 < 96)\n"
-        "        wgmma_m64k16<64>(acc, 0, operand_at<false>(lhs, own), operand_at<false>(rhs, stage * 4096), true);\n      wgmma_commit();",
+        "        wgmma_m64k16<64>(acc, 0, operand_at<false>(lhs, own), operand_at<false>(rhs, stage * 4096), true);\n"
+        "      wgmma_commit();",
         "divergent instruction of a warpgroup|on its way",
     ),
     "no fence behind initialising": (r"    fence_mbarriers\(\);\n", "", "no fence_mbarriers"),

@@ -3,7 +3,7 @@
 In:    shape and dtype of a product, Target
 Out:   the tile that a rule of thumb takes, and others; how many blocks share K
 Called by: codegen/opts.py, codegen/gpu/grid_product.py, codegen/gpu/convolution.py.
-Next: picograd/codegen/plain_product.py
+Next: picograd/codegen/gpu/warpgroup_tiles.py
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from picograd.runtime.cuda.code import Loader
 from picograd.runtime.cuda.commands import bind_caller
 from picograd.runtime.cuda.cublaslt import CublasLt, is_call
 from picograd.runtime.cuda.cublaslt_calls import why_no_library
-from picograd.runtime.cuda.driver import Capability, ask, call, capability, driver
+from picograd.runtime.cuda.driver import Capability, ask, call, capability
 from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.memory import Memory, Pool
 from picograd.runtime.cuda.moments import Moment
@@ -119,8 +119,7 @@ class CudaDevice:
     @cached_property
     def num_multiprocessors(self) -> int:
         """How many multiprocessors the GPU has."""
-        count = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        return int(call("cuDeviceGetAttribute", count, call("cuDeviceGet", 0)))
+        return capability().multiprocessors
 
     @property
     def held(self) -> int:
@@ -275,5 +274,5 @@ def target_of(gpu: Capability, compiler: str = "") -> Target:
     arch, is_ampere = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
     return Target(
         "CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=is_ampere,
-        has_async_copies=is_ampere, compiler=compiler,
+        has_async_copies=is_ampere, has_warpgroups=gpu.major == 9, multiprocessors=gpu.multiprocessors, compiler=compiler,
     )  # fmt: skip

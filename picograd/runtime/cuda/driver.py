@@ -147,11 +147,13 @@ class Capability:
 
     major, minor:  its architecture: 9, 0 is sm_90
     shared_bytes:  memory one block shares where its launch asks for it
+    multiprocessors: how many it has
     """
 
     major: int
     minor: int
     shared_bytes: int
+    multiprocessors: int
 
 
 def capability() -> Capability:
@@ -165,4 +167,5 @@ def capability() -> Capability:
     major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
     minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
     shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)
-    return Capability(int(major), int(minor), int(shared))
+    multiprocessors = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
+    return Capability(int(major), int(minor), int(shared), int(multiprocessors))

@@ -48,7 +48,8 @@ class PreparedLaunch:
         self.values[number] = address
         for i, tile_map in enumerate(self.call.launch.tile_maps):
             if tile_map.param == number:
-                encode(tile_map, self.call.arguments[number].dtype, address, self._first_map + MAP_NBYTES * i)
+                dtype = self.call.arguments[number].dtype
+                encode(tile_map, dtype, address + tile_map.offset * dtype.itemsize, self._first_map + MAP_NBYTES * i)
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
         """Replaces the grid, and the values of symbolic integers."""

@@ -194,7 +194,8 @@ def _simulated(
     Raises:
       DeviceError: a rule of the driver's is broken.
     """
-    argument, address = arguments[tile_map.param], addresses[tile_map.param]
+    argument = arguments[tile_map.param]
+    address = addresses[tile_map.param] + tile_map.offset * argument.dtype.itemsize
     check_inside(tile_map, dim_value(argument.numel, variables))
     extents, strides, box = checked(tile_map, argument.dtype, address)
     axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (MOST_AXES - len(values))]]

@@ -1,0 +1,372 @@
+"""What bench.gpu_products does in a process of its own: it compiles all variants of products, runs and times them.
+
+In:    names of variants to skip, in SKIP
+Out:   a line of JSON for each variant
+Called by: bench/gpu_products.py, which begins it again where a variant hangs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+SAMPLES, TIMED, MOST_REPEATS = 7, 3e-3, 40
+ROTATED_NBYTES = 120 << 20  # more than the L2 cache holds
+TOKENS, WIDTHS = 8192, ((768, 2304), (768, 768), (768, 3072), (3072, 768), (768, 50304))  # GPT-2: K, N
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product of m x k and k x n, of which a T says that columns lie side by side; timed, or only looked at."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    majors: str = "NT"
+    dtype: str = "bfloat16"
+    is_timed: bool = True
+    bias: bool = False
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+def problems(simulates: bool, only: str) -> list[Problem]:
+    """Returns what is computed, the most telling first."""
+    if simulates:
+        found = [Problem("check TN", 136, 200, 160, "TN", is_timed=False, bias=True), Problem("square 144", 144, 144, 144),
+                 Problem("in parts", 72, 80, 1024, "TN")]  # fmt: skip
+        return [each for each in found if each.name.startswith(tuple(only.split(",")))]
+    found = []
+    for i, majors in enumerate(("NN", "NT", "TN", "TT")):
+        dtype = ("bfloat16", "float16")[i % 2]
+        found.append(Problem(f"check {majors} 1", 328, 712, 456, majors, dtype, False, bias=i % 2 == 0))
+        found.append(Problem(f"check {majors} 2", 1000, 520, 1096, majors, "bfloat16", False))
+        found.append(Problem(f"check {majors} 3", 3000, 2504, 200, majors, "float16", False))
+    found += [Problem("square 4096 NT", 4096, 4096, 4096), Problem("square 8192 NT", 8192, 8192, 8192)]
+    for k, n in WIDTHS:
+        found.append(Problem(f"forward {k} {n}", TOKENS, n, k, "NT"))
+        found.append(Problem(f"dX {k} {n}", TOKENS, k, n, "NN"))
+        found.append(Problem(f"dW {k} {n}", n, k, TOKENS, "TN"))
+    found += [Problem(f"square {size} {majors}", size, size, size, majors)
+              for size, majors in ((2048, "NT"), (1024, "NT"), (4096, "NN"), (4096, "TN"), (512, "NT"))]  # fmt: skip
+    return [each for each in found if each.name.startswith(tuple(only.split(",")))]
+
+
+# ---- what is compiled ----
+def kernel_of(problem: Problem) -> Any:
+    """Returns the kernel of a product, with a bias and a relu where it has them."""
+    from picograd.dtype import dtype_named
+    from picograd.ir.build import expand, reshape, swap_last
+    from picograd.ir.op import Op
+    from picograd.ir.opcode import OpCode
+    from picograd.ir.stages import Kernel, Nest, NestKind, Param
+
+    dtype = dtype_named(problem.dtype)
+    shapes = [(problem.m, problem.k), (problem.k, problem.n)]
+    operands, params = [], []
+    for slot, (shape, major) in enumerate(zip(shapes, problem.majors)):
+        stored = shape if major == "N" else shape[::-1]
+        held = Op(OpCode.PARAM, dtype, (), (slot, stored))
+        operands.append(held if major == "N" else swap_last(held))
+        params.append(Param(dtype, stored[0] * stored[1], "in"))
+    anchor = Op(OpCode.MATMUL, dtype, tuple(operands))
+    value = anchor
+    if problem.bias:
+        bias = Op(OpCode.PARAM, dtype, (), (2, (problem.n,)))
+        params.append(Param(dtype, problem.n, "in"))
+        value = Op(OpCode.ADD, dtype, (anchor, expand(reshape(bias, (1, problem.n)), anchor.shape)))
+    params.append(Param(dtype, problem.m * problem.n, "out"))
+    nest = Nest(NestKind.MATMUL, anchor.shape, (), anchor, ((len(params) - 1, value),))
+    name = f"product_{problem.m}_{problem.n}_{problem.k}_{problem.majors.lower()}"
+    return Kernel(name, tuple(params), (), ((nest,),))
+
+
+def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
+    """Returns the choices for a kernel by name, the one that is thought to be fastest first."""
+    from picograd.codegen.gpu.warpgroup_tiles import GROUP
+    from picograd.engine import written
+
+    written.MOST_TIMED = 1000
+    found = written.written_candidates(kernel, target)
+    if simulates:
+        found = [each for each in found if each.tile.rows * each.tile.columns <= 128 * 128][:3]
+    elif problem.is_timed:
+        chosen = found[:14] if problem.name.startswith("square") else found[:9]
+        for each in found[:2]:
+            chosen += [replace(each, tile=replace(each.tile, group=group)) for group in (4, 16, 32) if group != GROUP]
+        found = chosen
+    else:
+        seen = {}
+        for each in found:  # every tile once, and every number of parts
+            seen.setdefault((each.tile.rows, each.tile.columns), each)
+            seen.setdefault(each.product.batch, each)
+        found = list(dict.fromkeys(seen.values()))
+    return {short_name(each): each for each in found}
+
+
+def short_name(choice: Any) -> str:
+    tile, parts = choice.tile, choice.product.batch
+    in_parts = f" /{parts}" if parts > 1 else ""
+    return f"{tile.rows}x{tile.columns} s{tile.stages}.{tile.slabs} g{tile.group}{in_parts}"
+
+
+def compile_all(compiler: Any, wanted: dict[str, tuple[Any, Any]], threads: int) -> dict[str, Any]:
+    """Returns a Binary, or the error, by name."""
+    begun = {}
+    for name, (kernel, choice) in wanted.items():
+        begun[name] = compiler._begin(kernel, choice, compiler._entry_of(kernel, choice))
+
+    def finish(name: str) -> Any:
+        try:
+            return begun[name]()
+        except Exception as error:  # the others go on
+            return error
+
+    with ThreadPoolExecutor(threads) as pool:
+        return dict(zip(begun, pool.map(finish, begun)))
+
+
+# ---- memory ----
+class Borrowed:
+    """Memory of PyTorch's."""
+
+    def __init__(self, tensor: Any):
+        self.tensor, self.address = tensor, tensor.data_ptr()
+        self.nbytes = tensor.numel() * tensor.element_size()
+
+
+class OnGpu:
+    """Memory, a reference and timing by PyTorch.
+
+    expected:  of the first set, in float32
+    """
+
+    def __init__(self, problem: Problem, device: Any):
+        import torch
+
+        self.torch, self.device, self.problem = torch, device, problem
+        dtype = getattr(torch, problem.dtype)
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        count = max(1, min(6, -(-ROTATED_NBYTES // problem.nbytes))) if problem.is_timed else 1
+        shapes = [(problem.m, problem.k), (problem.k, problem.n)]
+        stored = [shape if major == "N" else shape[::-1] for shape, major in zip(shapes, problem.majors)]
+        more = [(problem.n,)] if problem.bias else []
+        self.inputs = [[torch.randn(shape, device="cuda").to(dtype) for shape in (*stored, *more)] for _ in range(count)]
+        self.outputs = [torch.empty((problem.m, problem.n), dtype=dtype, device="cuda") for _ in range(count)]
+        a, b = self._operands(self.inputs[0])
+        if problem.is_timed:
+            self.expected = (a @ b).float()
+        else:
+            self.expected = (a.double() @ b.double()).float()
+        if problem.bias:
+            self.expected = self.expected + self.inputs[0][2].float()
+        torch.cuda.synchronize()
+
+    def _operands(self, held: list[Any]) -> list[Any]:
+        return [each if major == "N" else each.T for each, major in zip(held, self.problem.majors)]
+
+    def sets(self) -> tuple[list[list[Any]], list[Any]]:
+        return [[Borrowed(each) for each in held] for held in self.inputs], [Borrowed(each) for each in self.outputs]
+
+    def poison(self) -> None:
+        for out in self.outputs:
+            out.fill_(float("nan"))
+        self.torch.cuda.synchronize()
+
+    def error(self) -> float:
+        found = self.outputs[0].float()
+        value = float((found - self.expected).norm() / self.expected.norm())
+        return value if value == value else float("inf")
+
+    def reference(self, repeats: int) -> list[float]:
+        """Returns the seconds of PyTorch's product."""
+        torch = self.torch
+        operands = [self._operands(held) for held in self.inputs]
+
+        def run() -> None:
+            for i in range(repeats):
+                torch.matmul(*operands[i % len(operands)], out=self.outputs[i % len(operands)])
+
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        found = []
+        for _ in range(SAMPLES + 1):
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            stop.record()
+            stop.synchronize()
+            found.append(start.elapsed_time(stop) / 1e3 / repeats)
+        return found[1:]
+
+
+class Simulated:
+    """The same on the simulator, where nothing is timed."""
+
+    def __init__(self, problem: Problem, device: Any):
+        from picograd.dtype import dtype_named
+
+        self.device, rng, dtype = device, np.random.default_rng(), dtype_named(problem.dtype)
+        shapes = [(problem.m, problem.k), (problem.k, problem.n), *([(problem.n,)] if problem.bias else [])]
+        arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
+        wide = [each.astype(np.float64) for each in arrays]
+        self.expected = wide[0] @ wide[1] + (wide[2] if problem.bias else 0.0)
+        stored = [array.T if major == "T" else array for array, major in zip(arrays, problem.majors + "N")]
+        self.inputs = [device.allocate(each.nbytes) for each in stored]
+        for memory, each in zip(self.inputs, stored):
+            device.copy_in(memory, np.ascontiguousarray(each))
+        self.out = np.empty((problem.m, problem.n), dtype.numpy)
+        self.output = device.allocate(self.out.nbytes)
+
+    def sets(self) -> tuple[list[list[Any]], list[Any]]:
+        return [self.inputs], [self.output]
+
+    def poison(self) -> None:
+        self.device.copy_in(self.output, np.full_like(self.out, np.nan))
+
+    def error(self) -> float:
+        self.device.copy_out(self.output, self.out)
+        value = float(np.linalg.norm(self.out.astype(np.float64) - self.expected) / np.linalg.norm(self.expected))
+        return value if value == value else float("inf")
+
+    def reference(self, repeats: int) -> list[float]:
+        return [1.0]
+
+
+def runner_of(device: Any, kernel: Any, executable: Any, memory: Any, repeats: int) -> Callable[[], None]:
+    """Returns what submits a kernel so many times, on one set of memory after the other."""
+    from picograd.ir.op import Buffer
+    from picograd.ir.stages import BufferUse, Schedule, ScheduleItem
+
+    sets, outputs = memory.sets()
+    *given, out = kernel.params
+    uses, inputs = [], []
+    for held in sets:
+        for param, each in zip(given, held):
+            uses.append(BufferUse(param.dtype, param.numel, "input", len(inputs)))
+            inputs.append(Buffer(device.name, param.dtype, param.numel, each))
+    first = len(uses)
+    uses += [BufferUse(out.dtype, out.numel, "output", i) for i in range(len(outputs))]
+    results = [Buffer(device.name, out.dtype, out.numel, each) for each in outputs]
+    items = []
+    for i in range(repeats):
+        at = i % len(sets)
+        items.append(ScheduleItem(kernel, (*range(at * len(given), (at + 1) * len(given)), first + at)))
+    submit = device.make_runner(Schedule(tuple(items), tuple(uses), (), (), 0), [executable] * repeats)
+    return lambda: submit(inputs, results, {})
+
+
+# ---- the process that works ----
+def tell(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def work(arguments: argparse.Namespace) -> None:
+    """Runs all variants that are not to be skipped, and tells of each."""
+    compiler, device = simulated() if arguments.simulate else on_gpu()
+    target, skip = device.target, set(json.loads(os.environ.get("SKIP", "[]")))
+    wanted: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for problem in problems(arguments.simulate, arguments.only):
+        kernel = kernel_of(problem)
+        variants = variants_of(kernel, target, problem, arguments.simulate)
+        wanted[problem.name] = {name: (kernel, choice) for name, choice in variants.items()}
+    start = time.perf_counter()
+    todo = {f"{name}|{variant}": one for name, own in wanted.items() for variant, one in own.items()}
+    binaries = compile_all(compiler, {key: one for key, one in todo.items() if key not in skip}, arguments.threads)
+    tell(note=f"{len(binaries)} variants in {time.perf_counter() - start:.1f} s, on {device.name}")
+    for problem in problems(arguments.simulate, arguments.only):
+        keys = [f"{problem.name}|{variant}" for variant in wanted[problem.name]]
+        if all(key in skip for key in keys):
+            continue
+        memory = (Simulated if arguments.simulate else OnGpu)(problem, device)
+        repeats = max(2, min(MOST_REPEATS, int(TIMED * 6e14 / problem.flops))) if problem.is_timed else 1
+        reference = f"{problem.name}|torch"
+        if problem.is_timed and not arguments.simulate:
+            tell(begin=reference)
+            tell(key=reference, samples=memory.reference(repeats))
+        for key in keys:
+            if key in skip:
+                continue
+            tell(begin=key)
+            if isinstance(binaries[key], Exception):
+                tell(key=key, error=f"compiling: {binaries[key]}"[:600])
+                continue
+            try:
+                measure(device, todo[key][0], binaries[key], memory, repeats if not arguments.simulate else 2, key,
+                        problem.is_timed and not arguments.simulate)  # fmt: skip
+            except Exception as error:
+                tell(key=key, error=f"{type(error).__name__}: {error}"[:600])
+                if not arguments.simulate:
+                    os._exit(3)  # the GPU may be unusable for this process
+        if problem.is_timed and not arguments.simulate:
+            tell(begin=reference)
+            tell(key=f"{reference} again", samples=memory.reference(repeats))
+        del memory
+    tell(done=True)
+
+
+def measure(device: Any, kernel: Any, binary: Any, memory: Any, repeats: int, key: str, times: bool) -> None:
+    run = runner_of(device, kernel, device.load(binary), memory, repeats)
+    memory.poison()
+    for _ in range(2 if times else 1):
+        run()
+    if hasattr(device, "synchronize"):
+        device.synchronize()
+    error = memory.error()
+    samples = []
+    if times:
+        device.timed(run)
+        samples = [device.timed(run) / repeats for _ in range(SAMPLES)]
+    tell(key=key, distance=error, samples=samples, repeats=repeats)
+
+
+def on_gpu() -> tuple[Any, Any]:
+    from picograd.engine.devices import compiler_for
+
+    compiler = compiler_for("CUDA")
+    return compiler, compiler.device
+
+
+def simulated() -> tuple[Any, Any]:
+    from picograd.compile.hostcxx import compile_source
+    from picograd.engine.compiler import Backend, Compiler
+    from picograd.render.cuda import render
+    from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
+
+    device = CudaSimDevice()
+    device.target = replace(TARGET, has_warpgroups=True, multiprocessors=4, shared_bytes=227 * 1024)
+    return Compiler(device, Backend(render, compile_source)), device
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line of both processes."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu_products", description="Products by warpgroups on a GPU.")
+    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
+    parser.add_argument("--seconds", type=float, default=220.0, help="after which nothing more is measured")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compile")
+    parser.add_argument("--json", help="file that receives everything")
+    parser.add_argument("--simulate", action="store_true", help="tiny sizes, on the simulator")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    work(parse())

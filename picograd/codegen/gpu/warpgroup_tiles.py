@@ -1,0 +1,118 @@
+"""How a product is cut for warpgroups: a menu of tiles, and a model of what each costs.
+
+In:    PlainProduct, Target
+Out:   `why_not`; `tiles_of`, the one of least cost first
+Called by: engine/written.py.    Next: picograd/codegen/plain_product.py
+
+A step is 64 of K. It costs what its multiplications take, or its bytes from the L2 cache if that is more. A product costs
+what the blocks with most tiles do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from picograd.device import Target
+from picograd.dtype import dtype_named
+from picograd.ir.opts import Matrix, PlainProduct, WarpgroupTile
+from picograd.ir.stages import Param
+
+STEP, PIECE_ROWS, SLAB_NBYTES = 64, 64, 8192  # as kernels/cuda/hopper_product.h has them
+PIECE_NBYTES = 16  # of which copies of tiles need multiples: rows and first elements
+MOST_ELEMENTS = 1 << 31
+BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
+MENU = (
+    (128, 256), (256, 128), (256, 192), (128, 192), (256, 160), (128, 224), (128, 208), (128, 160), (128, 128), (256, 64),
+    (128, 96), (128, 64), (64, 256), (64, 192), (64, 128), (64, 64),
+)  # fmt: skip
+GROUP = 8  # rows of tiles
+LEAST_STAGES, MOST_STAGES = 3, 8
+LEAST_EXTENT, LEAST_WORK = 64, 1 << 21  # multiplications
+MOST_PARTS, LEAST_PART = 8, 512  # of K
+# Clocks, and bytes a clock of one multiprocessor (H100: 4096 FLOPs; L2 as DeepGEMM has it, sm90 heuristics).
+FLOPS, L2_NBYTES, MEMORY_NBYTES = 4096, 46, 12
+TILE_CLOCKS, STORED, SUM_CLOCKS = 800, 16, 4000  # to begin a tile; results a clock; to launch what adds parts up
+
+
+def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
+    """Returns why a product cannot be computed this way, or None."""
+    itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
+    epilogue = product.epilogue
+    if itemsize != 2:
+        return f"its operands are {product.dtype}"
+    if product.n * out_itemsize % PIECE_NBYTES:
+        return f"a row of its result has {product.n * out_itemsize} bytes"
+    for matrix in (product.a, product.b):
+        if any(each * itemsize % PIECE_NBYTES for each in (matrix.offset, *_strides(matrix, product.batch))):
+            return "rows of an operand do not begin at multiples of 16 bytes"
+    for slot in (product.a.slot, product.b.slot, product.out):
+        numel = params[slot].numel
+        if not isinstance(numel, int) or numel >= MOST_ELEMENTS or numel * params[slot].dtype.itemsize % PIECE_NBYTES:
+            return "a parameter is too large, or ends between multiples of 16 bytes"
+    if epilogue.added is not None and epilogue.bias is not None or out_itemsize == 2 and epilogue.scale != 1:
+        return "its epilogue rounds in an order that is not written down"
+    return None
+
+
+def _strides(matrix: Matrix, batch: int) -> tuple[int, ...]:
+    return (matrix.stride, matrix.batch_stride) if batch > 1 else (matrix.stride,)
+
+
+def is_worth_it(product: PlainProduct) -> bool:
+    """True for a product large enough to fill tiles: others wait for memory whatever multiplies them."""
+    extents = product.m, product.n, product.k
+    return min(extents) >= LEAST_EXTENT and product.batch * prod(extents) >= LEAST_WORK
+
+
+def tiles_of(product: PlainProduct, target: Target) -> list[WarpgroupTile]:
+    """Returns the menu for a product, by what each tile is thought to cost."""
+    found = [tile for rows, columns in MENU for tile in _cut(product, rows, columns, target)]
+    return sorted(found, key=lambda tile: clocks_of(product, tile))
+
+
+def _cut(product: PlainProduct, rows: int, columns: int, target: Target) -> Iterator[WarpgroupTile]:
+    """Gives the tile of so many rows and columns with as many stages as there is memory for."""
+    if product.epilogue.added is not None and columns % PIECE_ROWS:
+        return  # the last slab overlaps the one before, and what is added may lie where that was stored
+    room = target.shared_bytes - BARRIER_NBYTES
+    multipliers = min(2, rows // PIECE_ROWS)
+    for slabs in (2, 1):
+        stages = (room - multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
+        if stages >= LEAST_STAGES + (slabs == 2):
+            blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
+            yield WarpgroupTile(rows, columns, min(stages, MOST_STAGES), slabs, GROUP, blocks)
+            return
+
+
+def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
+    """Returns the bytes of both operands in a stage: a tile across K has whole 64 columns."""
+    wide = columns if product.b.is_turned else -(-columns // PIECE_ROWS) * PIECE_ROWS
+    return (rows + wide) * STEP * dtype_named(product.dtype).itemsize
+
+
+def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
+    """Returns how many tiles there are."""
+    return product.batch * -(-product.m // rows) * -(-product.n // columns)
+
+
+def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
+    """Returns how long a product is thought to take, in clocks of a multiprocessor."""
+    steps = -(-product.k // STEP)
+    multiplied = 2 * tile.rows * tile.columns * STEP / FLOPS
+    step = max(multiplied, stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
+    turns = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks)
+    return turns * (steps * step + TILE_CLOCKS + tile.rows * tile.columns / STORED)
+
+
+def clocks_to_add(product: PlainProduct, target: Target) -> float:
+    """Returns how long it is thought to take to add up the results of a product's batch, the parts of K of one."""
+    return SUM_CLOCKS + 4 * product.batch * product.m * product.n / (MEMORY_NBYTES * target.multiprocessors)
+
+
+def parts_of(product: PlainProduct, target: Target) -> list[int]:
+    """Returns in how many parts K may be taken: several where there are fewer tiles than multiprocessors."""
+    if num_tiles(product, 128, 128) * 3 // 2 > target.multiprocessors:
+        return [1]
+    most = min(MOST_PARTS, product.k // LEAST_PART)
+    return [1, *(parts for parts in range(2, most + 1) if product.k % (parts * STEP) == 0)]

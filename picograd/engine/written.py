@@ -1,0 +1,73 @@
+"""Kernels that a kernel written by hand may compute the product of: on Hopper, kernels/cuda/hopper_product.h.
+
+In:    Kernel, Target
+Out:   `Written`, candidates; `merged`: their Source, with what else was generated
+Called by: engine/choose.py, engine/compiler.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, is_worth_it, parts_of, tiles_of, why_not
+from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
+from picograd.device import Target
+from picograd.engine.show import show
+from picograd.ir.opts import Written
+from picograd.ir.stages import Kernel, Source
+from picograd.render.hopper_product import HEADER, function_of
+
+MOST_TIMED = 6  # candidates of a kernel
+
+
+def written_candidates(kernel: Kernel, target: Target) -> list[Written]:
+    """Returns the ways to compute a kernel's product by warpgroups, what is thought to be fastest first; often none.
+
+    The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
+    """
+    if not target.has_warpgroups:
+        return []
+    found = []
+    for split, clocks in _splits(kernel, target):
+        product = split.product
+        found += [(clocks + clocks_of(product, tile), Written(product, tile)) for tile in tiles_of(product, target)]
+    return [choice for _, choice in sorted(found, key=lambda each: each[0])][:MOST_TIMED]
+
+
+def _splits(kernel: Kernel, target: Target) -> Iterator[tuple[Split, float]]:
+    """Gives the splits whose product can be computed, each with the clocks that adding up its parts takes."""
+    splits = unfuse(kernel)
+    if isinstance(splits, str):
+        return
+    reasons = [why_not(split.product, split.kernel.params) for split in splits]
+    split = next((split for split, reason in zip(splits, reasons) if reason is None), None)
+    if split is None:
+        show("plan", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
+        return
+    if not is_worth_it(split.product):
+        return
+    yield split, 0.0
+    for parts in parts_of(split.product, target)[1:]:
+        found = unfuse_in_parts(kernel, parts)
+        if found is not None and why_not(found.product, found.kernel.params) is None:
+            yield found, clocks_to_add(found.product, target)
+
+
+def written_split(kernel: Kernel, choice: Written) -> Split:
+    """Returns the split of a kernel that a choice is about."""
+    splits = unfuse(kernel)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but a kernel was chosen for it"
+    in_parts = unfuse_in_parts(kernel, choice.product.batch) if choice.product.batch > 1 else None
+    return next(split for split in (*splits, in_parts) if split is not None and split.product == choice.product)
+
+
+def merged(kernel: Kernel, split: Split, choice: Written, generated: Source | None) -> Source:
+    """Returns a kernel's source: the function of its product behind those that were generated for the rest."""
+    params = split.kernel.params if generated is None else generated.params
+    text, launch = function_of(choice, params, f"{kernel.name}_product")
+    if generated is None:
+        return Source(kernel.name, "cuda", f"{HEADER}\n{text}", params, (), (launch,))
+    assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    launches = (*generated.launches[: split.place], launch, *generated.launches[split.place :])
+    return replace(generated, text=f"{generated.text}\n{HEADER}\n{text}", launches=launches)

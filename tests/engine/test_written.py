@@ -1,0 +1,124 @@
+"""Kernels whose product a kernel written by hand computes, on a simulated Hopper: which do, and that they mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+import picograd.nn.functional as F
+from picograd import Tensor
+from picograd.compile import hostcxx
+from picograd.engine import devices, realize
+from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.watch import watch
+from picograd.render.cuda import render
+from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
+
+pytestmark = needs_compiler
+h = pg.bfloat16
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Makes CUDASIM a Hopper of four multiprocessors; gives the symbols of what it has compiled."""
+    device, symbols = CudaSimDevice(), []
+    device.target = replace(TARGET, has_warpgroups=True, multiprocessors=4, shared_bytes=227 * 1024)
+
+    def compile_source(source: Any, target: Any) -> Any:
+        symbols.extend(launch.symbol for launch in source.launches)
+        return hostcxx.compile_source(source, target)
+
+    monkeypatch.setitem(devices._compilers, "CUDASIM", Compiler(device, Backend(render, compile_source)))
+    realize._plans.clear()
+    yield symbols
+    realize._plans.clear()
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def check(form: Callable[..., Any], *shapes: tuple[int, ...], eps: float = 2e-2) -> tuple[int, int]:
+    """Compares with the evaluator; returns how many kernels there were, and launches."""
+    given = arrays(*shapes)
+
+    def on(device: str) -> list[np.ndarray[Any, Any]]:
+        made = form(*[Tensor(array, device=device).cast(h).realize() for array in given])
+        made = made if isinstance(made, tuple) else (made,)
+        pg.realize(made)
+        return [each.float().numpy() for each in made]
+
+    expected = on("NUMPY")
+    with watch() as counts:
+        found = on("CUDASIM")
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=eps, atol=16 * eps)
+    return counts.kernels, counts.launches
+
+
+def by_hand(symbols: list[str]) -> int:
+    return sum(symbol.endswith("_product") for symbol in symbols)
+
+
+LARGE = (136, 136), (136, 136)
+FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "a product": (lambda a, b: a @ b, LARGE),
+    "turned": (lambda a, b: a.T @ b.T, LARGE),
+    "a bias": (lambda a, b, c: F.linear(a, b, c), (*LARGE, (136,))),
+    "relu of a bias": (lambda a, b, c: F.linear(a, b, c).relu(), (*LARGE, (136,))),
+    "gelu and a residual": (lambda a, b, c: F.gelu(F.linear(a, b, c)) + a, (*LARGE, (136,))),
+    "a residual": (lambda a, b, c: c + a @ b, (*LARGE, (136, 136))),
+    "computed operands": (lambda a, b: (a * 2).exp() @ (b + 1), LARGE),
+    "a view": (lambda a, b: a[:, 8:144] @ b[:, 64:], ((136, 152), (136, 200))),
+    "a batch": (lambda a, b: a @ b, ((3, 72, 136), (3, 136, 80))),
+    "parts of K": (lambda a, b: (a.T @ b).relu(), ((1024, 72), (1024, 80))),
+    "float32": (lambda a, b: a.float() @ b.float(), LARGE),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_product_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
+    form, shapes = FORMS[name]
+    check(form, *shapes)
+    assert by_hand(hopper) == 1
+
+
+OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "small": (lambda a, b: a @ b, ((64, 64), (64, 64))),
+    "few rows": (lambda a, b: a @ b, ((8, 512), (512, 1024))),
+    "odd columns": (lambda a, b: a @ b, ((136, 136), (136, 137))),
+    "odd K": (lambda a, b: a @ b, ((136, 137), (137, 136))),
+    "a view that begins between 16 bytes": (lambda a, b: a[:, 1:] @ b, ((136, 145), (144, 136))),
+    "full float32": (lambda a, b: a.float().exp() @ b.float(), LARGE),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_cannot_be_is_generated(name: str, hopper: list[str]) -> None:
+    form, shapes = OTHERS[name]
+    check(form, *shapes)
+    assert by_hand(hopper) == 0
+
+
+def test_gradients_and_jit_have_the_same_bits(hopper: list[str]) -> None:
+    def step(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        x, w, b = (each.requires_grad_() for each in (x, w, b))
+        y = F.gelu(F.linear(x, w, b))
+        (y * y).float().sum().backward()
+        assert x.grad is not None and w.grad is not None and b.grad is not None
+        return y.detach(), x.grad, w.grad, b.grad
+
+    shapes = (192, 136), (144, 136), (144,)
+    check(step, *shapes, eps=5e-2)
+    assert by_hand(hopper) == 3
+    given = [Tensor(array, device="CUDASIM").cast(h).realize() for array in arrays(*shapes)]
+    eager, jitted = step(*(each.clone() for each in given)), pg.jit(step)(*(each.clone() for each in given))
+    for one, other in zip(eager, jitted, strict=True):
+        assert one.float().numpy().tobytes() == other.float().numpy().tobytes()

@@ -1,0 +1,145 @@
+"""Products by warpgroups, kernels/cuda/hopper_product.h: on the simulator, as machine code, on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd.codegen.gpu.warpgroup_tiles import MENU, tiles_of, why_not
+from picograd.compile import hostcxx, nvrtc
+from picograd.device import Target
+from picograd.dtype import dtype_named
+from picograd.engine import devices
+from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct, WarpgroupTile, Written
+from picograd.ir.stages import Param, Source
+from picograd.render.hopper_product import HEADER, function_of
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
+from tests.gpu_programs import Array, run
+from tests.on_devices import device_params
+
+HOPPER = Target(
+    "CUDA", "cuda", "sm_90a", vector_bytes=16, block_threads=256, shared_bytes=227 * 1024, has_mma=True,
+    has_async_copies=True, has_warpgroups=True, multiprocessors=132,
+)  # fmt: skip
+MAJORS = ("NN", "NT", "TN", "TT")  # T: of that operand columns lie side by side
+
+
+@dataclass(frozen=True)
+class Given:
+    """A product and what it is computed of."""
+
+    product: PlainProduct
+    arrays: tuple[Array, ...]
+    params: tuple[Param, ...]
+    expected: Array
+
+
+def given(
+    m: int, n: int, k: int, majors: str = "NN", batch: int = 1, dtype: str = "bfloat16", out: str | None = None,
+    epilogue: str = "", seed: int = 0,
+) -> Given:  # fmt: skip
+    """Returns a product of small whole numbers, exact in any order; where rows are odd there are gaps between them."""
+    rng, narrow, out_dtype = np.random.default_rng(seed), dtype_named(dtype), dtype_named(out or dtype)
+    lhs, rhs = (rng.integers(-3, 4, (batch, *shape)).astype(np.float32) for shape in ((m, k), (k, n)))
+    held, matrices = [], []
+    for slot, (array, major) in enumerate(zip((lhs, rhs), majors)):
+        stored = array if major == "N" else array.swapaxes(1, 2)
+        count, length = stored.shape[1:]
+        stride = -(-length // 8) * 8
+        wide = np.full((batch, count, stride), np.nan, np.float32)
+        wide[..., :length] = stored
+        held.append(wide.astype(narrow.numpy))
+        matrices.append(Matrix(slot, 0, stride, major == "T", count * stride))
+    value = lhs.astype(np.float64) @ rhs
+    made = Epilogue()
+    if epilogue:
+        other = rng.integers(-3, 4, (n,) if epilogue == "bias" else (batch, m, n)).astype(out_dtype.numpy)
+        held.append(other)
+        value = np.maximum(value + other.astype(np.float64), 0)
+        added = Matrix(2, 0, n, False, m * n)
+        made = Epilogue(bias=Bias(2, 0), relu=True) if epilogue == "bias" else Epilogue(factor=1.0, added=added, relu=True)
+    params = tuple(Param(narrow if i < 2 else out_dtype, array.size, "in") for i, array in enumerate(held))
+    params = (*params, Param(out_dtype, batch * m * n, "out"))
+    product = PlainProduct(*matrices, len(held), batch, m, n, k, dtype, out_dtype.name, epilogue=made)
+    return Given(product, tuple(held), params, value)
+
+
+def source_of(problem: Given, tile: WarpgroupTile) -> Source:
+    text, launch = function_of(Written(problem.product, tile), problem.params, "product_0")
+    return Source("product", "cuda", f"{HEADER}\n{text}", problem.params, (), (launch,))
+
+
+def check(device: Any, binary: Any, problem: Given) -> None:
+    found = np.full(problem.expected.shape, np.nan, problem.params[-1].dtype.numpy)
+    run(device, device.load(binary), [*problem.arrays, found])
+    np.testing.assert_array_equal(found, problem.expected.astype(found.dtype))
+
+
+SMALL = WarpgroupTile(128, 64, 3, 2, 2, 3)
+CASES = {
+    **{f"{majors}, edges": (given(200, 104, 136, majors), SMALL) for majors in MAJORS},
+    "K of 1": (given(72, 72, 1, "TN"), SMALL),
+    "several rounds of the ring, one block": (given(130, 72, 600, "NT"), replace(SMALL, blocks=1)),
+    "256 rows": (given(264, 136, 200, "TN"), replace(SMALL, rows=256, columns=128)),
+    "256 columns": (given(130, 264, 72, "NT", dtype="float16"), replace(SMALL, columns=256, slabs=1)),
+    "96 columns": (given(130, 200, 72, "NN"), replace(SMALL, columns=96)),
+    "208 columns": (given(130, 416, 72, "NT"), replace(SMALL, columns=208)),
+    "a warpgroup": (given(136, 136, 136, "NN"), replace(SMALL, rows=64, columns=128)),
+    "float32": (given(200, 204, 72, "NT", out="float32"), replace(SMALL, columns=112)),
+    "a batch": (given(72, 72, 72, "NN", batch=3), SMALL),
+    "a bias and relu": (given(200, 104, 72, "NT", epilogue="bias"), replace(SMALL, columns=96)),
+    "a matrix that is added": (given(200, 104, 72, "NT", batch=2, epilogue="added"), SMALL),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_exact_in_every_order(name: str) -> None:
+    problem, tile = CASES[name]
+    assert why_not(problem.product, problem.params) is None
+    binary = hostcxx.compile_source(source_of(problem, tile), TARGET)
+    for order in ORDERS:
+        check(CudaSimDevice(order, 1), binary, problem)
+
+
+@pytest.mark.parametrize("device", device_params("CUDA"))
+@pytest.mark.parametrize("name", CASES)
+def test_it_on_a_gpu(name: str, device: str) -> None:
+    compiler, (problem, tile) = devices.compiler_for(device), CASES[name]
+    if not compiler.device.target.has_warpgroups:
+        pytest.skip(f"wgmma is of sm_90a, this GPU is {compiler.device.target.arch}")
+    check(compiler.device, compiler.backend.compile(source_of(problem, tile), compiler.device.target), problem)
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+def test_it_is_machine_code_that_waits_for_nothing(majors: str) -> None:
+    """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
+    problem = given(1024, 1024, 256, majors)
+    tiles = {(tile.rows, tile.columns): tile for tile in tiles_of(problem.product, HOPPER)}
+    assert tiles.keys() == set(MENU)
+    for rows, columns in [*MENU] if majors == "NT" else [(128, 256), (256, 192)]:
+        _, log = nvrtc.compiled(source_of(problem, tiles[rows, columns]), HOPPER, "--ptxas-options=-v")
+        (usage,) = nvrtc.read_usage(log).values()
+        assert usage.spill_nbytes == usage.stack_nbytes == 0, (rows, columns)
+        assert "(C75" not in log, log
+
+
+def test_what_copies_of_tiles_cannot_take() -> None:
+    plain = given(136, 136, 136)
+    assert why_not(plain.product, plain.params) is None
+    for wrong in (
+        replace(plain.product, dtype="float32"),
+        replace(plain.product, n=132),
+        replace(plain.product, a=replace(plain.product.a, offset=4)),
+        replace(plain.product, b=replace(plain.product.b, stride=140)),
+        replace(plain.product, batch=2, a=replace(plain.product.a, batch_stride=36)),
+        replace(plain.product, epilogue=Epilogue(scale=0.5)),
+        replace(plain.product, epilogue=Epilogue(bias=Bias(2, 0), added=plain.product.a, factor=1.0)),
+    ):
+        assert why_not(wrong, plain.params) is not None
+    assert why_not(plain.product, (replace(plain.params[0], numel=136 * 136 + 4), *plain.params[1:])) is not None
+    assert why_not(plain.product, (replace(plain.params[0], numel=1 << 31), *plain.params[1:])) is not None
