@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -29,8 +30,9 @@ from typing import Any
 
 from bench.gpu_products_work import Problem, parse, problems
 
+HANGS = "hangs, or ended its process"
 FAR = 1e-2  # of bfloat16, |a - b| / |b|
-SILENT_SECONDS, STARTING_SECONDS, MOST_STARTS = 15, 150, 12
+SILENT_SECONDS, STARTING_SECONDS, MOST_STARTS = 8, 150, 12
 
 
 def watched(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -40,7 +42,9 @@ def watched(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     command += ["--threads", str(arguments.threads), *["--simulate"] * arguments.simulate]
     current: list[str | None] = [None]  # the variant that runs; None before the first, "" between two
     for start in range(MOST_STARTS):
-        environment = {**os.environ, "SKIP": json.dumps([key for key in results if "torch" not in key])}
+        failed = Counter(key.split("|")[0] for key, each in results.items() if each.get("error") == HANGS)
+        skipped = [key for key in results if "torch" not in key] + [f"{name}|*" for name, n in failed.items() if n > 1]
+        environment = {**os.environ, "SKIP": json.dumps(skipped)}
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
         with subprocess.Popen(command, **pipe) as child:  # type: ignore[call-overload]
             current[0], is_done = None, False
@@ -64,7 +68,7 @@ def watched(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         if is_done or time.perf_counter() - begin > arguments.seconds:
             break
         if current[0]:
-            results.setdefault(current[0], {"error": "hangs, or ended its process"})
+            results.setdefault(current[0], {"error": HANGS})
             print(f"WRONG {current[0]}: {results[current[0]]}", flush=True)
         notes.append(f"begun again ({start + 1}) after {time.perf_counter() - begin:.0f} s at {current[0]}")
     notes.append(f"{time.perf_counter() - begin:.1f} s in all")
