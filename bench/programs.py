@@ -22,6 +22,14 @@ TINY: dict[str, dict[str, Any]] = {
     "bigram": {"num_steps": 5},
     "makemore_mlp": {"num_steps": 5},
     "wavenet": {"num_steps": 5},
+    "gpt": {"num_steps": 4, "B": 2, "count": 3},
+    "cnn": {"count": 60, "B": 16},
+    "vae": {"count": 70, "B": 16},
+    "ddpm": {"num_steps": 3, "B": 4, "count": 1},
+    "lstm": {"count": 24, "B": 6},
+    "bert": {"count": 18, "B": 4},
+    "reinforce": {"num_episodes": 3, "longest": 12},
+    "finetune": {"count": 60, "B": 16},
 }
 
 
