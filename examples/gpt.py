@@ -90,9 +90,13 @@ def generate_cached(model, idx, count, top_k=5):
     return idx
 
 
-def make(V=27, dropout=0.0):
+def invented():
+    return "\n".join(words())
+
+
+def make(text=None, dropout=0.0):
     torch.manual_seed(1337)
-    return GPT(V, dropout)
+    return GPT(len(set(text or invented())), dropout)
 
 
 def encode(text):
@@ -102,7 +106,7 @@ def encode(text):
 
 def train(model, jit=False, num_epochs=5, num_steps=25, B=16, count=20, text=None):
     """Yields the epoch and the loss of each step; after each epoch that of text it does not learn from, and writes."""
-    data, characters = encode(text or "\n".join(words()))  # (N,)
+    data, characters = encode(text or invented())  # (N,)
     cut = int(0.9 * len(data))
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
@@ -148,8 +152,8 @@ def train(model, jit=False, num_epochs=5, num_steps=25, B=16, count=20, text=Non
 
 
 def main(jit=False, path=None):
-    text = Path(path).read_text() if path else "\n".join(words())
-    losses = [loss for _, loss in train(make(len(set(text))), jit, text=text)]
+    text = Path(path).read_text() if path else invented()
+    losses = [loss for _, loss in train(make(text), jit, text=text)]
     print(f"loss {losses[0]:.4f}, at the end {losses[-1]:.4f} of new text")
     return losses
 
