@@ -21,8 +21,16 @@ from bench.cliffs_worker import Run, run
 from bench.programs import TINY, load
 
 NUM_STEPS = 4
+# A jitted step reads a stored batch; an eager one may compute it within its own kernels, and sum in another order.
+FUSED_TOLERANCE = 2e-6
 WITHOUT_DROPOUT = {"bert": {"dropout": 0.0}}
 TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def seconds_not_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs compile some hundred kernels: passes are verified in the tests of each, not here."""
+    monkeypatch.setenv("PICOGRAD_VERIFY", "0")
 
 
 class SameDraws:
@@ -89,7 +97,7 @@ def test_a_jitted_step_has_the_losses_of_an_eager_one(name: str) -> None:
         program = load(name)
         random.seed(0)
         found.append([loss for _, loss in program.train(program.make(), jit, num_epochs=2, **TINY[name])])
-    assert found[0] == found[1]
+    np.testing.assert_allclose(*found, rtol=FUSED_TOLERANCE)
 
 
 # ---- the bench ----
