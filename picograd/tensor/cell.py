@@ -333,18 +333,21 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
     )
 
 
-def set_op(cell: Cell, op: Op) -> None:
-    """Replaces the value of a cell."""
-    active = trace.get()
+def set_op(cell: Cell, op: Op) -> int:
+    """Replaces the value of a cell; returns how many such writes to it wait to be computed."""
+    active, num_pending = trace.get(), 0
     if active is not None:
         active.on_write(cell)
     _hold_still(cell)
     try:
         if active is None and op.code is not OpCode.BUFFER:
-            pending.writes.setdefault(cell, []).append(cell.op)
+            before = pending.writes.setdefault(cell, [])
+            before.append(cell.op)
+            num_pending = len(before)
         cell.op = op
     finally:
         _changing.release()
+    return num_pending
 
 
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:

@@ -22,6 +22,8 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op
 
+SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
+
 # For each cell those that are computed with it, unasked.
 computed_with: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
 
@@ -74,6 +76,23 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
         for cell in asked:
             computed_with.pop(cell, None)
     return results
+
+
+def compute_writes(cell: Cell) -> None:
+    """Computes what was written in place to a cell.
+
+    What is small and in memory is written step by step: each write has the form of the others, where all of them together
+    have a form, and so a plan, that depends on which elements they meet.
+    """
+    first, *others = pending.writes[cell]
+    try:
+        if _known(first) and first.numel * first.dtype.itemsize <= SMALL_NBYTES:
+            for op in others:
+                realize([op])
+    except Refused as error:
+        _undo_writes_of(error)
+        raise
+    compute([cell])
 
 
 def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:

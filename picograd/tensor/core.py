@@ -180,11 +180,11 @@ class TensorCore(Extent):
         if is_shared(cell):
             store(function, cell, op)
             return self
-        set_op(cell, op)
+        num_pending = set_op(cell, op)
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
-        settle(cell, op)
+        settle(cell, op, num_pending)
         return self
 
     def _check_writable(self, function: str) -> None:

@@ -15,10 +15,11 @@ import warnings
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
 from picograd.tensor.cell import Cell, LivingCells, trace
-from picograd.tensor.compute import compute
+from picograd.tensor.compute import compute, compute_writes
 
 MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
 MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
+MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients = LivingCells()  # of a deep network, maybe not computed yet
@@ -36,8 +37,15 @@ class _Watch:
     left = EVERY * MAX_LIVE
 
 
-def settle(cell: Cell, op: Op) -> None:
-    """Computes `op`, the value of `cell`, if that is a graph that has grown step by step. Mostly two comparisons."""
+def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
+    """Computes `op`, the value of `cell`, if that is a graph that has grown step by step. Mostly three comparisons.
+
+    Args:
+      num_writes:  in place that it consists of
+    """
+    if num_writes >= MOST_WRITES and not op.needs_grad:
+        compute_writes(cell)
+        return
     if op.depth >= MAX_DEPTH and not op.needs_grad:
         is_long = unrealized(op, MAX_DEPTH // 4) >= MAX_DEPTH // 4
     elif len(Op.interned) >= _Watch.limit and op.depth % EVERY == 0:

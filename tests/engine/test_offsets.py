@@ -101,6 +101,38 @@ def test_elements_are_read_and_written_by_one_plan() -> None:
     assert counts.tolist() == expected.tolist()
 
 
+def test_a_loop_of_writes_that_nobody_reads_is_planned_at_first(device: str) -> None:
+    counted, expected, random = pg.zeros(5, 5, dtype=pg.int32), np.zeros((5, 5), np.int32), Random(0)
+
+    def step(_: int) -> None:
+        for _ in range(40):
+            a, b = random.randrange(5), random.randrange(5)
+            counted[a, b] += 1
+            expected[a, b] += 1
+
+    assert sum(plannings(step, range(8))[4:]) == 0
+    assert counted.tolist() == expected.tolist()
+
+
+def test_a_loop_of_writes_to_much_memory_is_computed_many_at_once(device: str) -> None:
+    data = matrix(40, 500)
+    x = Tensor(data)
+    with watch() as counts:
+        for i in range(100):
+            x[i % 40, i] *= 2.0
+            data[i % 40, i] *= 2
+    assert counts.plans <= 4
+    np.testing.assert_array_equal(x.numpy(), data)
+
+
+def test_a_loop_of_writes_with_an_index_that_is_wrong_keeps_those_before_it(device: str) -> None:
+    x, places = pg.zeros(6).realize(), Tensor([1, 5, 9, 2]).realize()
+    with pytest.raises(IndexError, match="9 is out of range"):
+        for i in range(60):
+            x[places[min(i // 15, 3)]] += 1
+    x.tolist()
+
+
 def test_shifts_are_offsets(device: str) -> None:
     data = matrix(9, 5)
     x = Tensor(data)

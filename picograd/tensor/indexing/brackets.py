@@ -71,6 +71,9 @@ class Brackets(Factored):
         subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
         view = self.viewed_by(subscript.steps)
         if not subscript.arrays:
+            same = isinstance(value, TensorCore) and value.cell is self.cell and value.steps == view.steps
+            if same and not view.op.needs_grad:
+                return None  # x[index] += y has written it
             view.write("x[...] = value", self._stored(value, view.op.shape, from_anywhere=True))
             return None
         shape = self._selected_shape(subscript, view.op.shape)
