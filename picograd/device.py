@@ -125,7 +125,7 @@ class Target:
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/cpu/toom.py), and one row
                        times a matrix of int8 is added up as each of many rows is (schedule/contract.py); no vendor's
-                       library is a candidate of tuning (engine/library.py)
+                       library is a candidate of tuning (engine/library.py), and no kernel written by hand is taken
     """
 
     device: str

@@ -26,7 +26,7 @@ def written_candidates(kernel: Kernel, target: Target) -> list[Written]:
 
     The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
     """
-    if not target.has_warpgroups:
+    if not target.has_warpgroups or target.plain_sums:
         return []
     found = []
     for split, clocks in _splits(kernel, target):

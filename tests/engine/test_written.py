@@ -11,14 +11,19 @@ import pytest
 
 import picograd as pg
 import picograd.nn.functional as F
+from bench.gpu_cases import gpt_step
 from picograd import Tensor
 from picograd.compile import hostcxx
 from picograd.engine import devices, realize
+from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.watch import watch
+from picograd.ir.opts import Written
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
+from tests.null_gpu import null_gpu
+from tests.render.test_hopper_product import HOPPER
 
 pytestmark = needs_compiler
 h = pg.bfloat16
@@ -122,3 +127,16 @@ def test_gradients_and_jit_have_the_same_bits(hopper: list[str]) -> None:
     eager, jitted = step(*(each.clone() for each in given)), pg.jit(step)(*(each.clone() for each in given))
     for one, other in zip(eager, jitted, strict=True):
         assert one.float().numpy().tobytes() == other.float().numpy().tobytes()
+
+
+def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
+    """Forward, of inputs and of weights: what stands before a product of 16 bits does not decide who computes it."""
+    target = replace(HOPPER, multiprocessors=132)
+    with null_gpu(target) as (_, made):
+        gpt_step(pg, 1, 2, 128, 64, 4, dtype="bfloat16", vocabulary=512)()
+        compiler = devices.compiler_for(pg.Tensor(0.0).device)
+        kernels = [wanted.kernel for wanted in compiler._made]
+    products = [kernel for kernel in kernels if kernel.name.startswith("matmul")]
+    assert len(products) >= 3 * 5
+    assert all(isinstance(choose(kernel, compiler.device, compiler.make, False), Written) for kernel in products)
+    assert not [source for source in made if "mma_m16n8k16" in source.text and "matmul" in source.name]
