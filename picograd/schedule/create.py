@@ -76,7 +76,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
     refused = set[int]()
     while True:
         settled = contract(write_blocks(roots, refused) if is_outermost else roots, target)
-        fused = fuse(settled)
+        fused = fuse(settled, target)
         made = [_step(chosen, fused, bodies, target) for chosen in group(fused)]
         order = order_steps(made, settled) if is_outermost else Order(list(range(len(made))))
         if not order.refused:

@@ -2,7 +2,7 @@
 
 In:    a simplified graph without identities (LEAF, DETACH), and what to store of it
 Out:   `Fused`: nests in an order that works, each with the values it stores
-Called by: schedule/create.py.    Next: picograd/schedule/nests.py
+Called by: schedule/create.py.    Next: picograd/schedule/prices.py
 
 Ops are visited sources first. Each is one of
   free      a function of stored values at any point: it costs nothing until somebody reads it
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd.device import Target
 from picograd.errors import UnsupportedOp
 from picograd.ir.bodies import WITH_BODY
 from picograd.ir.lines import line_of
@@ -38,9 +39,9 @@ from picograd.schedule.draft import (
 from picograd.schedule.edges import can_require, depends, require
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nests import MAX_OPS, Nests
+from picograd.schedule.prices import bytes_read, dear_operands, reads_few
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-MOST_READ = 2  # large values from which one is computed again at each of its readers
 MOST_POINTS = 16  # at which stored values are read for one element, where it is computed at several places
 MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too
 # Nothing is computed on what these store.
@@ -48,20 +49,24 @@ STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestK
 Point = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
-def fuse(roots: Sequence[Op]) -> Fused:
+def fuse(roots: Sequence[Op], target: Target | None = None) -> Fused:
     """Cuts the graph of `roots` into nests that store every root that is not in memory yet.
+
+    Args:
+      target:  whose kernels they become; None: a CPU's
 
     After:  each stored value belongs to one nest; a nest reads only memory and what it computes itself; the order
             of the nests respects what they read.
     """
-    return _Fuser(roots).run()
+    return _Fuser(roots, target).run()
 
 
 class _Fuser:
     """One visit of the graph, sources first; `nests` holds what is decided."""
 
-    def __init__(self, roots: Sequence[Op]):
+    def __init__(self, roots: Sequence[Op], target: Target | None):
         self.roots = list(roots)
+        self.target = target
         self.order = toposort(roots)
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
@@ -176,7 +181,7 @@ class _Fuser:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
-        for s in sources_in_memory(op):
+        for s in (*sources_in_memory(op), *dear_operands(self.nests, op, self.target)):
             self.store(s)
         for s in op.src:
             self.release(s)
@@ -259,7 +264,7 @@ class _Fuser:
             return
         at = self.nests.attached[op]
         rows = self.row_frontier(op, at.nest)
-        if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op) and self.reads_few(op):
+        if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op) and reads_few(self.nests, op):
             for r in rows:
                 self.nests.put(r, at.nest)
             return
@@ -274,7 +279,8 @@ class _Fuser:
             if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not again):
                 break
             op = bound[0]
-            if self.nests.is_storable(op) and (nbytes(op) < nbytes(best) + again or self.is_dearer(op, best)):
+            is_smaller = nbytes(op) < nbytes(best) + again and bytes_read(self.nests, best, (op,)) <= nbytes(best)
+            if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
 
@@ -285,10 +291,6 @@ class _Fuser:
             return False
         between = toposort([best], stop={op, *self.nests.home})
         return not any(step.code in TRANSCENDENTAL for step in between if step is not op)
-
-    def reads_few(self, op: Op) -> bool:
-        """True when `op` is computed from few values as large as itself; sums along a network would read ever more."""
-        return sum(2 * nbytes(leaf) > nbytes(op) for leaf in self.nests.leaves([op])) <= MOST_READ
 
     def row_frontier(self, op: Op, nest: Draft) -> list[Op]:
         """The values of rows that `op` is computed from, or [] if it needs more than those."""

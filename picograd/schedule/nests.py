@@ -10,7 +10,7 @@ time linear in its Ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Op, Shape
@@ -118,6 +118,10 @@ class Nests:
         """Returns how many Ops a nest has to compute for `op` besides those of bound sources."""
         return 1 + sum([self._length(s) for s in dict.fromkeys(op.src) if s not in self._bound])
 
+    def num_ops(self, op: Op) -> int:
+        """Returns what `count` found."""
+        return self._num_ops[op]
+
     def _length(self, op: Op) -> int:
         return 0 if op in self.home else self._num_ops[op]
 
@@ -136,8 +140,8 @@ class Nests:
         return nest.num_ops + num_ops <= MAX_NEST_OPS and len(nest.stored) < MAX_STORED
 
     # ---- what is read, and what must run before ----
-    def leaves(self, ops: Iterable[Op]) -> Leaves:
-        """Returns the memory that free `ops` read."""
+    def leaves(self, ops: Iterable[Op], stored: Collection[Op] = ()) -> Leaves:
+        """Returns the memory that free `ops` read; where `stored` were in memory, they and no bound value."""
         found: Leaves = {}
         stack, seen = list(ops), set()
         while stack:
@@ -145,7 +149,7 @@ class Nests:
             if op in seen:
                 continue
             seen.add(op)
-            if op in self.home or in_memory(op):
+            if op in self.home or in_memory(op) or op in stored:
                 found[op] = None
             else:
                 stack.extend(op.src)
