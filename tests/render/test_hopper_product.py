@@ -59,7 +59,7 @@ def given(
     if epilogue:
         other = rng.integers(-3, 4, (n,) if epilogue == "bias" else (batch, m, n)).astype(out_dtype.numpy)
         held.append(other)
-        value = np.maximum(value + other.astype(np.float64), 0)
+        value = np.maximum(value.astype(out_dtype.numpy).astype(np.float64) + other.astype(np.float64), 0)
         added = Matrix(2, 0, n, False, m * n)
         made = Epilogue(bias=Bias(2, 0), relu=True) if epilogue == "bias" else Epilogue(factor=1.0, added=added, relu=True)
     params = tuple(Param(narrow if i < 2 else out_dtype, array.size, "in") for i, array in enumerate(held))
