@@ -12,6 +12,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, IndexingError, ShapeError, Tensor
+from picograd.engine.watch import watch
 from picograd.utils import data
 
 Example = namedtuple("Example", "x label")
@@ -179,3 +180,26 @@ def test_a_network_trains_on_a_loader() -> None:
             loss.backward()
             optimizer.step()
     assert loss.item() < 0.35
+
+
+def test_examples_that_were_changed_at_random_make_no_plan_for_each_combination() -> None:
+    rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+    x = Tensor(rows)
+
+    def scheduled(numbers: list[int], flips: list[bool]) -> int:
+        with watch() as counts:
+            batch = data.default_collate([x[i].flip(0) if flip else x[i] * 1 for i, flip in zip(numbers, flips)])
+            assert batch.tolist() == [rows[i, :: -1 if flip else 1].tolist() for i, flip in zip(numbers, flips)]
+        return counts.scheduled
+
+    assert scheduled([0, 1, 2, 3, 4, 5], [True, False, False, True, True, False]) > 0
+    assert scheduled([3, 5, 1, 2, 0, 4], [True, True, False, True, False, False]) == 0
+    assert scheduled([4, 2, 7, 6, 1, 3], [False] * 6) == scheduled([2, 6, 7, 0, 3, 5], [True] * 6) == 0
+
+
+def test_rows_of_one_tensor_are_collated_in_one_plan() -> None:
+    rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+    x = Tensor(rows)
+    with watch() as counts:
+        assert data.default_collate([x[5], x[0], x[7]]).tolist() == rows[[5, 0, 7]].tolist()
+    assert counts.plans == 1

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.opcode import OpCode
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.utils.data.datasets import IterableDataset
@@ -148,7 +149,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     first = batch[0]
     if isinstance(first, Tensor):
-        return Tensor.stack(list(batch))
+        return Tensor.stack(_each_computed(batch))
     if isinstance(first, np.ndarray | np.generic | bool | int | float):
         arrays = [np.asarray(example) for example in batch]
         shapes = sorted({array.shape for array in arrays})
@@ -168,6 +169,16 @@ def default_collate(batch: Sequence[Any]) -> Any:
         raise ShapeError(f"default_collate: sequences of lengths {[len(example) for example in batch]} make no batch.")
     columns = [default_collate(column) for column in zip(*batch)]
     return type(first)(*columns) if hasattr(first, "_fields") else columns
+
+
+def _each_computed(examples: Sequence[Tensor]) -> list[Tensor]:
+    """Returns examples that are stored: rows of one tensor as they are, others computed one by one.
+
+    Why: examples that were flipped at random, or not, would make a plan for each combination in a batch.
+    """
+    if len({example.cell for example in examples}) == 1:
+        return list(examples)
+    return [x if x.op.code is OpCode.BUFFER else x.contiguous().realize() for x in examples]
 
 
 def default_convert(example: Any) -> Any:
