@@ -40,6 +40,10 @@ class Offset:
     value: int
     room: int
 
+    def block(self) -> Hashable:
+        """Returns what tells the block from others of its line; None where no line is known."""
+        return (self.op.lines[0], self.op.code, self.op.src[0].shape, self.axis, self.room) if self.op.lines else None
+
 
 def offsets_of(op: Op, arg: Sequence[tuple[Any, Any]], found: list[Offset]) -> Hashable:
     """Returns the argument of a SHRINK or PAD without its offsets, which are added to `found`.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from picograd.dtype import bool_
@@ -52,6 +52,7 @@ class Scalars:
     def __init__(self, most_forms: int = 1024) -> None:
         self.most_forms = most_forms
         self._seen: dict[Hashable, _Seen] = {}
+        self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
             os.register_at_fork(after_in_child=self._after_fork)
@@ -76,7 +77,9 @@ class Scalars:
         values = tuple([op.arg for op in constants])
         key = (device, tuple(loose), form.key[-1])  # type: ignore[index]
         with self._lock:
-            changed, groups = self._changed(key, values, Moving(tuple(offsets)).places())
+            if key not in self._seen:
+                self._keep(key, _Seen(values, Moving(tuple(offsets)).places(), frozenset(), self._moved(offsets, form)))
+            changed, groups = self._changed(self._seen[key], values, Moving(tuple(offsets)).places())
         moving = Moving(tuple(offsets), groups, free_prefix(form.variables))
         if not changed and not any(groups):
             return form
@@ -91,16 +94,31 @@ class Scalars:
             moving=moving,
         )
 
+    def _keep(self, key: Hashable, seen: _Seen) -> None:
+        """Remembers a form that is new, in place of the oldest one where there are many."""
+        if len(self._seen) >= self.most_forms:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = seen
+
+    def _moved(self, offsets: Sequence[Offset], form: Template) -> tuple[int, ...]:
+        """Returns the groups of the offsets of a new form: of those that move at a line, as other forms have shown.
+
+        The second step of a training often has another form than the first, which knew no state of the optimizer.
+        """
+        blocks = [offset.block() if offset.op.src[0] in form.leaves else None for offset in offsets]
+        if len(self._first) >= self.most_forms:
+            self._first.clear()
+        before = [
+            offset.value if block is None or blocks.count(block) > 1 else self._first.setdefault(block, offset.value)
+            for offset, block in zip(offsets, blocks)
+        ]
+        axes = [offset.axis for offset in offsets]
+        return regrouped([FIXED] * len(axes), list(zip(axes, before)), [(o.axis, o.value) for o in offsets])
+
     def _changed(
-        self, key: Hashable, values: tuple[float, ...], offsets: tuple[Place, ...]
+        self, seen: _Seen, values: tuple[float, ...], offsets: tuple[Place, ...]
     ) -> tuple[frozenset[int], tuple[int, ...]]:
         """Returns which constants of a form have changed so far, and the groups of its offsets, these values counted."""
-        seen = self._seen.get(key)
-        if seen is None:
-            if len(self._seen) >= self.most_forms:
-                del self._seen[next(iter(self._seen))]
-            seen = self._seen[key] = _Seen(values, offsets, frozenset(), (FIXED,) * len(offsets))
-            return seen.changed, seen.groups
         differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
         groups = regrouped(seen.groups, seen.offsets, offsets)
         if max(groups, default=FIXED) <= MOST_OFFSETS:
