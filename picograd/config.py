@@ -22,6 +22,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
     "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' turns it off (default: ~/.cache/picograd)"),
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
+    "PICOGRAD_QUIET": ("0", "1: no line on the terminal while kernels are compiled for longer than a second"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
     "PICOGRAD_PLAIN_SUMS": ("0", "1: convolutions sum a result's own products, one row of int8 as many, no cuBLASLt: slow"),
     "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),

@@ -21,6 +21,7 @@ from picograd.engine.choose import choose, may_be_tuned
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
 from picograd.engine.library import library_binary, rest_of, split_of
 from picograd.engine.pipeline import pipelined
+from picograd.engine.progress import telling
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.engine.written import merged, written_split
@@ -86,10 +87,27 @@ class Compiler:
                 made[kernel] = self._made[one] = load_host(kernel, self.device)
                 self.entries[one] = format_kernel(kernel)  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]
-        threads = 0 if tune else num_threads() - 1  # where kernels are timed nothing else runs
-        for one, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
-            made[one.kernel] = self._made[one] = self.device.load(binary)
+        if missing:
+            made |= self._make(missing, 0 if tune else num_threads() - 1)  # where kernels are timed nothing else runs
         return [made[kernel] for kernel in kernels]
+
+    def _make(self, missing: Sequence[Wanted], num_threads: int) -> dict[Kernel, Executable]:
+        """Makes the executables of kernels; how far it is stands on the terminal where it takes long."""
+        made: dict[Kernel, Executable] = {}
+        finished: list[Binary] = []
+
+        def begin(one: Wanted) -> Callable[[], Binary]:
+            finish = self._begin_best(one)
+            return lambda: kept(finish())
+
+        def kept(binary: Binary) -> Binary:
+            finished.append(binary)
+            return binary
+
+        with telling(lambda: f"{len(finished)} of {len(missing)} kernels are compiled"):
+            for one, binary in zip(missing, pipelined(missing, begin, num_threads)):
+                made[one.kernel] = self._made[one] = self.device.load(binary)
+        return made
 
     def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
         return Wanted(kernel, tune and may_be_tuned(kernel, self.device.target))

@@ -2,7 +2,7 @@
 
 In:    items, and what begins one
 Out:   what finishing gives, in the order of the items
-Called by: engine/compiler.py.    Next: picograd/schedule/create.py
+Called by: engine/compiler.py.    Next: picograd/engine/progress.py
 
 It pays where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call.
 """
@@ -78,17 +78,22 @@ def _overlapped(
                 errors[number] = error
             if errors:
                 break
-    except BaseException:
+        _end(begun, threads)
+    except BaseException:  # an interrupt, which may come while the last are waited for
         _drop(begun)
+        _end(begun, threads)
         raise
-    finally:
-        for _ in threads:
-            begun.put(None)
-        for thread in threads:
-            thread.join()
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(items))]
+
+
+def _end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
+    """Waits until all that is begun is finished."""
+    for _ in threads:
+        jobs.put(None)
+    for thread in threads:
+        thread.join()
 
 
 def _drop(jobs: SimpleQueue[Any]) -> None:

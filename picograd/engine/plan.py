@@ -23,6 +23,7 @@ from picograd.engine.devices import counted
 from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
 from picograd.engine.library import library_of
 from picograd.engine.offsets import Moving
+from picograd.engine.progress import telling
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
@@ -316,7 +317,8 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: boo
     entry = plan_entry(form.key, compiler.device.target, tune, library)
     kept = None if entry is None else find_kept(entry, compiler)
     if kept is None:
-        schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
+        with telling(lambda: f"{len(form.order)} operations are planned"):
+            schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
             keep_plan(entry, schedule, compiler, tune)

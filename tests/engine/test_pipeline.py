@@ -136,3 +136,23 @@ def test_of_many_kernels_that_fail_the_first_is_named_with_its_line(monkeypatch:
     second = y.max(0).values
     with pytest.raises(CompileError, match=r"reduce_5_4099 is rejected[^$]*the first that fails"):
         pg.realize([y, first, second])
+
+
+def test_an_interrupt_while_the_last_are_waited_for_drops_what_nobody_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped, finished = threading.Event(), []
+    drop, end = pipeline._drop, pipeline._end
+
+    def interrupted(jobs: object, threads: object) -> None:
+        monkeypatch.setattr(pipeline, "_end", end)
+        raise KeyboardInterrupt
+
+    def begin(item: int) -> Callable[[], None]:
+        return lambda: finished.append(item) if item or dropped.wait(30) else None
+
+    monkeypatch.setattr(pipeline, "_end", interrupted)
+    monkeypatch.setattr(pipeline, "_drop", lambda jobs: (drop(jobs), dropped.set()))
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        pipelined(range(5), begin, 1)
+    assert finished in ([], [0])
+    assert threading.active_count() == before
