@@ -1,0 +1,45 @@
+"""The choice of a product's tile for warpgroups, held against what each tile took on an H100."""
+
+from __future__ import annotations
+
+import json
+from math import exp, log
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from bench.gpu_products_work import kernel_of, problems, short_name
+from picograd.device import Target
+from picograd.engine.written import written_candidates
+
+MEDIANS = Path(__file__).parents[3] / "bench" / "results" / "2026-11-26-h100-products.json"
+H100 = Target(
+    "CUDA", "cuda", "sm_90a", block_threads=256, shared_bytes=227 * 1024, has_warpgroups=True, multiprocessors=132
+)
+TIMED = [problem for problem in problems(False, "square,forward,dX,dW") if problem.is_timed]
+
+
+def shares() -> dict[str, float]:
+    """Returns the speed of the tile chosen for each product, as a share of the fastest measured one of its group size."""
+    medians_us = json.loads(MEDIANS.read_text())["medians"]
+    found = {}
+    for problem in TIMED:
+        chosen = short_name(written_candidates(kernel_of(problem), H100)[0])
+        of_group = [us for name, us in medians_us[problem.name].items() if " g8" in name]
+        found[problem.name] = min(of_group) / medians_us[problem.name][chosen]
+    return found
+
+
+def test_the_choice_is_among_the_fastest_tiles_of_an_h100() -> None:
+    found = shares()
+    assert len(found) == 22
+    assert min(found.values()) > 0.86, found
+    assert exp(mean(log(share) for share in found.values())) > 0.97, found
+    assert sum(share > 0.96 for share in found.values()) >= 19, found
+
+
+@pytest.mark.parametrize("name", ["dW 768 768"])
+def test_blocks_share_k_where_there_are_few_tiles(name: str) -> None:
+    (problem,) = [each for each in TIMED if each.name == name]
+    assert written_candidates(kernel_of(problem), H100)[0].product.batch == 4
