@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from picograd.engine.plan import Template
-from picograd.errors import PlanningWarning, warn_user
+from picograd.errors import PlanningWarning, user_line, warn_user
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 
@@ -25,7 +25,7 @@ OF_LENGTHS = frozenset(
 
 
 class Repeats:
-    """How often forms have been planned that differ in numbers alone."""
+    """How often forms have been planned for one line that differ in numbers alone."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -38,7 +38,7 @@ class Repeats:
           shape:  of one of its results
         """
         parts = zip(form.order, form.key)  # type: ignore[call-overload]
-        skeleton = hash((*[_without_numbers(op, part, op in form.leaves) for op, part in parts], len(form.order)))
+        skeleton = hash((user_line(), *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
         if len(self._counts) >= MOST_FORMS:
             self._counts.clear()
         count = self._counts[skeleton] = self._counts.get(skeleton, 0) + 1

@@ -39,6 +39,16 @@ def test_offsets_and_numbers_that_change_are_not_mentioned() -> None:
             (x[i : i + 9] * (i + 0.5) - x[i]).realize()
 
 
+def test_lines_are_counted_apart() -> None:
+    x = pg.rand(40, 3).realize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(20, 26):
+            (x[:n] / x[2]).realize()
+        for n in range(26, 32):
+            (x[:n] / x[2]).realize()
+
+
 def test_the_remedy_of_the_warning_works() -> None:
     x, n = Tensor(list(range(30))).realize(), pg.Variable("n", 1, 512)
     with warnings.catch_warnings():
