@@ -8,7 +8,6 @@ Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.  
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from types import MappingProxyType
@@ -154,10 +153,13 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
             if outputs[o].memory is inputs[i].memory:
                 may_stop = False
                 break
-        with nullcontext() if may_stop or not holds_back else held_back():
+        if may_stop or not holds_back:
             runner(inputs, outputs, variables, may_stop, settled)
+        else:
+            with held_back():
+                runner(inputs, outputs, variables, may_stop, settled)
 
-    return run
+    return run if only is None or over or holds_back else only
 
 
 class _Lister:

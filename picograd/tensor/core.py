@@ -112,7 +112,9 @@ class TensorCore(Extent):
     @classmethod
     def from_memory(cls, held: Held, device: str | None) -> Self:
         """Returns a tensor whose value is in memory that a plan has filled."""
-        return cls.from_cell(Cell(held, device))
+        tensor = object.__new__(cls)  # from_cell written out, as in from_op
+        tensor.cell, tensor.steps, tensor._grad, tensor._shown = Cell(held, device), (), None, None
+        return tensor
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
         """Returns a view of the same storage, one step further."""

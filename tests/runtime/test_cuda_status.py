@@ -151,7 +151,7 @@ for name, count in sorted(calls.items()):
         continue
     child = os.fork()
     if child == 0:
-        device._process = os.getpid()  # the driver here takes it
+        device.is_forked = False  # the driver here takes it
         fail(name, (count + 1) // 2, 719)
         asks = [program, lambda: kept[0].tolist(), lambda: (kept[0] + 1).tolist(), pg.cuda.synchronize, kept[1].synchronize]
         asks += [kept[1].query, pg.cuda.empty_cache, pg.cuda.mem_get_info, lambda: pg.Tensor([1.0], device="CUDA")]

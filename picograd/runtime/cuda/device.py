@@ -8,6 +8,7 @@ Called by: engine/backends/cuda.py.    Next: picograd/runtime/cuda/driver.py
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,7 +56,8 @@ class CudaDevice:
         target = target_of(capability()) if target is None else target
         self.target = replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
         self.name = self.target.device
-        self._process = os.getpid()
+        self.is_forked = False  # this process is not the one that made it
+        _devices.add(self)
         self._code, gpu = Loader(self.target), call("cuDeviceGet", 0)
         self._context = call("cuDevicePrimaryCtxRetain", gpu)
         try:
@@ -64,7 +66,7 @@ class CudaDevice:
         except PicogradError:
             ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; what is told is the first failure
             raise
-        self._pool = Pool(_new_segment, _drop_segment, lambda: self.queue.ticket)
+        self._pool = Pool(self._new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
         self.graphs, self.ready_graphs = Handles("cuGraphDestroy"), Handles("cuGraphExecDestroy")
         self.memory: MemoryCount = self._pool.count
@@ -76,7 +78,7 @@ class CudaDevice:
 
     def check_process(self) -> None:
         """Raises DeviceError in a process that was forked."""
-        if os.getpid() != self._process:
+        if self.is_forked:
             raise DeviceError(
                 "CUDA: a forked process cannot use the GPU of the one that forked it.",
                 'start processes by "spawn", or use the GPU in the first one alone',
@@ -101,7 +103,7 @@ class CudaDevice:
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
         """Returns memory of the pool; where it has none, gives the driver what it keeps free and asks once more."""
-        self.enter()
+        self.check_process()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
             self.trim()
@@ -145,6 +147,14 @@ class CudaDevice:
             self._arena = None  # first, so that its memory can be part of the new one
             self._arena = self._allocate(nbytes, is_counted=False)
         return self._arena
+
+    def _new_segment(self, nbytes: int) -> int | None:
+        """Asks the driver for memory; None where it has no more."""
+        self.enter()
+        try:
+            return int(call("cuMemAlloc", nbytes))
+        except OutOfMemoryError:
+            return None
 
     def trim(self) -> None:
         """Gives the memory that no object owns back to the driver."""
@@ -252,12 +262,16 @@ class CudaDevice:
         return runner_by_steps(schedule, make, holds_back=False)
 
 
-def _new_segment(nbytes: int) -> int | None:
-    """Asks the driver for memory; None where it has no more."""
-    try:
-        return int(call("cuMemAlloc", nbytes))
-    except OutOfMemoryError:
-        return None
+_devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for device in list(_devices):
+        device.is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _drop_segment(address: int) -> None:

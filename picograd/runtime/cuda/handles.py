@@ -16,25 +16,25 @@ NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class Events:
-    """Events without a time, for those who need one.
+    """Events without a time, by their handles, for those who need one.
 
     spare:  those that nobody needs
     """
 
     def __init__(self) -> None:
-        self.spare: list[Any] = []
+        self.spare: list[int] = []
 
-    def recorded(self, stream: Any) -> Any:
+    def recorded(self, stream: Any) -> int:
         """Returns an event behind all that a stream was given."""
         self.give(self.take())  # where it stays if it cannot be recorded
         call("cuEventRecord", self.spare[-1], stream)
         return self.spare.pop()
 
-    def take(self) -> Any:
+    def take(self) -> int:
         """Returns an event that the caller records."""
-        return self.spare.pop() if self.spare else call("cuEventCreate", NO_TIMING)
+        return self.spare.pop() if self.spare else int(call("cuEventCreate", NO_TIMING))
 
-    def give(self, event: Any) -> None:
+    def give(self, event: int) -> None:
         """Takes one back; who waits for it in a stream waits for what it was recorded for then."""
         self.spare.append(event)
 

@@ -41,7 +41,10 @@ class QueueDevice(Device, Protocol):
     """A device with a queue, as a plan needs it.
 
     graphs, ready_graphs:  the driver's, those for updates and those to launch
+    is_forked:             this process is not the one that made it
     """
+
+    is_forked: bool
 
     queue: CommandQueue
     graphs: Handles
@@ -68,31 +71,34 @@ class QueueDevice(Device, Protocol):
 class KernelPart:
     """Kernels one after the other: launched one by one the first time, then as one graph.
 
-    rows:  the calls of a run
-    same:  of these what is to be called where no argument and no grid is another one than in the run before
+    rows:         the calls of a run
+    same:         of these what is to be called where no argument and no grid is another one than in the run before
+    is_prepared:  they will be these rows from now on
     """
 
     def __init__(self, calls: Sequence[Call], stream: int):
         self.launches = [KernelLaunch(each, stream) for each in calls]
         self.rows: list[Row] = [each.row for each in self.launches]
         self.same = self.rows
-        self._stream, self._has_run = stream, False
+        self._stream, self._has_run, self.is_prepared = stream, False, False
         self._graph: Graph | None = None
 
     def prepare(self, device: QueueDevice) -> None:
         """Makes a graph of the launches at the second run."""
-        if self._graph is None and self._has_run and 1 < len(self.launches) <= MOST_NODES:
+        if self._has_run and 1 < len(self.launches) <= MOST_NODES and self._graph is None:
             device.enter()
             graph = Graph(self.launches, self._stream, device.graphs, device.ready_graphs)
             self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
-        self._has_run = True
+        self.is_prepared, self._has_run = self._has_run, True
 
     def run(self, device: QueueDevice) -> None:
         """Submits the launches; while kernels are timed, one by one."""
         queue = device.queue
         if queue.laps is None:
-            self.prepare(device)
-            Commands(queue.caller, self.rows)()
+            if not self.is_prepared:
+                self.prepare(device)
+                self._commands = Commands(queue.caller, self.rows)
+            self._commands()
             return
         for each in self.launches:
             queue.launch(each.call.launch.symbol, each.row)
@@ -169,8 +175,7 @@ class CudaPlan:
         self._reports = Reports(device, listed.checks) if listed.checks else None
         first_part = self._parts[0] if len(self._parts) == 1 and self._reports is None else None
         self._only = first_part if isinstance(first_part, KernelPart) else None
-        self._rows: Sequence[Row] = ()  # of which these are made: with what the graph has to be told, and without
-        self._all = self._same = Commands(queue.caller, ())
+        self._all = self._same = Commands(queue.caller, ())  # with what its graph has to be told, and without
         self._num_outer = outer = num_inputs + num_outputs
         first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
         self._addresses = [UNKNOWN] * (outer + 2)  # of memory, as the arguments have them
@@ -180,6 +185,7 @@ class CudaPlan:
                 for i, argument in enumerate(each.call.arguments):
                     place = argument.place
                     self._readers[first[place.group] + place.number].append((each, i, place.offset))
+        self._has_temporaries = bool(self._readers[outer])
         self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
         self._is_changed = True  # something that the graph has not been told
         self._settled: Settled | None = None  # what the run before said of inputs and outputs
@@ -204,56 +210,54 @@ class CudaPlan:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
     ) -> None:
         """Runs it, while no other thread submits anything."""
-        device, queue = self._device, self._device.queue
+        device, queue, only = self._device, self._device.queue, self._only
         with queue.lock:
-            device.check_process()
-            queue.make_whole()
+            if device.is_forked:
+                device.check_process()
+            if not queue.is_whole:
+                queue.make_whole()
+            if self._has_temporaries:
+                device.memory.take(self._arena_nbytes)
             try:
-                self._submit(inputs, outputs, variables, settled)
+                if self._has_maps:
+                    device.enter()
+                if self._has_temporaries:
+                    self._set(self._num_outer, device.arena(self._arena_nbytes).address)
+                self._set_addresses(inputs, outputs, settled)
+                if self._variables != variables:
+                    self._bind(variables)
+                if only is None or queue.laps is not None:
+                    self._run_parts()
+                else:
+                    if not only.is_prepared:
+                        self._prepare(only)
+                    queue.run(self._all if self._is_changed else self._same)
+                    self._is_changed = False
             except BaseException:
                 queue.is_whole = False
                 raise
+            finally:
+                if self._has_temporaries:
+                    device.memory.give(self._arena_nbytes)
 
-    def _submit(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
-    ) -> None:
-        """Submits everything."""
-        device, nbytes = self._device, self._arena_nbytes
-        if self._has_maps:
-            device.enter()
-        self._set(self._num_outer, device.arena(nbytes).address)
-        self._set_addresses(inputs, outputs, settled)
-        if self._variables != variables:
-            self._bind(variables)
-        if not nbytes:
-            self._run_parts()
-            return
-        device.memory.take(nbytes)
-        try:
-            self._run_parts()
-        finally:
-            device.memory.give(nbytes)
+    def _prepare(self, part: KernelPart) -> None:
+        """Makes one call of a submission that has this part alone."""
+        queue = self._device.queue
+        part.prepare(self._device)
+        self._all, self._same = (
+            Commands(queue.caller, [*queue.before, *rows, *queue.after]) for rows in (part.rows, part.same)
+        )
 
     def _run_parts(self) -> None:
-        """Submits the parts: where they are kernels alone, all of the submission is one call."""
-        device, queue, only = self._device, self._device.queue, self._only
-        if only is not None and queue.laps is None:
-            only.prepare(device)
-            if self._rows is not only.rows:
-                self._all, self._same = (
-                    Commands(queue.caller, [*queue.before, *rows, *queue.after]) for rows in (only.rows, only.same)
-                )
-                self._rows = only.rows
-            queue.run(self._all if self._is_changed else self._same)
-            self._is_changed = False
-            return
+        """Submits the parts one by one."""
+        queue = self._device.queue
         queue.begin()
         for stage in self._stages:
             if self._reports is not None:
                 self._set(self._num_outer + 1, self._reports.memory.address)
                 self._reports.begin()
             for part in stage:
-                part.run(device)
+                part.run(self._device)
             if self._reports is not None:
                 self._reports.look()
         queue.end()

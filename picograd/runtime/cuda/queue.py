@@ -52,7 +52,7 @@ class CommandQueue:
         self.laps: list[tuple[str, Any, Any]] | None = None
         self.moments: deque[Any] = deque()
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
-        self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
+        self._marks: deque[tuple[int, int]] = deque()  # (ticket, event) of submissions that may not be done
         self._events = Events()
         self._arrival = call("cuEventCreate", NO_TIMING)  # behind the last copy from the host
         self._staging = Staging(self._events, self.wait_for)
@@ -95,8 +95,8 @@ class CommandQueue:
         marks, event = self._marks, self._events.take()
         self.ticket += 1
         marks.append((self.ticket, event))
-        self._record.set(0, int(event))
-        self._query.set(0, int(marks[0][1]))
+        self._record.set(0, event)
+        self._query.set(0, marks[0][1])
         ended = commands.ended()
         if ended == 0:
             self._events.give(marks.popleft()[1])
