@@ -354,9 +354,9 @@ def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
     _hold_still(cell)
     try:
-        if cell.op is not before:
+        if cell.content is not before and cell.op is not before:
             return False
-        cell.op = op
+        cell._set(op)
         return True
     finally:
         _changing.release()

@@ -53,10 +53,14 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
         return []
     wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
     asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
+    others: list[Cell | None] = []
+    written: list[Cell | None] = []
     if joined:
         given = frozenset(ops)
-        others = [reference() for cell in asked for reference in computed_with.get(cell, ())]
-        written = [reference() for reference in pending.writes.keyrefs()]
+        if computed_with:
+            others = [reference() for cell in asked for reference in computed_with.get(cell, ())]
+        if pending.writes:
+            written = [reference() for reference in pending.writes.keyrefs()]
         for cell in [*others, *written]:
             if cell is None or cell in wanted:
                 continue
@@ -71,8 +75,9 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     except OutOfMemoryError:
         _undo_writes_that_fail()
         raise
-    if joined:
+    if written:
         pending.writes.clear()
+    if others:
         for cell in asked:
             computed_with.pop(cell, None)
     return results
@@ -97,13 +102,21 @@ def compute_writes(cell: Cell) -> None:
 
 def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
     """Computes cells and Ops in one plan; the cells then hold memory. Returns the BUFFERs of the Ops."""
-    home = default_device()
-    at_home = [op if cell.device == home else placed(cell, op) for cell, op in wanted.items()]
+    at_home = [op if _reads_memory(op) else placed(cell, op) for cell, op in wanted.items()]
     buffers = realize([*at_home, *ops])
     for (cell, op), buffer in zip(wanted.items(), buffers):
         if not op.needs_grad:
             replace_op(cell, op, buffer)
     return buffers[len(wanted) :]
+
+
+def _reads_memory(op: Op) -> bool:
+    """True for a graph of which the first source is memory; others may read some, too."""
+    while op.src:
+        op = op.src[0]
+        if op.code is OpCode.BUFFER or op.realized is not None:
+            return True
+    return False
 
 
 def placed(cell: Cell, op: Op) -> Op:

@@ -380,7 +380,7 @@ def realize(tensors: Iterable[TensorCore]) -> None:
     """
     if trace.get() is None:
         tensors = list(tensors)
-        compute(tensor.cell for tensor in tensors)
+        compute([tensor.cell for tensor in tensors])
         for tensor in tensors:
             tensor.forget_old()
 

@@ -43,7 +43,8 @@ def ended(self, make_calls=commands.Commands.ended):  # which the native functio
 commands.Commands.ended = ended
 
 def program():
-    realize._plans.clear()  # everything is made anew
+    realize._plans.clear()  # everything is made anew, and nobody is told that it is
+    realize._repeats = realize.Repeats()
     devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source))
     gc.collect()
     device.trim()

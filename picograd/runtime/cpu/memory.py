@@ -193,12 +193,14 @@ class MemoryPool:
 
     def _collect(self) -> None:
         """Takes back arenas of runs that are over, and the blocks of Memory objects that died."""
-        with suppress(IndexError):
-            while True:
+        while self._came_back:
+            try:
                 arena = self._came_back.popleft()
-                self._in_use -= arena.lent
-                self._scratch -= arena.scratch
-                self._arenas.append(arena)
+            except IndexError:  # another thread's run has it
+                break
+            self._in_use -= arena.lent
+            self._scratch -= arena.scratch
+            self._arenas.append(arena)
         while self._returned:
             address, nbytes, length = self._returned.popleft()
             self._in_use -= nbytes
