@@ -7,17 +7,15 @@ Called by: runtime/cuda/memory.py, runtime/launches.py, runtime/opencl.py.    Ne
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import signal
 import threading
 import time
 from collections.abc import Callable
-from importlib import import_module
 from types import FrameType
-from typing import Any
 
-# What module signal wraps to make enums of numbers, and numbers of enums, which costs more than they do.
-_c_functions: Any = import_module("_signal")
-_handler_of, _set_handler = _c_functions.getsignal, _c_functions.signal
+# Module signal wraps them, to make enums of numbers and numbers of enums, which costs more than they do.
+_handler_of, _set_handler = _signal.getsignal, _signal.signal
 SPIN, PAUSE = 2e-3, 1e-4  # seconds: of asking again and again, then between two questions
 
 
