@@ -16,15 +16,18 @@ import pytest
 import torch
 
 import picograd as pg
-from bench.cliffs import Row, table, worst
+from bench.cliffs import SETTLED, Row, table, worst
 from bench.cliffs_worker import Run, run
 from bench.programs import TINY, load
+from picograd.engine.watch import watch
 
 NUM_STEPS = 4
 # A jitted step reads a stored batch; an eager one may compute it within its own kernels, and sum in another order.
 FUSED_TOLERANCE = 2e-6
 WITHOUT_DROPOUT = {"bert": {"dropout": 0.0}}
+SIZES = {**TINY, "bert": {"count": 4, "B": 4}, "ddpm": {"num_steps": 4, "B": 4, "count": 1}}  # less to compile
 TOLERANCE = 1e-4
+OF_NEW_LENGTHS = ("lstm", "reinforce")  # a batch or an episode of a new length is compiled, even late
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +81,7 @@ def losses(name: str, library: ModuleType, weights: dict[str, Any] | None = None
         model.load_state_dict({key: library.tensor(array) for key, array in weights.items()})
     start = {key: tensor.detach().numpy().copy() for key, tensor in model.state_dict().items()}
     program.torch = SameDraws(library)
-    return start, [loss for _, loss in islice(program.train(model, **TINY[name]), NUM_STEPS)]
+    return start, [loss for _, loss in islice(program.train(model, **SIZES[name]), NUM_STEPS)]
 
 
 @pytest.mark.req("B9")
@@ -91,13 +94,20 @@ def test_the_first_losses_are_pytorchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_jitted_step_has_the_losses_of_an_eager_one(name: str) -> None:
-    found = []
+def test_a_jitted_step_has_the_losses_of_an_eager_one_and_nothing_is_compiled_late(name: str) -> None:
+    found, late = [], []
     for jit in (False, True):
-        program = load(name)
+        program, steps = load(name), []
         random.seed(0)
-        found.append([loss for _, loss in program.train(program.make(), jit, num_epochs=2, **TINY[name])])
+        model = program.make(**WITHOUT_DROPOUT.get(name, {}))
+        with watch() as counts:
+            for epoch, loss in program.train(model, jit, num_epochs=SETTLED + 2, **SIZES[name]):
+                early = counts.compiled if epoch <= SETTLED else early
+                steps.append(loss)
+        found.append(steps)
+        late.append(counts.compiled - early)
     np.testing.assert_allclose(*found, rtol=FUSED_TOLERANCE)
+    assert late == [0, 0] or name in OF_NEW_LENGTHS
 
 
 # ---- the bench ----
