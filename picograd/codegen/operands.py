@@ -1,7 +1,7 @@
 """How an operand of a product lies in memory: along which axis, and whether it is read as it is.
 
 In:    an operand (..., K, N)
-Out:   `contiguous_axis`; `is_plain`; `last_axes`
+Out:   `contiguous_axis`, `contiguous_pieces_axis`; `is_plain`; `last_axes`
 Called by: the emitters of products.    Next: picograd/codegen/prefetch.py
 """
 
@@ -12,8 +12,9 @@ from functools import lru_cache
 from picograd.codegen.axes import steps_by_one
 from picograd.codegen.index import element_anywhere
 from picograd.ir.coordinates import placeholder
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import from_op, subtract, with_values
 
 
 def last_axes(b: Op) -> tuple[Op, Op]:
@@ -34,6 +35,25 @@ def contiguous_axis(operand: Op) -> int:
     of_elements = [index for index in indices if axes <= {*toposort([index])}] or indices
     second_last, last = [sum(steps_by_one(index, place) for index in of_elements) for place in last_axes(operand)]
     return -1 if last >= second_last else -2
+
+
+def contiguous_pieces_axis(operand: Op) -> int:
+    """Returns the `contiguous_axis`; of an operand that has none, the axis along which its first elements are contiguous.
+
+    The joined heads of an attention are contiguous within each head.
+    """
+    indices = [load.src[1] for load in _outer_loads(operand)]
+    if any(steps_by_one(index, place) for index in indices for place in last_axes(operand)):
+        return contiguous_axis(operand)
+    second_last, last = [sum(_starts_by_one(index, place) for index in indices) for place in last_axes(operand)]
+    return -1 if last >= second_last else -2
+
+
+def _starts_by_one(index: Op, place: Op) -> bool:
+    """True where an index grows by one from the first place of a RANGE to the second, at the start of all others."""
+    starts: dict[Op, Dim] = {op: 0 for op in toposort([index]) if op.code is OpCode.RANGE}
+    first, second = (with_values(from_op(index), starts | {place: at}) for at in (0, 1))
+    return subtract(second, first) == 1
 
 
 def _outer_loads(operand: Op) -> list[Op]:

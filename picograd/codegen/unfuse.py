@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere
-from picograd.codegen.operands import contiguous_axis
+from picograd.codegen.operands import contiguous_pieces_axis
 from picograd.codegen.plain_product import DTYPES, NARROW, SIDES, operand_dtype, product_of
 from picograd.codegen.strided import NotPlain, known_numbers, matrix_of
 from picograd.dtype import DType
@@ -166,7 +166,7 @@ class _Draft:
             pass
         one = _one_of_batch(operand)
         value = cast(one, dtype)
-        held = self.stored(value) if contiguous_axis(one) == -1 else swap_last(self.stored(swap_last(value)))
+        held = self.stored(value) if contiguous_pieces_axis(one) == -1 else swap_last(self.stored(swap_last(value)))
         return expand(cast(held, operand.dtype), operand.shape)
 
     def kept(self, nest: Nest) -> int | None:

