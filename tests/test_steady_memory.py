@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
+from picograd.engine.watch import watch
 from picograd.ir.op import Buffer, Op
 
 pytestmark = pytest.mark.req("G8")
@@ -62,13 +64,17 @@ def resident_nbytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.parametrize(("is_jitted", "num_steps"), [(True, 10_000), (False, 2_000)], ids=["jit", "eager"])
-def test_nothing_grows_over_thousands_of_steps(is_jitted: bool, num_steps: int) -> None:
-    """In a process of its own: in one with gigabytes of what other tests left, the resident memory is never still."""
-    code = f"from tests.test_steady_memory import check_steady; check_steady({is_jitted}, {num_steps})"
+def run_alone(check: str) -> None:
+    """Runs one of the checks below in a process of its own: in one with what other tests left, memory is never still."""
+    code = f"from tests.test_steady_memory import *; {check}"
     environment = {**os.environ, "PICOGRAD_DEVICE": "CPU", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("is_jitted", "num_steps"), [(True, 10_000), (False, 2_000)], ids=["jit", "eager"])
+def test_nothing_grows_over_thousands_of_steps(is_jitted: bool, num_steps: int) -> None:
+    run_alone(f"check_steady({is_jitted}, {num_steps})")
 
 
 def check_steady(is_jitted: bool, num_steps: int) -> None:
@@ -87,3 +93,51 @@ def check_steady(is_jitted: bool, num_steps: int) -> None:
     assert after == before, f"{before} became {after}"
     assert grown <= RESIDENT_NBYTES, f"{grown} bytes more are resident"
     assert sum(last) < sum(first)
+
+
+# ---- what is kept ----
+def new_shape(number: int) -> None:
+    (Tensor(np.ones(number + 2, np.float32)) * 2 + 1).sum().item()
+
+
+def new_function(_: int) -> None:
+    weight, x = Tensor.ones(4, 4), Tensor.ones(4, 4).realize()
+    function = pg.jit(lambda x: (x @ weight + 1).relu().sum())
+    for _ in range(3):
+        function(x)
+
+
+@pytest.mark.parametrize(("what", "count", "most_nbytes"), [("new_shape", 100, 24 << 10), ("new_function", 100, 4 << 10)])
+def test_a_plan_and_a_kernel_that_are_kept_take_little_and_dropped_ones_nothing(
+    what: str, count: int, most_nbytes: int
+) -> None:
+    run_alone(f"check_kept({what}, {count}, {most_nbytes})")
+
+
+def check_kept(make: Callable[[int], None], count: int, most_nbytes: int) -> None:
+    """Fails where a process grows by more than `most_nbytes` for each of the things made."""
+    warnings.simplefilter("ignore")
+    for number in range(30):
+        make(number)
+    gc.collect()
+    resident = resident_nbytes()
+    for number in range(30, 30 + count):
+        make(number)
+    gc.collect()
+    grown = resident_nbytes() - resident
+    assert grown <= count * most_nbytes, f"{grown / count} bytes each"
+
+
+def test_of_plans_the_oldest_go_first() -> None:
+    run_alone("check_oldest_go_first()")
+
+
+def check_oldest_go_first() -> None:
+    realize.MOST_PLANS = 3
+    for length in (5, 6, 7, 8, 9):
+        (Tensor(np.ones(length, np.float32)) * length).tolist()
+    assert len(realize._plans) == 3
+    with watch() as counts:
+        (Tensor(np.ones(9, np.float32)) * 9).tolist()
+        (Tensor(np.ones(5, np.float32)) * 5).tolist()
+    assert counts.scheduled == 1

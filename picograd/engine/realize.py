@@ -53,7 +53,7 @@ _plans: dict[Hashable, Any] = {}
 _NO_VALUES = Template((), (), {}, (), {})  # a form without values of symbolic integers, and without CHECKs
 _scalars = Scalars()
 _repeats = Repeats()
-MOST_PLANS = 2048  # and Knowns, of which nearly each eager plan has one
+MOST_PLANS = 1024  # and Knowns, of which nearly each eager plan has one; the oldest goes first
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
@@ -200,8 +200,8 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     """
     plan: Plan | None = _plans.get((name, tune, form.key))
     if plan is None:
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
+        while len(_plans) >= MOST_PLANS:
+            _plans.pop(next(iter(_plans)), None)  # which another thread may have taken
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:

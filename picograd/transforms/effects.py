@@ -8,6 +8,7 @@ Called by: transforms/jit.py.    Next: picograd/transforms/watched.py
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from picograd.errors import JitError
 from picograd.transforms.guards import guards_of
 
-DRAWING = (random.Random, np.random.Generator, np.random.RandomState)
+NUMPYS = "numpy.random"  # NumPy loads it when it is first asked for; nobody has drawn from it before
 
 
 class Effects:
@@ -25,7 +26,7 @@ class Effects:
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self._guards = guards_of(function, args, kwargs)
         meant = [(guard.name, guard.read()) for guard in self._guards.values]
-        drawing = [(name, value) for name, value in meant if isinstance(value, DRAWING)]
+        drawing = [(name, value) for name, value in meant if _draws_numbers(value)]
         self._draws = [(name, value, _state_of(value)) for name, value in drawing]
 
     def check(self, name: str) -> None:
@@ -52,7 +53,7 @@ class GlobalDraws:
         """Raises JitError where numbers have been drawn since."""
         if random.getstate() != self._python:
             raise _draws(name, "random")
-        if _numpys_state() != self._numpy:
+        if self._numpy is not None and _numpys_state() != self._numpy:
             raise _draws(name, "np.random")
 
 
@@ -63,6 +64,12 @@ def _draws(name: str, generator: str) -> JitError:
     )
 
 
+def _draws_numbers(value: Any) -> bool:
+    if isinstance(value, random.Random):
+        return True
+    return NUMPYS in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
+
+
 def _state_of(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return generator.getstate()
@@ -70,5 +77,5 @@ def _state_of(generator: Any) -> Any:
     return repr(generator.bit_generator.state if is_new else generator.get_state())
 
 
-def _numpys_state() -> str:
-    return repr(np.random.get_state(legacy=False))
+def _numpys_state() -> str | None:
+    return repr(np.random.get_state(legacy=False)) if NUMPYS in sys.modules else None
