@@ -10,11 +10,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 from picograd.errors import JitError
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op
-from picograd.tensor.cell import Cell
+from picograd.tensor.cell import Cell, trace
 from picograd.tensor.tensor import Tensor
 
 
@@ -32,6 +33,7 @@ class FunctionTrace:
         self.before: dict[Cell, Op] = {}
         self.written: dict[Cell, Op] = {}
         self._made: weakref.WeakSet[Cell] = weakref.WeakSet()
+        self._around = trace.get()
 
     def enter(self, cell: Cell) -> None:
         """Notes in `before` what a cell holds that is touched for the first time; may give it another value."""
@@ -49,6 +51,14 @@ class FunctionTrace:
         if cell.made_in is not self:
             self.on_read(cell)
             self.written[cell] = cell.op
+
+    def on_look(self, leaf: Any) -> None:
+        if self._around is not None:
+            self._around.on_look(leaf)
+
+    def on_forget(self, leaf: Any) -> None:
+        if self._around is not None:
+            self._around.on_forget(leaf)
 
     def on_host_read(self, function: str) -> None:
         raise JitError(

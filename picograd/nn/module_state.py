@@ -225,8 +225,8 @@ class ModuleState(StateHooks):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 move(tensor, kept)
-                if tensor.grad is not None:
-                    move(tensor.grad, kept)
+                if isinstance(tensor._grad, Tensor):
+                    move(tensor._grad, kept)
         return self
 
     def type(self, dst_type: Any) -> Self:

@@ -257,16 +257,17 @@ class Optimizer:
 
     def _step(self) -> None:
         """Updates group by group, of each what is on one device, then computes it all with whoever reads the old values."""
-        old = [tensor.op for tensor in self.parameters() if tensor.grad is not None]
+        grads = {id(tensor): tensor.grad for tensor in self.parameters()}
+        old = [tensor.op for tensor in self.parameters() if grads[id(tensor)] is not None]
         place = 0
         for group in self.param_groups:
             for part, places in group.by_device():
-                chosen = [(place + i, p) for i, p in zip(places, part["params"]) if p.grad is not None]
+                chosen = [(place + i, p) for i, p in zip(places, part["params"]) if grads[id(p)] is not None]
                 if not chosen:
                     continue
                 self._before(part, [i for i, _ in chosen])
                 for i, parameter in chosen:
-                    grad = parameter.grad.read()
+                    grad = grads[id(parameter)].read()
                     self._update(i, parameter, -grad if part.get("maximize") else grad, part)
             place += len(group["params"])
         if trace.get() is None:

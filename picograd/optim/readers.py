@@ -64,7 +64,8 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op]) 
     _compute_late(owner)
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     leaves = [reference() for reference in leaf_tensors.valuerefs()]
-    cells += [leaf._grad.cell for leaf in leaves if leaf is not None and leaf._grad is not None]
+    grads = [leaf._grad for leaf in leaves if leaf is not None]
+    cells += [grad.cell for grad in grads if isinstance(grad, TensorCore)]
     readers = _readers({cell: cell.op for cell in differentiable_cells.cells()}, set(replaced))
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
     try:

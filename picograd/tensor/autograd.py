@@ -11,7 +11,6 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Self
 
 from picograd.errors import GradientError
@@ -21,7 +20,7 @@ from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell
 from picograd.tensor.change import last_change
-from picograd.tensor.collected import store_grad
+from picograd.tensor.collected import UsedUp, read_grad, store_grad
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.gradient_flow import Several, gradients_at, leaf_inputs, leaves_of, seeds_of, weights_of
@@ -33,8 +32,7 @@ class Autograd(TensorCore):
     """grad, backward(), register_hook()."""
 
     __slots__ = ()
-    # attrgetter is no call of Python's: a step of an optimizer asks for every parameter's gradient.
-    grad = property(attrgetter("_grad"), store_grad, doc="The gradient that backward() has collected, or None; may be set.")
+    grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
 
     def backward(
         self,
@@ -186,6 +184,8 @@ def backward(
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
+    if isinstance(tensor._grad, UsedUp):
+        raise tensor._grad.error()
     if tensor._grad is None:
         tensor._grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
         expect(tensor._grad.cell)

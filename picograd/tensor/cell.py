@@ -251,6 +251,14 @@ class Trace(Protocol):
         """Called before `cell.op` is replaced."""
         ...
 
+    def on_look(self, leaf: Any) -> None:
+        """Called before the gradient of a tensor is read."""
+        ...
+
+    def on_forget(self, leaf: Any) -> None:
+        """Called before the gradient of a tensor is replaced."""
+        ...
+
     def on_host_read(self, function: str) -> None:
         """Called where a value would be needed on the host, which a trace does not have; raises JitError."""
         ...

@@ -1,7 +1,7 @@
 """`.grad`: what may stand there, None or a tensor like the one it is the gradient of, and how it goes away again.
 
 In:    a tensor, and what is to be its gradient
-Out:   `store_grad`, `zero_grads`
+Out:   `store_grad`, `read_grad`, `zero_grads`; `UsedUp`, what stands there after a jitted step
 Next:  picograd/tensor/hooks.py
 """
 
@@ -11,8 +11,39 @@ from collections.abc import Iterable
 from typing import Any
 
 from picograd.annotations import shown
-from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, JitError, ShapeError
+from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
+
+
+class UsedUp:
+    """Stands in place of a gradient that a jitted function made and used up: it was never stored.
+
+    function:  its name
+    leaf:      how the user would write the tensor
+    """
+
+    def __init__(self, function: str, leaf: str):
+        self.function, self.leaf = function, leaf
+
+    def error(self) -> JitError:
+        """Returns the error for whoever needs the gradient."""
+        return JitError(
+            f"jit: the gradient of {self.leaf} was used up in {self.function}, which writes to {self.leaf} after"
+            " backward().",
+            f"return it from {self.function}; or forget it by zero_grad() before the next backward().",
+        )
+
+
+def read_grad(tensor: TensorCore) -> Any:
+    """Returns the gradient of a tensor; tells a trace."""
+    active = trace.get()
+    if active is not None:
+        active.on_look(tensor)
+    grad: Any = tensor._grad
+    if type(grad) is UsedUp:
+        raise grad.error()
+    return grad
 
 
 def store_grad(tensor: TensorCore, value: Any) -> None:
@@ -36,13 +67,21 @@ def store_grad(tensor: TensorCore, value: Any) -> None:
             raise DTypeError(f"grad: a gradient of {value.dtype} does not fit a tensor of {tensor.dtype}.")
         if value.device != tensor.device:
             raise DeviceError(f"grad: a gradient on {value.device} does not fit a tensor on {tensor.device}.")
+    active = trace.get()
+    if active is not None:
+        active.on_forget(tensor)
     tensor._grad = value
 
 
 def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
     """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    active = trace.get()
     for tensor in tensors:
         if set_to_none:
+            if active is not None:
+                active.on_forget(tensor)
             tensor._grad = None
-        elif tensor._grad is not None:
-            tensor._grad.write("zero_grad", tensor._grad.op.filled(0))
+        elif isinstance(tensor._grad, UsedUp):
+            tensor._grad = type(tensor).from_op(tensor.op.filled(0), tensor.cell.device)
+        elif (grad := read_grad(tensor)) is not None:
+            grad.write("zero_grad", grad.op.filled(0))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from picograd.errors import GradientError
 from picograd.ir.op import Op
+from picograd.tensor.change import last_change
 
 _keys = itertools.count()
 
@@ -78,6 +79,7 @@ def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
     """Adds a function to those that the gradient of a leaf goes through."""
     key = next(_keys)
     number.hooks[key] = hook
+    last_change.note()
     LeafNumber.hooked.add(int(number))
     # NOTE: a handle that held the LeafNumber itself would keep its leaf among those that have hooks.
     return RemovableHandle(partial(_take_away, number.hooks, int(number), key))
@@ -87,12 +89,18 @@ def add_after_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableH
     """Adds a function to those that are called with the tensor of a leaf when backward() has added to its `.grad`."""
     key = next(_keys)
     number.after[key] = hook
-    after = number.after
-    return RemovableHandle(lambda: after.pop(key, None) and None)
+    last_change.note()
+    return RemovableHandle(partial(_take_after, number.after, key))
+
+
+def _take_after(after: dict[int, Callable[[Any], Any]], key: int) -> None:
+    after.pop(key, None)
+    last_change.note()
 
 
 def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) -> None:
     hooks.pop(key, None)
+    last_change.note()
     if not hooks:
         LeafNumber.hooked.discard(number)
 

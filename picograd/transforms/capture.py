@@ -19,18 +19,19 @@ from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.realize import from_host, new_outputs, realize, run, to_host
-from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 from picograd.tensor.cell import Arranged, Cell, Claim, Held, replace_op
 from picograd.tensor.compute import placed
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.containers import Arguments
+from picograd.transforms.collected import Collected
+from picograd.transforms.containers import Arguments, two_ways
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
 from picograd.transforms.kinds import Kinds
 from picograd.transforms.readers import has_readers
+from picograd.transforms.returned import Recipe, results_of
 from picograd.transforms.spares import Spares
 from picograd.transforms.watched import Watched
 
@@ -53,12 +54,14 @@ class Capture:
     constants: buffers it made itself
     written:   cells it writes
     updated:   which arguments it writes in place
-    returned:  what the function returned, with a mark for each Tensor
+    returned:  what the function returned, with a mark for each Tensor, and
+    recipes:   how each of these is made, None where each is a value of its own
     shapes:    dtype and shape of each root
     away:      for each root the device to which its value, a number, is taken after a run, or None
     device:    where the plan runs
     name:      of the function
     guards:    what must mean the same at every call
+    collected: what becomes of `.grad` of leaves, if anything
     plan:      None until it is made
     """
 
@@ -76,6 +79,8 @@ class Capture:
     device: str
     name: str
     guards: Guards
+    collected: Collected | None
+    recipes: tuple[Recipe, ...] | None
     plan: Plan | None = None
 
     def with_plan(self, plan: Plan) -> Capture:
@@ -86,14 +91,6 @@ class Capture:
     def replay(self) -> Replay:
         """Runs the plan on the Tensors of a call."""
         return Replay(self)
-
-
-def two_ways(name: str, shape: Shape) -> JitError:
-    """Returns the error for a tensor that a function writes and also reads by another name."""
-    return JitError(
-        f"jit: {name} writes to a tensor of shape {shape} that reaches it in two ways.",
-        "pass it once, or use it as a closure only.",
-    )
 
 
 class Replay:
@@ -114,10 +111,11 @@ class Replay:
     loose_runs:     the same of what stands side by side in both, as slices
     of_some_length: state that the plan reads or writes whose shape has symbolic integers
     loose_outputs:  places among the plan's outputs of what it makes besides claimed state
+    is_single:  one new value is all that a call gives
     spares:     memory of small results and state that earlier calls wrote
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
-                and its shape; first what is returned, then what is `stored` in cells, then updated arguments
+                and its shape; what is returned, then what is `stored` in cells, then updated arguments
     """
 
     def __init__(self, capture: Capture):
@@ -125,6 +123,7 @@ class Replay:
         assert plan is not None
         # NOTE: a copy, which does not know this Replay: a cycle would keep what a trace wrote until it is found.
         self.capture, self.plan, self.device = replace(capture), plan, capture.device
+        self.is_single = capture.returned is PLACE and capture.recipes is None and capture.collected is None
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
@@ -345,9 +344,11 @@ class Replay:
         if capture.updated:
             for i, value in zip(capture.updated, held[self.num_returned + len(self.stored) :]):
                 tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
-        if capture.returned is PLACE:
+        if self.is_single:
             return Tensor.from_memory(held[0], held[0][0].device)
-        values = (Tensor.from_memory(value, value[0].device) for value in held)
+        if capture.collected is not None:
+            capture.collected.arrive(held[: self.num_returned])
+        values = results_of(capture.recipes, held, tensors)
         return mapped(capture.returned, lambda _: next(values))
 
 

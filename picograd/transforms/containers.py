@@ -176,3 +176,11 @@ def _plain(value: Any, name: str) -> Hashable:
             "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
         ) from None
     return (type(value), value)
+
+
+def two_ways(name: str, shape: Shape) -> JitError:
+    """Returns the error for a tensor that a function writes and also reads by another name."""
+    return JitError(
+        f"jit: {name} writes to a tensor of shape {shape} that reaches it in two ways.",
+        "pass it once, or use it as a closure only.",
+    )

@@ -57,6 +57,7 @@ from picograd.transforms.tokens import (
 )  # fmt: skip
 
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
+HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: functions by number, those there were
 NamesRead = tuple[dict[str, Any], frozenset[str], type[Module], str]
 ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
 HOLDERS = (list, tuple, dict)
@@ -106,7 +107,9 @@ class Guards:
     lists:     (gives a list of Modules or parameters, what it held, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
     names:     (attributes of a Module, which there are, its class, how the user would write it)
+    hooks:     of leaves
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
+    varied:    what differed in two traces that gave the same graph: another value may give another one
     """
 
     values: tuple[Guard, ...] = ()
@@ -115,7 +118,9 @@ class Guards:
     lists: tuple[ItemsRead, ...] = ()
     modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
     names: tuple[NamesRead, ...] = ()
+    hooks: tuple[HooksRead, ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
+    varied: frozenset[str] = frozenset()
 
     def broken(self) -> Broken | None:
         """Returns what has changed since the function was traced, the first that is found, or None."""
@@ -124,7 +129,8 @@ class Guards:
             return None
         path, change, renews = said
         known = [name for name in self.mentions if path == name or path.startswith((f"{name}.", f"{name}["))]
-        return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None, renews)
+        line = self.mentions[max(known, key=len)] if known else None
+        return Broken(f"{path} {change}", line, renews or path in self.varied)
 
     def _broken(self) -> tuple[str, str, bool] | None:
         """Returns the first thing that has changed, as the user would write it, how it has, and whether that renews."""
@@ -137,6 +143,8 @@ class Guards:
                 new = next((name for name in attributes.keys() - known if name in HOOKS or hasattr(kind, name)), None)
                 if new is not None:
                     return f"{path}.{new}", "is set", True
+        if any(tuple(held.values()) != hooks for held, hooks in self.hooks):
+            return "a tensor", "has other hooks", True
         for read, before, path in self.lists:
             items = read()
             if not isinstance(items, SEQUENCES) or len(items) != len(before) or any(map(is_not, items, before)):
@@ -151,16 +159,12 @@ class Guards:
         return None
 
     def shared_with(self, later: Guards) -> Guards:
-        """Returns what two traces agree on: what differed and made no difference to the graph is not read."""
-        tokens = {guard.name: guard.token for guard in later.values}
-        kept = tuple(g for g in self.values if g.name in tokens and same(g.token, tokens[g.name]))
-        held, parts = _shared(self.held, later.held), _shared(self.parts, later.parts)
-        return replace(later, values=kept, held=held, parts=parts)
-
-
-def _shared(before: Sequence[Entry], later: Sequence[Entry]) -> tuple[Entry, ...]:
-    held = {path: value for _, _, value, path in before}
-    return tuple(e for e in later if e[3] in held and same(token_of(held[e[3]]), token_of(e[2])))
+        """Returns what must hold after two traces. What differed and made no difference to the graph is `varied`."""
+        tokens = {guard.name: guard.token for guard in self.values}
+        tokens |= {path: token_of(value) for _, _, value, path in (*self.held, *self.parts)}
+        now = {guard.name: guard.token for guard in later.values}
+        now |= {path: token_of(value) for _, _, value, path in (*later.held, *later.parts)}
+        return replace(later, varied=frozenset(path for path in now if not same(tokens.get(path, MISSING), now[path])))
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
@@ -197,7 +201,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     values.update((guard.name, guard) for guard in held.contents)
     return Guards(
         tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes),
-        tuple(held.names), lines,
+        tuple(held.names), mentions=lines,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 In:    the graphs of a trace, and where their values are wanted
 Out:   `on_one_device`: the graphs without COPYs, the one device they run on, and what crosses over to it and back
-Called by: transforms/jit.py.    Next: picograd/transforms/steps.py
+Called by: transforms/described.py.    Next: picograd/transforms/steps.py
 
 A plan runs on one device. What has no axes may be on the CPU all the same, as outside (tensor/meeting.py): its value is
 brought before each run, and what it becomes is taken back after it. Anything larger would have to be copied by the user.

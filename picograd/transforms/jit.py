@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/homes.py
+Next:  picograd/transforms/described.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -25,7 +25,6 @@ from picograd.control.structure import mapped
 from picograd.device import choices
 from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
-from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
 from picograd.tensor.autocast import Precision, precision_of_products
@@ -33,14 +32,14 @@ from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import BROUGHT, Capture, Replay
+from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
+from picograd.transforms.described import described
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.effects import Effects, GlobalDraws
-from picograd.transforms.guards import Guards, guards_of, modules_of
-from picograd.transforms.homes import on_one_device
-from picograd.transforms.kinds import Kinds
+from picograd.transforms.guards import guards_of, modules_of
 from picograd.transforms.point import differentiating
+from picograd.transforms.returned import recipes_of
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
@@ -130,28 +129,32 @@ class Jit:
         is_seen = change == form.seen and modes == form.modes
         if replay is None or replay.watched is None or not is_seen or not replay.watched.is_the_same():
             found = form.found(modes)
-            if found and not is_seen and found[0].kinds.have_changed():
+            if found and self.is_to_renew(found, is_seen):
                 form.replay = None
                 found.clear()
             if len(found) < 2:
                 return self.trace_and_run(found, args, kwargs, given)
             replay = found[0].replay
-            if self.is_to_renew(replay):
-                form.replay = None
-                found.clear()
-                return self.trace_and_run(found, args, kwargs, given)
             form.replay, form.seen, form.modes = replay, change, modes
         return replay(given)
 
-    def is_to_renew(self, replay: Replay) -> bool:
-        """Returns whether a function or an object is another than when this was traced.
+    def is_to_renew(self, found: list[Capture], is_seen: bool) -> bool:
+        """Returns whether state is of another kind, or a function or an object is another, than when this was traced.
 
         Raises:
           JitError: something else has changed since then.
         """
+        first = found[0]
+        if not is_seen and first.kinds.have_changed() or first.collected is not None and not first.collected.fits():
+            return True
+        if len(found) < 2:  # the second trace tells
+            broken = first.guards.broken()
+            return broken is not None and broken.renews
+        replay = first.replay
         if replay.watched is not None and replay.watched.is_the_same(look_into_modules=True):
             return False
-        watched = Watched(replay.capture.guards)  # first: what changes from here on is another object than it has
+        also = () if first.collected is None else (first.collected.fits,)
+        watched = Watched(replay.capture.guards, also)  # first: what changes from here on is another object than it has
         broken = replay.capture.guards.broken()
         if broken is not None and broken.renews:
             return True
@@ -218,7 +221,6 @@ class Jit:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
         token = trace.set(watch)
-        grads = {number: leaf._grad for number, leaf in list(leaf_tensors.items())}
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
         stand_ins = [stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
@@ -231,8 +233,10 @@ class Jit:
             flatten(returned, leaves, self.name, bound)
             if bound:
                 raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
-            roots = [leaf.read() for leaf in leaves]
-            wanted = [leaf.cell.device for leaf in leaves]
+            collected, grads = watch.collected()
+            recipes, made = recipes_of(leaves, stand_ins, given.donated, watch)
+            roots = [leaf.read() for leaf in (*made, *grads)]
+            wanted = [leaf.cell.device for leaf in (*made, *grads)]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
             roots += [cell.op for cell in changed]
@@ -245,50 +249,20 @@ class Jit:
             trace.reset(token)
             for cell in watch.written:
                 cell.op = watch.before[cell]
-            for number, leaf in list(leaf_tensors.items()):
-                leaf._grad = grads.get(number)
+            watch.grads.restore()
             for module, mode in modes.items():
                 if module.training is not mode:
                     module.training = mode
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
-        watch.check_replaced([*leaves, *stand_ins])
-        guards = guards_of(self.function, args, kwargs)
-        return self.describe(watch, starts, returned, roots, wanted, tuple(updated), guards)
-
-    def describe(
-        self, watch: TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], wanted: list[str | None],
-        updated: tuple[int, ...], guards: Guards,
-    ) -> Capture:  # fmt: skip
-        """Returns what a trace found, by where each buffer comes from; `wanted` says where each value is to be."""
-        # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
-        given = [*starts, *watch.before.values()]
-        written = [(cell.device, cell.op.shape) for cell in watch.written]
-        plan = on_one_device(roots, written, given, self.name)
-        arguments = {op.arg[0]: i for i, op in enumerate(starts)}
-        state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
-        cells = list(watch.before)
-        sources: list[tuple[str, int]] = []
-        constants: list[Buffer] = []
-        for buffer in plan.form.buffers:
-            origin = plan.brought.get(buffer, buffer)
-            kind = "" if origin is buffer else BROUGHT
-            if origin in arguments:
-                sources.append((kind + "arg", arguments[origin]))
-            elif origin in state:
-                sources.append((kind + "state", state[origin][0]))
-            else:
-                sources.append(("constant", len(constants)))
-                constants.append(buffer)
-        shapes = tuple((op.dtype, op.shape) for op in plan.roots)
-        away = tuple(
-            place if place not in (None, plan.device) and not shape else None for place, (_, shape) in zip(wanted, shapes)
-        )
-        skeleton = mapped(returned, lambda t: None)
-        return Capture(
-            plan.form, tuple(plan.roots), tuple(sources), tuple(cells), Kinds(cells, plan.device), tuple(constants),
-            tuple(watch.written), updated, skeleton, shapes, away, plan.device, self.name, guards,
-        )  # fmt: skip
+        skeleton = mapped(returned, lambda _: None)
+        for tensors in (leaves, made, grads):
+            tensors.clear()  # what is alive without these is kept by somebody else
+        del returned
+        watch.check_replaced([*stand_ins, *(tensor._grad for tensor in stand_ins if tensor._grad is not None)])
+        guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
+        watch.name_used_up(collected, guards)
+        return described(watch, starts, skeleton, roots, wanted, tuple(updated), guards, collected, recipes)
 
 
 _functions: weakref.WeakSet[Jit] = weakref.WeakSet()
@@ -322,16 +296,20 @@ def jit(
     value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
     (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
     (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
-    where one is on another device by then, or of another dtype or shape, the function is captured anew. Results never
-    share memory between calls. A gradient that is made inside, and neither returned nor used up there, is dropped: where
-    `p.grad` was None, it is afterwards. A call that raises has changed nothing: no state, no gradient, and no random
-    number is used up.
+    where one is on another device by then, or of another dtype or shape, the function is captured anew. A result that is
+    an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and no
+    graph: backward() belongs inside. A gradient that is made inside arrives in `.grad`, added to what is there. Where the
+    parameter is written afterwards, as by step(), it is used up and not stored: who reads `p.grad` then gets a JitError,
+    unless zero_grad() came first. A call that raises has changed nothing: no state, no gradient, and no random number is
+    used up.
 
-    What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
-    globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
-    but for a Module's mode, a learning rate and scheduled momentum, which may change. Not seen are attributes by
-    computed names or set in vars() of a Module, objects in containers of more than 16 items, plain values in ones of
-    more than 256, large arrays changed in place, and what an installed library reads: pass such things as arguments.
+    What the function, and functions, methods and hooks of yours that it calls, read of Python is remembered: closures,
+    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
+    object or hook, and a Module's mode, are captured anew; a learning rate and scheduled momentum may change; any other
+    change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws from
+    random or np.random, for later calls run no Python. Not seen are the clock, files and what else the system is asked for,
+    what is printed, large arrays changed in place, containers of more than 10,000 items, attributes of library classes, and
+    what an installed library reads or keeps: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
@@ -349,7 +327,8 @@ def jit(
                 Where another jitted function or a gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
 
     Raises:
-      JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
+      JitError:      the second trace differs from the first, a value is asked for inside, something that the function
+                     reads has changed, it changes something itself, or a donated tensor is read.
       ArgumentError: the function has no parameter that donate names.
 
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.

@@ -2,7 +2,7 @@
 
 In:    the cells of a trace
 Out:   `Kinds`
-Called by: transforms/jit.py, transforms/capture.py.    Next: picograd/transforms/donate.py
+Called by: transforms/described.py, transforms/capture.py.    Next: picograd/transforms/donate.py
 
 A plan takes memory by its address, and would read what was moved or cast since as what it had been.
 """

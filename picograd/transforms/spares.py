@@ -2,7 +2,7 @@
 
 In:    what each call of a replay wrote
 Out:   `Spares`: buffers to write to
-Called by: transforms/capture.py.    Next: picograd/transforms/effects.py
+Called by: transforms/capture.py.    Next: picograd/transforms/returned.py
 
 A training step returns a loss. Asking the allocator for its memory costs more Python than a small network takes to
 compute, so a replay writes each small result (and small state that it cannot write over, see tensor/cell.py) where its

@@ -7,7 +7,9 @@ Called by: transforms/jit.py.    Next: picograd/transforms/capture.py
 
 from __future__ import annotations
 
+import itertools
 import struct
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -20,10 +22,16 @@ from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
+from picograd.tensor.collected import UsedUp
 from picograd.tensor.compute import placed
+from picograd.tensor.core import leaf_tensors
+from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, two_ways
-from picograd.transforms.containers import Arguments, flatten
+from picograd.transforms.capture import Capture
+from picograd.transforms.collected import Collected, TraceOfGradients, same_collected
+from picograd.transforms.containers import Arguments, flatten, two_ways
+from picograd.transforms.guards import Guards, HooksRead
+from picograd.transforms.returned import GRADIENTS
 
 
 class TraceOfFunction(FunctionTrace):
@@ -31,6 +39,9 @@ class TraceOfFunction(FunctionTrace):
 
     def __init__(self, function: str):
         super().__init__("jit", function)
+        self.grads = TraceOfGradients()
+        self._clock = itertools.count()
+        self._times: weakref.WeakKeyDictionary[Cell, int] = weakref.WeakKeyDictionary()  # of the last write to each
 
     def enter(self, cell: Cell) -> None:
         """Computes what a cell holds that is touched for the first time."""
@@ -48,6 +59,44 @@ class TraceOfFunction(FunctionTrace):
             own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
             cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op
+
+    def on_make(self, cell: Cell) -> None:
+        super().on_make(cell)
+        self._times[cell] = next(self._clock)
+
+    def on_write(self, cell: Cell) -> None:
+        super().on_write(cell)
+        self._times[cell] = next(self._clock)
+
+    def on_look(self, leaf: Any) -> None:
+        self.grads.on_look(leaf)
+
+    def on_forget(self, leaf: Any) -> None:
+        self.grads.on_forget(leaf)
+
+    def collected(self) -> tuple[Collected | None, list[Tensor]]:
+        """Returns what becomes of `.grad` of leaves, and the gradients that are results of the plan for that."""
+
+        def used_up(leaf: Any) -> UsedUp:
+            return UsedUp(self.function, f"a tensor of shape {leaf.shape}")
+
+        def is_used_up(leaf: Cell, grad: Cell) -> bool:
+            return self._times.get(leaf, -1) > self._times[grad]
+
+        return self.grads.found(lambda cell: cell.made_in is self, is_used_up, used_up)
+
+    def name_used_up(self, collected: Collected | None, guards: Guards) -> None:
+        """Says of gradients that are used up whose they are, by the names that guards know."""
+        names = {id(tensor): path for tensor, _, _, path in guards.modes}
+        for leaf, value in zip(collected.put, collected.values) if collected is not None else ():
+            if isinstance(value, UsedUp):
+                value.leaf = names.get(id(leaf), value.leaf)
+
+    def hooks(self) -> tuple[HooksRead, ...]:
+        """Returns the hooks of leaves that the function touched: they are part of what it computes."""
+        numbers = [number for number, leaf in list(leaf_tensors.items()) if leaf.cell in self.before]
+        held = [hooks for number in numbers if isinstance(number, LeafNumber) for hooks in (number.hooks, number.after)]
+        return tuple((hooks, tuple(hooks.values())) for hooks in held)
 
     def check_replaced(self, known: list[Tensor]) -> None:
         """Raises JitError where a tensor made in the trace is kept beyond it."""
@@ -84,7 +133,7 @@ def check_aliases(watch: TraceOfFunction, tensors: Sequence[Tensor], updated: li
 
 def check_shapes(stand_ins: Sequence[Tensor], starts: Sequence[Op], name: str) -> None:
     """Raises where the function makes an argument another view, as t_() does: the caller's Tensor would stay as it is."""
-    turned = [start for tensor, start in zip(stand_ins, starts) if tensor.steps]
+    turned = [start for tensor, start in zip(stand_ins, starts) if any(step[0] not in GRADIENTS for step in tensor.steps)]
     if turned:
         raise JitError(
             f"jit: {name} makes an argument of shape {turned[0].shape} another view of its storage, which the caller's"
@@ -123,6 +172,17 @@ def check_same(first: Capture, second: Capture, name: str) -> None:
         raise JitError(
             f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
             "return Tensors; compute plain values outside.",
+        )
+    recipes = [[recipe.form for recipe in capture.recipes or ()] for capture in (first, second)]
+    if recipes[0] != recipes[1]:
+        raise JitError(
+            f"jit: the second trace of {name} returns other views than the first.",
+            "return views of the same tensors at each call, or clones.",
+        )
+    if not same_collected(first.collected, second.collected):
+        raise JitError(
+            f"jit: the second trace of {name} leaves other gradients in .grad than the first.",
+            "call backward() and zero_grad() of the same tensors at each call.",
         )
     if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
         _check_constants(first, second, name)

@@ -34,13 +34,15 @@ FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects that mean the
 class Watched:
     """What guards depend on, as it is now, in the form that is quickest to look at."""
 
-    def __init__(self, guards: Guards):
-        """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists, and all other."""
+    def __init__(self, guards: Guards, also: Sequence[Holds] = ()):
+        """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists; `also` what else."""
         self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
+        self._hooks = [(held, tuple(held.values())) for held, _ in guards.hooks]
         self._names = [(attributes, frozenset(attributes)) for attributes, *_ in guards.names]
         objects, lists, self._checks = _to_ask(guards)
+        self._checks += also
         lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is no list any more breaks its guard
         # All lists are compared as one line of items. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
         self._lists = [part for _, items in lists for part in (items, (_END,))]
@@ -66,6 +68,7 @@ class Watched:
             self._modules()
             and [tensor.steps for tensor in self._tensors] == self._steps
             and all(attributes.keys() == names for attributes, names in self._names)
+            and all(tuple(held.values()) == hooks for held, hooks in self._hooks)
         ):
             return False
         try:

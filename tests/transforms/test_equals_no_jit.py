@@ -768,17 +768,6 @@ REFUSED: dict[str, Program] = {
 REFUSED |= {change.__name__: changed_after(change) for change in (other_layer, other_weight)}
 
 
-LATER = {
-    "backward_inside_and_step_outside", "gradients_accumulate", "gradients_set_to_zero", "gradients_clipped_inside",
-    "gradients_kept_between", "step_alone", "parameter_hook", "hook_after_accumulation", "view_of_an_argument",
-    "the_argument_itself", "view_of_state", "two_views_of_one_result", "one_result_twice",
-}  # fmt: skip
-for later in LATER:
-    del WORK[later]
-for later in ("never_forgotten", "read_after_the_step"):
-    del REFUSED[later]
-
-
 @pytest.mark.parametrize("name", WORK)
 def test_it_gives_what_it_gives_without_jit(name: str) -> None:
     assert run(WORK[name], pg.jit) == run(WORK[name], plain)

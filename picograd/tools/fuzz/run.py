@@ -1,4 +1,4 @@
-"""`picograd fuzz`: random graphs, gradients, writes and cuts of products, one seed after the other, until the time is over.
+"""`picograd fuzz`: random graphs, gradients, writes, cuts of products, programs; one seed after the other, for a time.
 
 In:    `FuzzConfig`
 Out:   what was held, and for each failure a script in the folder given
@@ -18,20 +18,21 @@ from rich.console import Console
 from rich.markup import escape
 
 from picograd.errors import ArgumentError
-from picograd.tools.fuzz.check import check_gradients, check_values
+from picograd.tools.fuzz.check import Wrong, check_gradients, check_values
 from picograd.tools.fuzz.graphs import any_graph, product_graph, smooth_graph
 from picograd.tools.fuzz.opts import check_opts
-from picograd.tools.fuzz.script import script, writes_script
+from picograd.tools.fuzz.programs import any_program, check_program, shrunk
+from picograd.tools.fuzz.script import program_script, script, writes_script
 from picograd.tools.fuzz.shrink import shrink
 from picograd.tools.fuzz.values import Graph
 from picograd.tools.fuzz.writes import check_writes
 
-KINDS = ("values", "gradients", "writes", "opts")
+KINDS = ("values", "gradients", "writes", "opts", "programs")
 
 
 @dataclass(frozen=True)
 class FuzzConfig:
-    """Compares random graphs with the evaluator, gradients with slopes, writes with NumPy's, products cut in any way."""
+    """Compares graphs with the evaluator, gradients with slopes, writes with NumPy's, programs with jit and without."""
 
     # How long to look.
     minutes: float = 1.0
@@ -39,7 +40,7 @@ class FuzzConfig:
     seed: int = 0
     # The device held against the evaluator.
     device: str = "CPU"
-    # What to look at: values, gradients, writes, opts.
+    # What to look at: values, gradients, writes, opts, programs.
     kinds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND ...")] = KINDS
     # Where scripts of failing graphs go.
     folder: Path = Path("fuzz-failures")
@@ -102,6 +103,8 @@ def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
     """Returns what fails for one seed, made small, or None; and whether there was anything to hold."""
     if kind == "writes":
         return _try_writes(seed, device), True
+    if kind == "programs":
+        return _try_program(seed, device)
     make, check, arguments = LOOKS[kind](seed, device)
     graph = make(seed)
     try:
@@ -125,6 +128,16 @@ def _try_writes(seed: int, device: str) -> Failure | None:
     is_jitted = seed % 4 == 3
     error = said(lambda: check_writes(seed, device, is_jitted))
     return None if error is None else Failure("writes", seed, error, writes_script(seed, device, is_jitted, error))
+
+
+def _try_program(seed: int, device: str) -> tuple[Failure | None, bool]:
+    program = any_program(seed)
+    try:
+        return None, check_program(program.source, device)
+    except Wrong:
+        small = shrunk(program, device).source
+    error = said(lambda: check_program(small, device)) or "fails only at times"
+    return Failure("programs", seed, error, program_script(small, seed, device, error)), True
 
 
 def said(check: Callable[[], object]) -> str | None:

@@ -73,3 +73,19 @@ check_writes({seed}, {device!r}, is_jitted={is_jitted})
 def writes_script(seed: int, device: str, is_jitted: bool, error: str) -> str:
     """Returns a script that makes the writes of a seed again."""
     return WRITES.format(seed=seed, device=device, is_jitted=is_jitted, error=error.replace("\n", "\n# "))
+
+
+PROGRAM = '''# picograd fuzz: programs, seed {seed}
+# {error}
+
+from picograd.tools.fuzz.programs import check_program
+
+SOURCE = """\\
+{source}"""
+check_program(SOURCE, {device!r})
+'''
+
+
+def program_script(source: str, seed: int, device: str, error: str) -> str:
+    """Returns a script that runs a program with jit and without."""
+    return PROGRAM.format(seed=seed, device=device, source=source, error=error.replace("\n", "\n# "))

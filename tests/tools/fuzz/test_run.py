@@ -15,7 +15,7 @@ from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.tools.fuzz import check
 from picograd.tools.fuzz.graphs import any_graph, smooth_graph
-from picograd.tools.fuzz.run import FuzzConfig, fuzz, try_seed
+from picograd.tools.fuzz.run import KINDS, FuzzConfig, fuzz, try_seed
 from picograd.tools.fuzz.script import literal, script
 from picograd.tools.fuzz.shrink import shrink
 
@@ -27,8 +27,8 @@ def test_a_minute_of_seeds_is_counted(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 @pytest.mark.parametrize("config, fact", [
-    (FuzzConfig(kinds=("shapes",)), "fuzz: kinds are values, gradients, writes, opts; got shapes."),
-    (FuzzConfig(kinds=()), "fuzz: kinds are values, gradients, writes, opts; got none."),
+    (FuzzConfig(kinds=("shapes",)), "fuzz: kinds are values, gradients, writes, opts, programs; got shapes."),
+    (FuzzConfig(kinds=()), "fuzz: kinds are values, gradients, writes, opts, programs; got none."),
     (FuzzConfig(minutes=0.0), "fuzz: minutes must be above 0, got 0.0."),
 ])  # fmt: skip
 def test_a_wrong_setting_is_refused(config: FuzzConfig, fact: str) -> None:
@@ -57,7 +57,7 @@ def test_a_wrong_kernel_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch,
     assert failure is not None and failure.kind == "values" and "differ by more than" in failure.error
     lines = [line for line in failure.source.splitlines() if line.startswith("%")]
     assert len(lines) <= 3 and any(" SCAN " in line for line in lines)
-    assert fuzz(FuzzConfig(minutes=1e-9, seed=4 * seed, folder=tmp_path)) == 1
+    assert fuzz(FuzzConfig(minutes=1e-9, seed=len(KINDS) * seed, folder=tmp_path)) == 1
     assert f"values_{seed}.py" in capsys.readouterr().out
     assert (tmp_path / f"values_{seed}.py").read_text().startswith("# picograd fuzz: values, seed")
 

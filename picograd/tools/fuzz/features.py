@@ -1,0 +1,178 @@
+"""What small programs are made of: Python that people write in and around a jitted function.
+
+Out:   `FEATURES`
+Next:  picograd/tools/fuzz/programs.py
+
+Each feature has names of its own. The function has arguments x, a matrix of two columns, and k, a number; y is what it
+computes, a matrix like x, and it ends with any of its results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One thing that programs do.
+
+    before:   what it needs
+    body:     what the function does, one of these
+    between:  what happens once, before some call
+    always:   what happens before each call, one of these
+    after:    what happens after each call, one of these
+    results:  what the function may return besides y
+    is_rare:  most of it is refused, so that little else is seen
+    """
+
+    before: str
+    body: tuple[str, ...]
+    between: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    is_rare: bool = False
+
+
+NET = """\
+class Net(nn.Module):
+    def __init__(self):
+        self.layer, self.act, self.scale, self.calls = nn.Linear(2, 2), pg.relu, 2.0, 0
+        self.sizes, self.options = [1.0, 2.0], {"bias": 1.0}
+    def forward(self, x):
+        if self.training:
+            x = x * self.scale
+        return self.act(self.layer(x)) + self.options["bias"] * self.sizes[0]
+net = Net()"""
+COUNTING = """\
+class Counting(nn.Module):
+    calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return x * (2.0 if self.calls > 3 else 1.0)
+counting = Counting()"""
+CONFIG = """\
+class Config:
+    rate = 1.0
+    def __init__(self, scale):
+        self.scale, self.flag, self.parts = scale, True, [scale]
+    def times(self, x):
+        return x * self.scale if self.flag else x + self.parts[0]
+config = Config(2.0)"""
+FEATURES: list[Feature] = [
+    Feature(
+        "m = nn.Linear(2, 2)", ("y = m(y)", "y = pg.relu(m(y)) + y", "y = m(m(y))"),
+        ("m.weight.data.mul_(2.0)", "m.weight = nn.Parameter(pg.ones(2, 2))", "m.forward = lambda x: x * 5.0",
+         "m.register_forward_hook(lambda module, args, output: output * 2.0)", "m.requires_grad_(False)",
+         "m.register_forward_pre_hook(lambda module, args: (args[0] * 2.0,))", "m.bias = None",
+         "m.load_state_dict({name: value * 2 for name, value in m.state_dict().items()})"),
+        after=("show(m.weight)",), results=("m.weight", "m.weight.t()"),
+    ),
+    Feature(
+        "seq = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5))", ("y = seq(y)", "y = seq[0](y)"),
+        ("seq.eval()", "seq[1].eval()", "seq[0] = nn.Identity()", "seq.append(nn.Tanh())", "seq[2].p = 0.1"),
+        always=("seq.train(call % 3 != 0)", ""), after=("show(seq[1].running_mean)",),
+    ),
+    Feature(
+        NET, ("y = net(y)", "y = net.act(y) * net.scale", "y = net.layer(y) + len(net.sizes)"),
+        ("net.act = pg.tanh", "net.act = lambda x: x * net.scale", "net.scale = 3.0", "net.eval()", "net.sizes[0] = 7.0",
+         "net.options['bias'] = 4.0", "net.layer = nn.Linear(2, 2)", "net.forward = net.layer", "net = Net()",
+         "net.sizes = (3.0,)", "net.layer.register_forward_hook(lambda module, args, output: None)",
+         "net.layer.weight.data = pg.ones(2, 2)"),
+        after=("show(net.calls)", "show(net.sizes)"),
+    ),
+    Feature(COUNTING, ("y = counting(y)",), ("counting.calls = 9",), after=("show(counting.calls)",), is_rare=True),
+    Feature(
+        CONFIG, ("y = config.times(y)", "y = y * getattr(config, 'scale')", "y = y * config.rate + config.parts[-1]",
+                 "config.last = 1.0", "config.scale += 1.0", "config.parts.append(2.0)", "config.flag = not config.flag",
+                 "config.shape = x.shape"),
+        ("config.scale = 3.0", "config = Config(5.0)", "config.parts[0] = 4.0", "config.flag = False", "Config.rate = 4.0",
+         "config.rate = 6.0", "Config.times = lambda self, x: x - 1.0"),
+        after=("show([config.scale, config.flag, config.parts])", "show(sorted(vars(config)))"),
+    ),
+    Feature(
+        "scale = 2.0", ("y = y * scale", "y = y + (1.0 if scale > 2 else 0.0)"), ("scale = 3.0", "scale = True"),
+        always=("scale = scale + 1.0", "", ""),
+    ),
+    Feature(
+        "items = [1.0, 2.0]", ("y = y * items[0]", "y = y + sum(items)", "items.append(1.0)", "items[0] += 1.0",
+                               "y = y * len(items)", "items[0] = 1.0"),
+        ("items[0] = 5.0", "items.append(3.0)", "items = [9.0]", "items.pop()"), after=("show(items)",),
+    ),
+    Feature(
+        "table = {str(i): float(i) for i in range(40)}", ("y = y * table['7']", "y = y + len(table)",
+                                                          "table['a'] = 1.0", "y = y * table.get('b', 1.0)"),
+        ("table['7'] = 1.5", "table['b'] = 2.0", "del table['3']", "table = {'7': 2.0, '3': 1.0}"),
+        after=("show(len(table))",),
+    ),
+    Feature(
+        "chosen = {1, 2}", ("y = y * (2.0 if 3 in chosen else 1.0)", "chosen.add(len(chosen))", "chosen.add(2)"),
+        ("chosen.add(3)", "chosen.discard(1)", "chosen = {3}"), after=("show(chosen)",),
+    ),
+    Feature(
+        "count = 0", ("nonlocal count\ncount += 1", "nonlocal count\ncount = 5\ny = y + count",
+                      "nonlocal count\ncount += 1\ny = y * (1.0 if count % 4 else 2.0)"), after=("show(count)",),
+        is_rare=True,
+    ),
+    Feature("numbers = (n for n in (1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0))", ("y = y * next(numbers)",), is_rare=True),
+    Feature("steps = itertools.count()", ("y = y * (1.0 if next(steps) < 4 else 2.0)",), is_rare=True),
+    Feature("", ("y = y * (1.0 if random.random() < 0.8 else 2.0)", "y = y * (1.0 if np.random.rand() < 0.8 else 2.0)"),
+            is_rare=True),
+    Feature("", ("y = y + pg.rand(2)", "y = y * (pg.rand(1) > 0.5)", "y = nn.functional.dropout(y)"),
+            ("pg.manual_seed(5)",), always=("", "pg.rand(3)")),
+    Feature("draw = np.random.default_rng(0)", ("y = y * (1.0 if draw.random() < 0.8 else 2.0)",), is_rare=True),
+    Feature("kept = []", ("kept.append(y)", "kept.append(y[0])", "kept.append(y.shape)"), after=("show(kept)",),
+            results=("x",), is_rare=True),
+    Feature(
+        "def times(n):\n    return lambda v: v * n\nact = times(2.0)", ("y = act(y)", "y = list(map(act, [y]))[0]"),
+        ("act = times(3.0)", "act = pg.tanh", "act = functools.partial(pg.mul, other=2.0)", "act = pg.relu"),
+    ),
+    Feature(
+        "acts = [pg.relu, pg.tanh]", ("for one in acts:\n    y = one(y)", "y = acts[-1](y)"),
+        ("acts[1] = pg.sigmoid", "acts.reverse()", "acts = [pg.sigmoid]"),
+    ),
+    Feature(
+        "buf = Tensor([[1.0, 2.0], [3.0, 4.0]])",
+        ("buf.add_(1.0)\ny = y @ buf", "buf[0] = 5.0\ny = y + buf[0]", "buf[0, 0] += 1.0", "y = y @ buf",
+         "buf.mul_(0.5)\ny = y @ buf.t()", "buf[buf > 2.0] = 1.0\ny = y + buf.sum()", "buf.t_()\ny = y @ buf",
+         "row = buf[1]\nrow.add_(1.0)\ny = y + row", "buf.copy_(buf.t())\ny = y @ buf", "buf.data = buf.data + 1.0"),
+        ("buf.fill_(2.0)", "buf = pg.ones(2, 2)", "buf[1].zero_()", "buf.t_()", "buf.data = pg.zeros(2, 2)", "buf += 1.0"),
+        after=("show(buf)", "show(buf)", "r.add_(1.0)\nshow(buf)"), results=("buf", "buf[0]", "buf.t()", "buf * 1.0"),
+    ),
+    Feature(
+        "", ("x.add_(1.0)", "x[0] = 3.0", "x.t_()", "x[x < 0] = 0.0\ny = y + x", "x[:1].mul_(2.0)", "x.unsqueeze_(0)",
+             "mask = y > 0\ny[mask] = -1.0\ny = y * mask", "y[y > 1] *= 2.0"),
+        after=("r.mul_(2.0)\nshow(x)\nshow(r)", "show(x)", "x.zero_()\nshow(r)"),
+        results=("x", "x[0]", "x.t()", "(y, y[0])", "(y, y)", "{'x': x, 'y': y}", "[x, x[:1]]", "x.view(-1)", "x.detach()"),
+    ),
+    Feature(
+        "w = Tensor([[1.0, 2.0], [0.5, -1.0]], requires_grad=True)\nopt = optim.SGD([w], lr=0.1, momentum=0.9)",
+        ("loss = ((y @ w) ** 2).mean()\nloss.backward()", "opt.zero_grad()\n((y @ w) ** 2).mean().backward()\nopt.step()",
+         "((y @ w) ** 2).mean().backward()\nopt.step()", "((y @ w) ** 2).mean().backward()\nopt.step()\nopt.zero_grad()",
+         "opt.zero_grad(set_to_none=False)\n((y @ w) ** 2).mean().backward()\nopt.step()",
+         "((y @ w) ** 2).mean().backward()\nnn.utils.clip_grad_norm_([w], 0.5)",
+         "opt.step()\nopt.zero_grad()\n((y @ w) ** 2).mean().backward()",
+         "((y @ w) ** 2).mean().backward()\nwith pg.no_grad():\n    w -= 0.1 * w.grad\nw.grad = None",
+         "y = y + pg.autograd.grad((y @ w).sum(), [w])[0].sum()", "if w.grad is not None:\n    y = y + w.grad.sum()",
+         "(y @ w).sum().backward()\nw.grad.mul_(2.0)", "w.grad = None\n(y @ w).sum().backward()", "opt.step()"),
+        ("opt.param_groups[0]['lr'] = 0.5", "w.register_hook(lambda grad: grad * 2.0)", "w.data.zero_()",
+         "w.grad = pg.ones(2, 2)", "opt.param_groups[0]['momentum'] = 0.5", "w.requires_grad_(False)",
+         "w.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.mul_(2.0))",
+         "w = Tensor([[1.0, 1.0], [1.0, 1.0]], requires_grad=True)", "(w * w).sum().backward()"),
+        always=("opt.zero_grad()", "opt.zero_grad(set_to_none=False)", "", "if call % 2:\n    opt.zero_grad()",
+                "w.grad = None\n(w * 2.0).sum().backward()"),
+        after=("show(w)\nshow(w.grad)", "opt.step()\nshow(w)", "show(w)", "opt.step()\nopt.zero_grad()\nshow(w)"),
+        results=("w", "w.grad", "w * 1.0"),
+    ),
+    Feature(
+        "v = Tensor([1.0, 2.0], requires_grad=True)\nadam = optim.Adam([v], lr=0.1)\n"
+        "plan = optim.lr_scheduler.StepLR(adam, step_size=2, gamma=0.5)",
+        ("adam.zero_grad()\n((y * v) ** 2).mean().backward()\nadam.step()",
+         "adam.zero_grad()\n((y * v) ** 2).mean().backward()\nadam.step()\nplan.step()",
+         "((y * v) ** 2).mean().backward()", "adam.zero_grad()\n((y * v) ** 2).mean().backward()"),
+        ("adam.add_param_group({'params': [Tensor([1.0], requires_grad=True)]})",
+         "adam.param_groups[0]['weight_decay'] = 0.5", "adam.load_state_dict(adam.state_dict())", "adam.lr = 0.01"),
+        always=("plan.step()", "", "adam.zero_grad()"),
+        after=("show(v)\nshow(adam.lr)", "adam.step()\nshow(v)", "show(v.grad)"),
+    ),
+]  # fmt: skip

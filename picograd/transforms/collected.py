@@ -1,0 +1,145 @@
+"""Gradients that a traced function leaves in `.grad`, adds to, reads and forgets, and what of this a replay does.
+
+In:    the leaves there are when a trace begins; how it left them
+Out:   `TraceOfGradients`; its `found(...)` is `Collected`, for a replay
+Called by: transforms/traced.py, transforms/capture.py, transforms/described.py.    Next: picograd/transforms/effects.py
+
+`.grad` is a place that holds a tensor or none. In a trace backward() finds it empty, and what it leaves there is a result
+of the plan, which a replay adds to what is there then. Only a function that reads `.grad` before it has forgotten it
+depends on what was there: then the same tensor, or none, must be there at each call. Where a parameter has been written
+since its gradient was made, as by step(), the gradient is used up: to store it would cost memory in every training step,
+so who asks for it afterwards is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, is_not
+from typing import Any
+
+from picograd.tensor.cell import Cell, Held
+from picograd.tensor.collected import UsedUp
+from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.tensor import Tensor
+
+GRAD, PUT_GRAD = attrgetter("_grad"), vars(TensorCore)["_grad"].__set__  # no call of Python's for each parameter
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What happens to `.grad` of some leaves at each call.
+
+    looked:   leaves in which one of
+    were:     these tensors, or None, must be before
+    added:    those that get a gradient of the plan, in the order of its results, beside what is there
+    stored:   those that get one in place of what is there; their results come next
+    put:      leaves in which there is afterwards one of
+    values:   these: None, a tensor made before, or that it is used up
+    """
+
+    looked: tuple[Any, ...] = ()
+    were: tuple[Any, ...] = ()
+    added: tuple[Any, ...] = ()
+    stored: tuple[Any, ...] = ()
+    put: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = ()
+
+    def fits(self) -> bool:
+        """Returns whether what the function read is there; JitError where a gradient comes to one that is used up."""
+        if UsedUp in map(type, map(GRAD, self.added)):
+            raise next(leaf._grad.error() for leaf in self.added if type(leaf._grad) is UsedUp)
+        return not any(map(is_not, map(GRAD, self.looked), self.were))
+
+    def arrive(self, returned: Sequence[Held]) -> None:
+        """Stores the gradients that a run has made: they are the last of what it returns."""
+        made = returned[len(returned) - len(self.added) - len(self.stored) :]
+        grads = [Tensor.from_memory(held, held[0].device) for held in made]
+        for leaf, grad in zip(self.added, grads):
+            if leaf._grad is None:
+                leaf._grad = grad
+            else:
+                leaf._grad.write("backward", leaf._grad.read() + grad.read())
+        for leaf, grad in zip(self.stored, grads[len(self.added) :]):
+            leaf._grad = grad
+        deque(map(PUT_GRAD, self.put, self.values), 0)
+
+
+def same_collected(first: Collected | None, second: Collected | None) -> bool:
+    """Returns whether two traces do the same to `.grad`."""
+    if first is None or second is None:
+        return first is second
+    return _ids(first) == _ids(second)
+
+
+def _ids(collected: Collected) -> list[Any]:
+    values = [UsedUp if type(value) is UsedUp else value for value in collected.values]
+    parts = (collected.looked, collected.were, collected.added, collected.stored, collected.put, values)
+    return [[id(one) for one in part] for part in parts]
+
+
+class TraceOfGradients:
+    """What a trace does to `.grad` of the leaves that were there when it began."""
+
+    def __init__(self) -> None:
+        self._leaves: list[Any] = list(leaf_tensors.values())
+        self._before = {id(leaf): leaf._grad for leaf in self._leaves}
+        self._looked: dict[int, Any] = {}
+        self._forgotten: set[int] = set()
+        for leaf in self._leaves:
+            leaf._grad = None
+
+    def on_look(self, leaf: Any) -> None:
+        """Called before `.grad` is read: puts back what was there, with what backward() has added."""
+        place = id(leaf)
+        if place in self._looked or place in self._forgotten or place not in self._before:
+            return
+        before = self._before[place]
+        if type(before) is UsedUp:
+            raise before.error()
+        self._looked[place], made = leaf, leaf._grad
+        if before is not None:
+            leaf._grad = before
+            if made is not None:
+                before.write("backward", before.read() + made.read())
+
+    def on_forget(self, leaf: Any) -> None:
+        """Called before `.grad` is replaced."""
+        if id(leaf) in self._before and id(leaf) not in self._looked:
+            self._forgotten.add(id(leaf))
+
+    def found(
+        self, is_made: Callable[[Cell], bool], is_used_up: Callable[[Cell, Cell], bool], used_up: Callable[[Any], UsedUp]
+    ) -> tuple[Collected | None, list[Tensor]]:
+        """Returns what a replay does, and the gradients it needs for that.
+
+        Args:
+          is_made:     whether the trace made a cell
+          is_used_up:  whether a leaf's cell was written since the cell of its gradient was
+          used_up:     says so for a leaf
+        """
+        added: list[tuple[Any, Tensor]] = []
+        stored: list[tuple[Any, Tensor]] = []
+        put: list[tuple[Any, Any]] = []
+        for leaf in self._leaves:
+            place, grad = id(leaf), leaf._grad
+            is_known = place in self._looked or place in self._forgotten
+            if grad is (self._before[place] if place in self._looked else None) and place not in self._forgotten:
+                continue
+            if grad is None or not is_made(grad.cell):
+                put.append((leaf, grad))
+            elif is_used_up(leaf.cell, grad.cell):
+                put.append((leaf, used_up(leaf)))
+            else:
+                (stored if is_known else added).append((leaf, grad))
+        looked, were = tuple(self._looked.values()), tuple(self._before[place] for place in self._looked)
+        parts = [tuple(leaf for leaf, _ in pairs) for pairs in (added, stored, put)]
+        collected = Collected(looked, were, parts[0], parts[1], parts[2], tuple(value for _, value in put))
+        is_any = looked or added or stored or put
+        return collected if is_any else None, [grad for _, grad in (*added, *stored)]
+
+    def restore(self) -> None:
+        """Puts everything back."""
+        for leaf in self._leaves:
+            leaf._grad = self._before[id(leaf)]
