@@ -28,13 +28,15 @@ class PreparedLaunch:
     values:    its arguments: addresses, then symbolic integers
     pointers:  the address of each of them, maps of tiles between
     grid:      blocks; with none it is left out
+    node:      of a graph that has it, else None
     """
 
-    __slots__ = ("call", "values", "pointers", "grid", "_maps", "_first_map")
+    __slots__ = ("call", "values", "pointers", "grid", "node", "_maps", "_first_map")
 
     def __init__(self, call: Call):
         count, tile_maps = max(1, len(call.arguments) + len(call.variables)), call.launch.tile_maps
         self.call, self.grid = call, 0
+        self.node: Node | None = None
         self.values = (ctypes.c_int64 * count)()
         start, behind = ctypes.addressof(self.values), len(call.arguments)
         self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
@@ -44,12 +46,15 @@ class PreparedLaunch:
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
 
     def set_address(self, number: int, address: int) -> None:
-        """Puts an address into an argument, and into the maps that are of its memory."""
+        """Puts an address into an argument, and into the maps that are of its memory; a node is told."""
         self.values[number] = address
-        for i, tile_map in enumerate(self.call.launch.tile_maps):
-            if tile_map.param == number:
-                dtype = self.call.arguments[number].dtype
-                encode(tile_map, dtype, address + tile_map.offset * dtype.itemsize, self._first_map + MAP_NBYTES * i)
+        if self._maps is not None:
+            for i, tile_map in enumerate(self.call.launch.tile_maps):
+                if tile_map.param == number:
+                    dtype = self.call.arguments[number].dtype
+                    encode(tile_map, dtype, address + tile_map.offset * dtype.itemsize, self._first_map + MAP_NBYTES * i)
+        if self.node is not None and self.grid > 0:
+            self.node.tell()
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
         """Replaces the grid, and the values of symbolic integers."""
@@ -61,24 +66,16 @@ class PreparedLaunch:
 class KernelLaunch(PreparedLaunch):
     """A launch of a kernel, which the driver is told of by calls that stand ready.
 
-    row:   the launch itself
-    node:  of a graph that has it, else None
+    row:  the launch itself
     """
 
-    __slots__ = ("row", "node")
+    __slots__ = ("row",)
 
     def __init__(self, call: Call, stream: int):
         super().__init__(call)
-        self.node: Node | None = None
         block, shared = call.launch.block, call.launch.shared_nbytes
         pointers = ctypes.addressof(self.pointers)
         self.row = Row("cuLaunchKernel", call.function, 0, 1, 1, block, 1, 1, shared, stream, pointers, 0, due=NEVER)
-
-    def set_address(self, number: int, address: int) -> None:
-        """Puts an address into an argument, and into the maps that are of its memory; the node is told."""
-        super().set_address(number, address)
-        if self.node is not None:
-            self.node.tell(self.grid)
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
         """Replaces the grid, and the values of symbolic integers; the node is told."""
@@ -86,8 +83,7 @@ class KernelLaunch(PreparedLaunch):
         self.row.set(GRID, grid)
         self.row.set_due(ALWAYS if grid > 0 else NEVER)
         if self.node is not None:
-            self.node.enable(grid > 0)
-            self.node.tell(grid)
+            self.node.set_grid(grid)
 
 
 class Node:
@@ -114,13 +110,14 @@ class Node:
         self._tell = Row("cuGraphExecKernelNodeSetParams", ready, self.node, self._params.getPtr(), due=NEVER)
         self.rows = self._enable, self._tell
 
-    def enable(self, is_enabled: bool) -> None:
-        """Says whether it runs."""
-        self._enable.set(2, is_enabled)
-        self._enable.set_due(ONCE)
+    def tell(self) -> None:
+        """Says that its arguments are other ones."""
+        self._tell.set_due(ONCE)
 
-    def tell(self, grid: int) -> None:
-        """Says that its arguments, or its grid, are other ones."""
+    def set_grid(self, grid: int) -> None:
+        """Says that its grid is another one; with none it does not run."""
+        self._enable.set(2, grid > 0)
+        self._enable.set_due(ONCE)
         if grid > 0:
             self._params.gridDimX = grid
             self._tell.set_due(ONCE)
