@@ -35,10 +35,10 @@ FAR = 1e-2  # of bfloat16, |a - b| / |b|
 SILENT_SECONDS, STARTING_SECONDS, MOST_STARTS = 8, 150, 12
 
 
-def watched(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def watched(arguments: argparse.Namespace, module: str = "bench.gpu_products_work") -> tuple[dict[str, Any], list[str]]:
     """Returns what the working process has told of each variant, and notes; it is begun again where it must be."""
     begin, results, notes = time.perf_counter(), {}, []
-    command = [sys.executable, "-m", "bench.gpu_products_work", "--only", arguments.only]
+    command = [sys.executable, "-m", module, "--only", arguments.only]
     command += ["--threads", str(arguments.threads), *["--simulate"] * arguments.simulate]
     current: list[str | None] = [None]  # the variant that runs; None before the first, "" between two
     for start in range(MOST_STARTS):

@@ -28,7 +28,7 @@ from picograd.engine.written import merged, written_split
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
-from picograd.ir.opts import Choice, Generated, Library, Opts, Written
+from picograd.ir.opts import Choice, Generated, Library, Opts, Written, WrittenAttention
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
@@ -196,7 +196,7 @@ class Compiler:
             dump(place, "kernel.txt", format_kernel(kernel))
         if isinstance(choice, Generated):
             return self._begin_compiling_source(kernel, self._generated(kernel, choice.opts))
-        if isinstance(choice, Written):
+        if isinstance(choice, Written | WrittenAttention):
             return self._begin_compiling_source(kernel, self._source_around(kernel, choice))
         split = split_of(kernel, choice)
         if is_on("PICOGRAD_VERIFY"):
@@ -210,9 +210,9 @@ class Compiler:
         compile_ = self._begin_compiling_source(rest, self._generated(rest, Opts()))  # elementwise nests have none
         return lambda: library_binary(kernel, split, choice, compile_())
 
-    def _source_around(self, kernel: Kernel, choice: Written) -> Source:
+    def _source_around(self, kernel: Kernel, choice: Written | WrittenAttention) -> Source:
         """Returns a kernel written by hand, beside what is generated of the rest."""
-        split = written_split(kernel, choice)
+        split = written_split(kernel, choice, self.device.target)
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(split.kernel, after="unfuse")
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
@@ -260,14 +260,14 @@ class Compiler:
             if not kernel.phases:
                 return texts
             texts["choice"] += f"\n{format_kernel(split.kernel)}"
-        if isinstance(choice, Written):
-            split = written_split(kernel, choice)
-            texts["choice"] += f"; {split}"
-            if not split.generated.phases:
-                return {**texts, "source": merged(kernel, split, choice, None).text}
-            texts["choice"] += f"\n{format_kernel(split.kernel)}"
-            program = lower(split.generated, target, opts)
-            source = merged(kernel, split, choice, self.backend.render(program, target))
+        if isinstance(choice, Written | WrittenAttention):
+            around = written_split(kernel, choice, target)
+            texts["choice"] += f"; {around}"
+            if not around.generated.phases:
+                return {**texts, "source": merged(kernel, around, choice, None).text}
+            texts["choice"] += f"\n{format_kernel(around.kernel)}"
+            program = lower(around.generated, target, opts)
+            source = merged(kernel, around, choice, self.backend.render(program, target))
             return {**texts, "program": format_program(program), "source": source.text}
         program = lower(kernel, target, opts)
         return {**texts, "program": format_program(program), "source": self.backend.render(program, target).text}

@@ -1,7 +1,9 @@
-"""Kernels that a kernel written by hand may compute the product of: on Hopper, kernels/cuda/hopper_product.h.
+"""Kernels that a kernel written by hand may compute the product or the attention of: on Hopper.
+
+kernels/cuda/hopper_product.h and hopper_attention.h are these kernels.
 
 In:    Kernel, Target
-Out:   `Written`, candidates; `merged`: their Source, with what else was generated
+Out:   `Written` or `WrittenAttention`, candidates; `merged`: their Source, with what else was generated
 Called by: engine/choose.py, engine/compiler.py
 """
 
@@ -11,28 +13,41 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, is_worth_it, parts_of, tiles_of, why_not
+from picograd.codegen.plain_attention import AttentionSplit, split_attention
+from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.device import Target
 from picograd.engine.show import show
-from picograd.ir.opts import Written
-from picograd.ir.stages import Kernel, Source
-from picograd.render.hopper_product import HEADER, function_of
+from picograd.ir.opts import Written, WrittenAttention
+from picograd.ir.stages import Kernel, NestKind, Source
+from picograd.render import hopper_attention, hopper_product
 
 MOST_TIMED = 6  # candidates of a kernel
 
 
-def written_candidates(kernel: Kernel, target: Target) -> list[Written]:
-    """Returns the ways to compute a kernel's product by warpgroups, what is thought to be fastest first; often none.
+def written_candidates(kernel: Kernel, target: Target) -> list[Written] | list[WrittenAttention]:
+    """Returns the ways to compute a kernel by warpgroups, what is thought to be fastest first; often none.
 
     The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
     """
     if not target.has_warpgroups or target.plain_sums:
         return []
+    if kernel.phases[0][0].kind is NestKind.ATTENTION:
+        return _of_attention(kernel, target)
     found = []
     for split, clocks in _splits(kernel, target):
         product = split.product
         found += [(clocks + clocks_of(product, tile), Written(product, tile)) for tile in tiles_of(product, target)]
     return [choice for _, choice in sorted(found, key=lambda each: each[0])][:MOST_TIMED]
+
+
+def _of_attention(kernel: Kernel, target: Target) -> list[WrittenAttention]:
+    """Returns the ways to compute a kernel's attention by warpgroups."""
+    split = split_attention(kernel, target)
+    if isinstance(split, str):
+        show("plan", lambda: f"{kernel.name}: not by warpgroups: {split}.")
+        return []
+    return [WrittenAttention(split.attention, tile) for tile in tiles_of_heads(split.attention, target)]
 
 
 def _splits(kernel: Kernel, target: Target) -> Iterator[tuple[Split, float]]:
@@ -54,20 +69,31 @@ def _splits(kernel: Kernel, target: Target) -> Iterator[tuple[Split, float]]:
             yield found, clocks_to_add(found.product, target)
 
 
-def written_split(kernel: Kernel, choice: Written) -> Split:
+def written_split(kernel: Kernel, choice: Written | WrittenAttention, target: Target) -> Split | AttentionSplit:
     """Returns the split of a kernel that a choice is about."""
+    if isinstance(choice, WrittenAttention):
+        split = split_attention(kernel, target)
+        assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
+        return split
     splits = unfuse(kernel)
     assert not isinstance(splits, str), f"{kernel.name} has no split, but a kernel was chosen for it"
     in_parts = unfuse_in_parts(kernel, choice.product.batch) if choice.product.batch > 1 else None
     return next(split for split in (*splits, in_parts) if split is not None and split.product == choice.product)
 
 
-def merged(kernel: Kernel, split: Split, choice: Written, generated: Source | None) -> Source:
-    """Returns a kernel's source: the function of its product behind those that were generated for the rest."""
+def merged(
+    kernel: Kernel, split: Split | AttentionSplit, choice: Written | WrittenAttention, generated: Source | None
+) -> Source:
+    """Returns a kernel's source: the function written by hand behind those that were generated for the rest."""
     params = split.kernel.params if generated is None else generated.params
-    text, launch = function_of(choice, params, f"{kernel.name}_product")
+    if isinstance(choice, Written):
+        header = hopper_product.HEADER
+        text, launch = hopper_product.function_of(choice, params, f"{kernel.name}_product")
+    else:
+        header = hopper_attention.HEADER
+        text, launch = hopper_attention.function_of(choice, params, f"{kernel.name}_heads")
     if generated is None:
-        return Source(kernel.name, "cuda", f"{HEADER}\n{text}", params, (), (launch,))
+        return Source(kernel.name, "cuda", f"{header}\n{text}", params, (), (launch,))
     assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
     launches = (*generated.launches[: split.place], launch, *generated.launches[split.place :])
-    return replace(generated, text=f"{generated.text}\n{HEADER}\n{text}", launches=launches)
+    return replace(generated, text=f"{generated.text}\n{header}\n{text}", launches=launches)

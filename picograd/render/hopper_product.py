@@ -2,7 +2,7 @@
 
 In:    Written, the parameters of its kernel
 Out:   `function_of`: a function's text, and its Launch with maps of tiles
-Called by: engine/written.py.    Next: picograd/render/blocks.py
+Called by: engine/written.py.    Next: picograd/render/hopper_attention.py
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.watch import watch
-from picograd.ir.opts import Written
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import Written, WrittenAttention
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
@@ -68,8 +69,8 @@ def check(form: Callable[..., Any], *shapes: tuple[int, ...], eps: float = 2e-2)
     return counts.kernels, counts.launches
 
 
-def by_hand(symbols: list[str]) -> int:
-    return sum(symbol.endswith("_product") for symbol in symbols)
+def by_hand(symbols: list[str], suffix: str = "_product") -> int:
+    return sum(symbol.endswith(suffix) for symbol in symbols)
 
 
 LARGE = (136, 136), (136, 136)
@@ -112,6 +113,60 @@ def test_what_cannot_be_is_generated(name: str, hopper: list[str]) -> None:
     assert by_hand(hopper) == 0
 
 
+def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, **options)
+
+
+def of_one(x: Tensor, causal: bool = True) -> Tensor:
+    q, k, v = (x[:, :, i].transpose(1, 2) for i in range(3))
+    return attention(q, k, v, is_causal=causal).transpose(1, 2).reshape(x.shape[0], x.shape[1], -1)
+
+
+HEADS = ((1, 2, 136, 64),) * 3
+ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "causal": (lambda q, k, v: attention(q, k, v, is_causal=True), HEADS),
+    "views of one array": (of_one, ((1, 136, 3, 2, 64),)),
+    "computed queries": (lambda q, k, v: attention(q.exp() * 2, k, v), HEADS),
+    "grouped": (lambda q, k, v: attention(q, k, v, enable_gqa=True), (HEADS[0], *((1, 1, 200, 64),) * 2)),
+    "a view between 16 bytes": (lambda q, k, v: attention(q, k[..., 1:], v), (HEADS[0], (1, 2, 136, 65), HEADS[0])),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_an_attention_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
+    form, shapes = ATTENTIONS[name]
+    check(form, *shapes)
+    assert by_hand(hopper, "_heads") == 1
+
+
+OTHER_ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "few features": (attention, ((1, 2, 136, 32),) * 3),
+    "a mask": (lambda q, k, v, m: attention(q, k, v, attn_mask=m), (*HEADS, (136, 136))),
+    "few queries": (attention, ((1, 2, 4, 64), *HEADS[1:])),
+    "float32": (lambda q, k, v: attention(q.float(), k.float(), v.float()), HEADS),
+    "no scale": (lambda q, k, v: attention(q, k, v, scale=0.0), HEADS),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ATTENTIONS)
+def test_what_attention_cannot_be_is_generated(name: str, hopper: list[str]) -> None:
+    form, shapes = OTHER_ATTENTIONS[name]
+    check(form, *shapes)
+    assert by_hand(hopper, "_heads") == 0
+
+
+def test_gradients_of_an_attention_have_the_sums_of_the_one_written_by_hand(hopper: list[str]) -> None:
+    def step(x: Tensor) -> tuple[Tensor, ...]:
+        x = x.requires_grad_()
+        y = of_one(x)
+        (y * y).float().sum().backward()
+        assert x.grad is not None
+        return y.detach(), x.grad
+
+    check(step, (1, 136, 3, 2, 64), eps=5e-2)
+    assert by_hand(hopper, "_heads") == 1
+
+
 def test_gradients_and_jit_have_the_same_bits(hopper: list[str]) -> None:
     def step(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         x, w, b = (each.requires_grad_() for each in (x, w, b))
@@ -140,3 +195,7 @@ def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
     assert len(products) >= 3 * 5
     assert all(isinstance(choose(kernel, compiler.device, compiler.make, False), Written) for kernel in products)
     assert not [source for source in made if "mma_m16n8k16" in source.text and "matmul" in source.name]
+    anchors = {kernel: kernel.phases[0][0].anchor for kernel in kernels}
+    attentions = [kernel for kernel, anchor in anchors.items() if anchor is not None and anchor.code is OpCode.ATTENTION]
+    assert attentions
+    assert all(isinstance(choose(each, compiler.device, compiler.make, False), WrittenAttention) for each in attentions)

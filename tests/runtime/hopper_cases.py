@@ -209,6 +209,59 @@ for _narrow, _columns, _across in (
         _name = f"wgmma of {_narrow}, {_columns} columns, {_lies} K, {_kind} numbers"
         CASES[_name] = _product_case(_narrow, _columns, _across, _kind)
 
+# The left operand is in registers.
+HELD_PRODUCT = """SHARED_TILE(T, rhs, COLUMNS * 64);
+  MBARRIERS(full, 1);
+  if (i == 0) {
+    mbarrier_init(full, 0, 1);
+    fence_mbarriers();
+    mbarrier_arrive_expecting(full, 0, COLUMNS * 128);
+    for (int32 first = 0; first < COLUMNS; first += 64)
+      load_tile(rhs, first * 64, map0, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
+  }
+  __syncthreads();
+  mbarrier_wait(full, 0, 0);
+  const int32 warp = i / 32, g = i % 32 / 4, t = i % 4;
+  REGISTERS(float32, acc, COLUMNS / 2);
+  REGISTERS(uint32, pairs, 8);
+#pragma unroll
+  for (int32 k = 0; k < 8; k++) {
+    const int32 at = (16 * warp + g + 8 * (k % 2)) * 32 + 8 * (k / 2) + 2 * t;
+    pairs[k] = pair_up(to_float32(p0[at]), to_float32(p0[at + 1]), T{});
+  }
+#pragma unroll
+  for (int32 k = 0; k < COLUMNS / 2; k++) acc[k] = 1.0f;
+  wgmma_fence<8>(pairs, 0);
+  wgmma_fence<COLUMNS / 2>(acc, 0);
+  const auto right = operand_at<RIGHT>(rhs, 0, 4096);
+  wgmma_m64k16<COLUMNS>(acc, 0, pairs, 0, right, true);
+  wgmma_m64k16<COLUMNS>(acc, 0, pairs, 4, moved(right, RIGHT ? 1024 : 16), true);
+  wgmma_commit();
+  wgmma_wait<0, COLUMNS / 2>(acc, 0);
+  wgmma_done<8>(pairs, 0);
+#pragma unroll
+  for (int32 k = 0; k < COLUMNS / 2; k++)
+    p2[(16 * warp + g + k / 2 % 2 * 8) * COLUMNS + k / 4 * 8 + 2 * t + k % 2] = acc[k];"""
+
+
+def _held_case(narrow: DType, columns: int, is_across: bool) -> Case:
+    """Returns wgmma of a matrix in registers and one in shared memory."""
+    lhs, rhs = (_rng.integers(-8, 9, shape).astype(narrow.numpy) for shape in ((64, 32), (columns, 64)))
+    stored = np.ascontiguousarray(rhs.T) if is_across else rhs
+    body = HELD_PRODUCT.replace("COLUMNS", str(columns)).replace("RIGHT", str(is_across).lower())
+    value = 1 + lhs.astype(np.float64) @ rhs.astype(np.float64)[:, :32].T
+    return Case(
+        body, (lhs, stored), value.astype(np.float32), OF_HOPPER, threads=128, tolerance=0.0,
+        maps=(TileMap(1, stored.shape, (64, 64)),),
+    )  # fmt: skip
+
+
+for _narrow, _columns, _is_across in (
+    (dtypes.bfloat16, 64, True), (dtypes.float16, 128, True), (dtypes.bfloat16, 128, False)
+):  # fmt: skip
+    _name = f"wgmma of {_narrow} in registers, {_columns} columns, {'across' if _is_across else 'along'} K"
+    CASES[_name] = _held_case(_narrow, _columns, _is_across)
+
 # ---- matrices of a warp ----
 _x = np.arange(16 * 64, dtype=np.float16).reshape(16, 64)
 CASES["matrices that are stored"] = Case(

@@ -62,6 +62,12 @@ PRIMITIVE bool is_elected() {
   asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(chosen));
   return chosen;
 }
+// threadIdx.x, read where this stands: what is computed of it takes no registers before.
+PRIMITIVE int32 thread_here() {
+  int32 thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 // Waits for the other threads of the warp, or of the warpgroup; what they have written can be read behind it.
 PRIMITIVE void sync_warp() { __syncwarp(); }
 PRIMITIVE void sync_warpgroup() { asm volatile("bar.sync %0, 128;" ::"r"(1 + (uint32)threadIdx.x / 128) : "memory"); }
@@ -74,6 +80,7 @@ PRIMITIVE bool is_elected(int32 line = __builtin_LINE()) {
   cudasim::wait(cudasim::AT_SHUFFLE, line);
   return threadIdx.x % 32 == cudasim::elected_lane();
 }
+PRIMITIVE int32 thread_here() { return threadIdx.x; }
 PRIMITIVE void sync_warp(int32 line = __builtin_LINE()) {
   cudasim::begin_clocks();
   cudasim::wait(cudasim::AT_WARP, line);
@@ -225,8 +232,12 @@ PRIMITIVE void store_matrices(const cudasim::SharedTile<T, LENGTH>& shared, int6
 // wgmma_m64k16<N>: acc[at..] = (adds ? acc[at..] : 0) + lhs @ rhs.T of 64 x 16 and N x 16; N is a multiple of 16, from 64 to 256.
 // Of a thread acc has N / 2 elements: where g = lane / 4 and t = lane % 4, element i is (16 warp + g + 8 (i / 2 % 2),
 // 8 (i / 4) + 2t + i % 2).
-// It runs beside the threads. wgmma_fence<COUNT> stands before the first, and where the thread has written acc; wgmma_commit closes
-// a group; wgmma_wait<GROUPS, COUNT> waits for all groups but the last, after which acc and the tiles can be used.
+// Where lhs is in registers, pairs[place..] are 4 pairs of a thread: pair i is of (16 warp + g + 8 (i % 2), 8 (i / 2) + 2t), and the
+// column after it, as acc has 16 columns of its own. pair_up: two numbers, rounded to the dtype of the last, as a pair.
+// It runs beside the threads. wgmma_fence<COUNT> stands before the first, and where the thread has written acc or pairs;
+// wgmma_commit closes a group; wgmma_wait<GROUPS, COUNT> waits for all groups but the last, after which acc and the tiles can be
+// used. Where the last groups go on, wgmma_done<COUNT> stands before other registers than theirs are used; and behind a wait, for
+// the pairs that were read.
 // PTX ISA, Asynchronous Warpgroup Level Matrix Instructions: wgmma, matrix descriptor (sm_90a).
 #ifdef __CUDACC_RTC__
 // NOTE: nothing else tells the compiler that registers change at the wait, not at the instruction that names them.
@@ -234,10 +245,15 @@ template <int COUNT> PRIMITIVE void hold_registers(float32* acc, int64 at) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(acc[at + i])::"memory");
 }
-template <int COUNT> PRIMITIVE void wgmma_fence(float32* acc, int64 at) {
-  hold_registers<COUNT>(acc, at);
+template <int COUNT> PRIMITIVE void hold_registers(uint32* pairs, int64 at) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(pairs[at + i])::"memory");
+}
+template <int COUNT, class T> PRIMITIVE void wgmma_fence(T* registers, int64 at) {
+  hold_registers<COUNT>(registers, at);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+template <int COUNT, class T> PRIMITIVE void wgmma_done(T* registers, int64 at) { hold_registers<COUNT>(registers, at); }
 PRIMITIVE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int GROUPS, int COUNT> PRIMITIVE void wgmma_wait(float32* acc, int64 at) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
@@ -312,11 +328,35 @@ template <class T, bool ACROSS> PRIMITIVE Operand<T, ACROSS> moved(Operand<T, AC
   }
 PICOGRAD_WGMMA_OF(float16, "f16")
 PICOGRAD_WGMMA_OF(bfloat16, "bf16")
+#define PICOGRAD_WGMMA_HELD(n, text, name, list, held, b, adds, across_b, ...)                                          \
+  if constexpr (N == n)                                                                                               \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds ", 0; wgmma.mma_async.sync.aligned.m64n" text "k16.f32." name "." \
+                 name " {" list "}, {" held "}, " b ", p, 1, 1, " across_b "; }"                                         \
+                 : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rhs.descriptor), "r"(adding),        \
+                   "n"((int)RIGHT) : "memory");
+#define PICOGRAD_WGMMA_HELD_OF(T, name)                                                                               \
+  PRIMITIVE uint32 pair_up(float32 first, float32 second, T) {                                                        \
+    uint32 pair;                                                                                                      \
+    asm("cvt.rn." name "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));                                  \
+    return pair;                                                                                                      \
+  }                                                                                                                   \
+  template <int N, bool RIGHT>                                                                                        \
+  PRIMITIVE void wgmma_m64k16(float32* acc, int64 at, const uint32* pairs, int64 place, Operand<T, RIGHT> rhs, bool adds) { \
+    static_assert(N == 64 || N == 128, "wgmma_m64k16: 64 or 128 columns, where lhs is in registers");                 \
+    float32* d = acc + at;                                                                                            \
+    const uint32* a = pairs + place;                                                                                  \
+    const int32 adding = adds;                                                                                        \
+    PICOGRAD_WGMMA_HELD(64, "64", name, PICOGRAD_D32, "%32, %33, %34, %35", "%36", "%37", "%38", PICOGRAD_F32)         \
+    PICOGRAD_WGMMA_HELD(128, "128", name, PICOGRAD_D64, "%64, %65, %66, %67", "%68", "%69", "%70", PICOGRAD_F64)       \
+  }
+PICOGRAD_WGMMA_HELD_OF(float16, "f16")
+PICOGRAD_WGMMA_HELD_OF(bfloat16, "bf16")
 #else
-template <int COUNT, int64 LENGTH>
-PRIMITIVE void wgmma_fence(cudasim::RegisterMemory<float32, LENGTH>& acc, int64 at) {
-  cudasim::show_registers(acc.holds, acc.name, at, COUNT, LENGTH);
+template <int COUNT, class T, int64 LENGTH>
+PRIMITIVE void wgmma_fence(cudasim::RegisterMemory<T, LENGTH>& registers, int64 at) {
+  cudasim::show_registers(registers.holds, registers.name, at, COUNT, LENGTH);
 }
+template <int COUNT, class T, int64 LENGTH> PRIMITIVE void wgmma_done(cudasim::RegisterMemory<T, LENGTH>&, int64) {}
 PRIMITIVE void wgmma_commit() { cudasim::issuers[cudasim::thread_number(cudasim::running)].num_groups++; }
 template <int GROUPS, int COUNT, int64 LENGTH>
 PRIMITIVE void wgmma_wait(cudasim::RegisterMemory<float32, LENGTH>&, int64) {
@@ -336,7 +376,19 @@ template <int N, class T, bool LEFT, bool RIGHT, int64 LENGTH>
 PRIMITIVE void wgmma_m64k16(cudasim::RegisterMemory<float32, LENGTH>& acc, int64 at, Operand<T, LEFT> lhs,
                             Operand<T, RIGHT> rhs, bool adds, int32 line = __builtin_LINE()) {
   static_assert(N % 16 == 0 && N >= 64 && N <= 256, "wgmma_m64k16: a multiple of 16 columns from 64 to 256");
-  cudasim::start_product({lhs.of, rhs.of, N, adds, acc.elements + at, acc.holds + at}, acc.name, at, LENGTH, line);
+  cudasim::start_product({lhs.of, rhs.of, N, adds, acc.elements + at, acc.holds + at, nullptr}, acc.name, at, LENGTH, line);
+}
+template <class T> PRIMITIVE uint32 pair_up(float32 first, float32 second, T like) {
+  return narrowed(first, like).bits | (uint32)narrowed(second, like).bits << 16;
+}
+template <int N, class T, bool RIGHT, int64 LENGTH, int64 PAIRS>
+PRIMITIVE void wgmma_m64k16(cudasim::RegisterMemory<float32, LENGTH>& acc, int64 at,
+                            cudasim::RegisterMemory<uint32, PAIRS>& pairs, int64 place, Operand<T, RIGHT> rhs, bool adds,
+                            int32 line = __builtin_LINE()) {
+  static_assert(N == 64 || N == 128, "wgmma_m64k16: 64 or 128 columns, where lhs is in registers");
+  cudasim::check_pairs(pairs.holds, pairs.name, place, PAIRS);
+  cudasim::start_product({{}, rhs.of, N, adds, acc.elements + at, acc.holds + at, pairs.elements + place}, acc.name, at,
+                         LENGTH, line);
 }
 #endif
 

@@ -84,9 +84,6 @@ PRIMITIVE void copy_operands(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_
   }
 }
 
-PRIMITIVE float32 narrowed(float32 value, float32) { return value; }
-PRIMITIVE bfloat16 narrowed(float32 value, bfloat16) { return to_bfloat16(value); }
-PRIMITIVE float16 narrowed(float32 value, float16) { return to_float16(value); }
 PRIMITIVE float32 as_float32(float32 value) { return value; }
 template <class T> PRIMITIVE float32 as_float32(T value) { return to_float32(value); }
 // A sum as a result of that type holds it.

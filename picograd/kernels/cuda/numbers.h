@@ -210,4 +210,9 @@ PRIMITIVE bfloat16 to_bfloat16(float64 value) { return to_bfloat16((float32)valu
 PRIMITIVE float8_e4m3 to_float8_e4m3(float64 value) { return to_float8_e4m3((float32)value); }
 PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2((float32)value); }
 
+// A value in the dtype of the second one.
+PRIMITIVE float32 narrowed(float32 value, float32) { return value; }
+PRIMITIVE bfloat16 narrowed(float32 value, bfloat16) { return to_bfloat16(value); }
+PRIMITIVE float16 narrowed(float32 value, float16) { return to_float16(value); }
+
 #endif

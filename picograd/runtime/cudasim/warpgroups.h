@@ -25,13 +25,16 @@ struct Operand {
   }
   int64 index_of(int64 row, int64 k) const { return swizzled(byte_of(row, k)) / tile.itemsize; }
 };
-// What one thread brings: its part of the result.
+// What one thread brings: its part of the result. pairs: its part of lhs, where that is in registers; given: what they held when
+// the product began.
 struct Part {
   Operand lhs, rhs;
   int64 columns;
   bool adds;
   float32* sums;
   Holds* holds;
+  const uint32* pairs;
+  uint32 given[4];
 };
 // left: threads that have not been told that it is done.
 struct Product {
@@ -92,7 +95,8 @@ static void issue(int64 first, int64 group) {
   for (int64 i = 0; i < WARPGROUP_THREADS; i++) {
     product.parts[i] = brought[first + i];
     const Part &part = product.parts[i], &one = product.parts[0];
-    if (part.lhs.tile.bytes + part.lhs.tile.first != one.lhs.tile.bytes + one.lhs.tile.first ||
+    if ((part.pairs == nullptr) != (one.pairs == nullptr) ||
+        (!one.pairs && part.lhs.tile.bytes + part.lhs.tile.first != one.lhs.tile.bytes + one.lhs.tile.first) ||
         part.rhs.tile.bytes + part.rhs.tile.first != one.rhs.tile.bytes + one.rhs.tile.first || part.adds != one.adds)
       fail("gives a wgmma other operands than thread %lld.", first + i);
     of.known.meet(knowledge[first + i].known);
@@ -102,8 +106,17 @@ static void issue(int64 first, int64 group) {
   product.left = WARPGROUP_THREADS;
   product.is_done = false;
   const Part& part = product.parts[0];
-  note_operand(part.lhs, PRODUCT_ROWS, (uint32)group + 1, of);
+  if (!part.pairs) note_operand(part.lhs, PRODUCT_ROWS, (uint32)group + 1, of);
   note_operand(part.rhs, part.columns, (uint32)group + 1, of);
+}
+
+static void check_pairs(const Holds* holds, const char* name, int64 place, int64 numel) {
+  check_bounds(place, numel, name, "a wgmma reads");
+  check_bounds(place + 3, numel, name, "a wgmma reads");
+  for (int64 i = place; i < place + 4; i++) {
+    if (holds[i] == NOTHING) fail("a wgmma reads %s[%lld], which this thread has not written.", name, i);
+    if (holds[i] == WRITTEN) fail("a wgmma reads %s[%lld], written with no wgmma_fence behind it.", name, i);
+  }
 }
 
 static void start_product(const Part& part, const char* name, int64 at, int64 numel, int32 line) {
@@ -112,7 +125,7 @@ static void start_product(const Part& part, const char* name, int64 at, int64 nu
   Issuer& own = issuers[thread];
   check_bounds(at, numel, name, "a wgmma adds to");
   check_bounds(at + count - 1, numel, name, "a wgmma adds to");
-  check_operand(part.lhs, PRODUCT_ROWS, "lhs");
+  if (!part.pairs) check_operand(part.lhs, PRODUCT_ROWS, "lhs");
   check_operand(part.rhs, part.columns, "rhs");
   if (!own.has_fenced) fail("starts a wgmma before any wgmma_fence.");
   for (int64 i = 0; i < count; i++) {
@@ -121,6 +134,7 @@ static void start_product(const Part& part, const char* name, int64 at, int64 nu
       fail("a wgmma adds to %s[%lld], which this thread has not written.", name, at + i);
   }
   brought[thread] = part;
+  for (int64 i = 0; part.pairs && i < 4; i++) brought[thread].given[i] = part.pairs[i];
   wait(AT_PRODUCT, line);
   for (int64 i = 0; i < count; i++) part.holds[i] = BUSY;
   if (own_warpgroup().num_issued == own.num_issued) issue(first, own.num_groups);  // the first that goes on, for all
@@ -138,6 +152,15 @@ static void show_registers(Holds* holds, const char* name, int64 at, int64 count
 // ---- waiting ----
 // PTX ISA, wgmma, register fragment D: element i of a thread is (16 warp + lane / 4 + 8 (i / 2 % 2),
 // 8 (i / 4) + 2 (lane % 4) + i % 2).
+// PTX ISA, wgmma, register fragment A: pair i of a thread is of row 16 warp + lane / 4 + 8 (i % 2), and of 8 (i / 2) + 2 (lane % 4) of K.
+static float32 held_value(const Product& product, int64 row, int64 k) {
+  const Part& part = product.parts[32 * (row / 16) + row % 8 * 4 + k % 8 / 2];
+  const int64 i = row / 8 % 2 + k / 8 * 2;
+  if (part.pairs[i] != part.given[i]) fail("a wgmma reads pairs that have been written since it was started.");
+  const uint16 bits = (uint16)(part.given[i] >> 16 * (k % 2));
+  return part.rhs.widen((const char*)&bits);
+}
+
 static void run_product(const Product& product) {
   static float32 lhs[PRODUCT_ROWS][PRODUCT_DEPTH], rhs[MOST_COLUMNS][PRODUCT_DEPTH];
   const Part& one = product.parts[0];
@@ -145,7 +168,7 @@ static void run_product(const Product& product) {
     return operand.widen(operand.tile.bytes + operand.index_of(row, k) * operand.tile.itemsize);
   };
   for (int64 k = 0; k < PRODUCT_DEPTH; k++) {
-    for (int64 row = 0; row < PRODUCT_ROWS; row++) lhs[row][k] = value(one.lhs, row, k);
+    for (int64 row = 0; row < PRODUCT_ROWS; row++) lhs[row][k] = one.pairs ? held_value(product, row, k) : value(one.lhs, row, k);
     for (int64 column = 0; column < one.columns; column++) rhs[column][k] = value(one.rhs, column, k);
   }
   for (int64 thread = 0; thread < WARPGROUP_THREADS; thread++) {

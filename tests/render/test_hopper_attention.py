@@ -1,0 +1,116 @@
+"""Attention by warpgroups, kernels/cuda/hopper_attention.h: on the simulator, as machine code, on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.plain_attention import tiles_of
+from picograd.compile import hostcxx, nvrtc
+from picograd.dtype import dtype_named
+from picograd.engine import devices
+from picograd.ir.opts import HeadsMatrix, HeadsTile, PlainAttention, WrittenAttention
+from picograd.ir.stages import Param, Source
+from picograd.render.hopper_attention import HEADER, function_of
+from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
+from tests.gpu_programs import Array, run
+from tests.on_devices import device_params
+from tests.render.test_hopper_product import HOPPER
+
+
+@dataclass(frozen=True)
+class Given:
+    """An attention, and what it is computed of."""
+
+    attention: PlainAttention
+    arrays: tuple[Array, ...]
+    params: tuple[Param, ...]
+    averages: Array
+    sums: Array
+
+
+def given(
+    queries: int, keys: int, features: int = 64, heads: tuple[int, int] = (2, 2), batch: int = 1, causal: bool = True,
+    values: int | None = None, dtype: str = "bfloat16", seed: int = 0,
+) -> Given:  # fmt: skip
+    """Returns an attention of q, k, v that lie as (B, T, H, D), and its results of float64."""
+    rng, narrow, (H, G), E = np.random.default_rng(seed), dtype_named(dtype), heads, values or features
+    shapes = (batch, queries, H, features), (batch, keys, G, features), (batch, keys, G, E)
+    held = tuple((2 * rng.standard_normal(shape)).astype(narrow.numpy) for shape in shapes)
+    q, k, v = (each.astype(np.float64).transpose(0, 2, 1, 3) for each in held)
+    k, v = (np.repeat(each, H // G, axis=1) for each in (k, v))
+    scale = features**-0.5
+    scores = scale * q @ k.swapaxes(2, 3)
+    if causal:
+        scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + keys - queries, scores, -np.inf)
+    greatest = np.maximum(scores.max(-1, keepdims=True), -1e30)
+    powers = np.exp(scores - greatest)
+    total = powers.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        sums = (greatest + np.log(total))[..., 0]
+    of_q, of_k, of_v = (HeadsMatrix(slot, 0, (t * h * d, d, h * d)) for slot, (_, t, h, d) in enumerate(shapes))
+    params = tuple(Param(narrow, each.size, "in") for each in held)
+    params += Param(narrow, batch * H * queries * E, "out"), Param(dtypes.float32, batch * H * queries, "out")
+    attention = PlainAttention(of_q, of_k, of_v, 3, 4, batch, H, G, queries, keys, features, E, dtype, scale, causal)
+    return Given(attention, held, params, powers @ v / np.where(total == 0, 1, total), sums)
+
+
+def source_of(problem: Given, tile: HeadsTile) -> Source:
+    text, launch = function_of(WrittenAttention(problem.attention, tile), problem.params, "attention_0")
+    return Source("attention", "cuda", f"{HEADER}\n{text}", problem.params, (), (launch,))
+
+
+def check(device: Any, binary: Any, problem: Given) -> None:
+    found = np.full(problem.averages.shape, np.nan, problem.params[-2].dtype.numpy)
+    sums = np.full(problem.sums.shape, np.nan, np.float32)
+    run(device, device.load(binary), [*problem.arrays, found, sums])
+    np.testing.assert_allclose(found.astype(np.float64), problem.averages, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(sums, problem.sums, rtol=1e-5, atol=1e-5)
+
+
+THREE, TWO = HeadsTile(3, 128, 2, 2, 2), HeadsTile(2, 128, 2, 2, 1)
+CASES = {
+    "causal, edges": (given(200, 200), THREE),
+    "all see all, two warpgroups": (given(136, 200, causal=False), TWO),
+    "128 features, several turns": (given(260, 260, 128, (1, 1)), TWO),
+    "grouped": (given(72, 136, 64, (4, 2), dtype="float16"), THREE),
+    "a batch, odd features": (given(72, 72, 72, (1, 1), 2, values=48), TWO),
+    "more queries than keys": (given(264, 136, 64, (1, 1)), THREE),
+    "one row more": (given(193, 129, 64, (1, 1), causal=False), THREE),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_right_in_every_order(name: str) -> None:
+    problem, tile = CASES[name]
+    binary = hostcxx.compile_source(source_of(problem, tile), TARGET)
+    for order in ORDERS:
+        check(CudaSimDevice(order, 1), binary, problem)
+
+
+@pytest.mark.parametrize("device", device_params("CUDA"))
+@pytest.mark.parametrize("name", CASES)
+def test_it_on_a_gpu(name: str, device: str) -> None:
+    compiler, (problem, tile) = devices.compiler_for(device), CASES[name]
+    if not compiler.device.target.has_warpgroups:
+        pytest.skip(f"wgmma is of sm_90a, this GPU is {compiler.device.target.arch}")
+    check(compiler.device, compiler.backend.compile(source_of(problem, tile), compiler.device.target), problem)
+
+
+@pytest.mark.parametrize("features", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:
+    """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
+    problem = given(72, 72, features, causal=causal)
+    large = replace(problem, attention=replace(problem.attention, queries=4096, keys=4096))
+    for tile in tiles_of(large.attention, HOPPER):
+        _, log = nvrtc.compiled(source_of(large, tile), HOPPER, "--ptxas-options=-v")
+        (usage,) = nvrtc.read_usage(log).values()
+        assert usage.spill_nbytes == usage.stack_nbytes == 0, (str(tile), usage)
+        assert "(C75" not in log, log
