@@ -44,6 +44,7 @@ class Step:
     adds:      scale-d: whether it adds to what the accumulators hold
     signs:     imm-scale-a, imm-scale-b
     turned:    imm-trans-a, imm-trans-b: M- or N-major
+    held:      registers of lhs, where it is not in shared memory
     """
 
     accumulators: Names
@@ -54,6 +55,7 @@ class Step:
     adds: bool
     signs: tuple[int, int] = (1, 1)
     turned: tuple[bool, bool] = (False, False)
+    held: Names = ()
 
 
 def operand(shared: Memory, thread: int, descriptor: int, rows: range, of: int, kind: str, turned: bool) -> Array:
@@ -63,6 +65,14 @@ def operand(shared: Memory, thread: int, descriptor: int, rows: range, of: int, 
     return NUMBERS[kind](pairs)
 
 
+def held_rows(pairs: Array, kind: str) -> Array:
+    """Returns the 16 rows of a left operand whose pairs (32, 4) lie in the registers of a warp, float64."""
+    numbers = NUMBERS[kind](np.ascontiguousarray(pairs))  # (32, 8)
+    rows, lane, i = np.empty((16, 16)), np.arange(32)[:, None], np.arange(8)
+    rows[lane // 4 + 8 * (i // 2 % 2), 2 * (lane % 4) + 8 * (i // 4) + i % 2] = numbers
+    return rows
+
+
 class WarpProducts:
     """The account of one warp: the place it has among the four of its group, and its first thread."""
 
@@ -70,6 +80,7 @@ class WarpProducts:
         self.warp, self.thread, self.shared, self.when = warp, thread, shared, when
         self.fenced: dict[str, Array] = {}  # what each register held at the last fence
         self.sums: dict[Names, Array] = {}  # results on their way, (16, columns)
+        self.given: dict[int, Array] = {}  # what registers of a left operand held, by step
         self.open: list[Step] = []
         self.groups: list[list[Step]] = []
         self.story: list[object] = []  # what the other warps of the group have to have done as well
@@ -89,11 +100,14 @@ class WarpProducts:
             self._check_fenced(held, names)
             self.sums[names] = np.empty((16, step.columns), np.float32)
             self.sums[names][accumulator_places(step.columns)] = held.view(np.float32)
+        if step.held:
+            self.given[id(step)] = registers.read(step.held).copy()
+            self._check_fenced(self.given[id(step)], step.held)
         registers.write(names, np.full_like(held, POISON))
         if self.when is When.AT_ONCE:
             self._run(step)
         self.open.append(step)
-        self.story.append((step.columns, step.kind, step.lhs, step.rhs, step.adds, step.signs, step.turned))
+        self.story.append((step.columns, step.kind, step.held, step.lhs, step.rhs, step.adds, step.signs, step.turned))
 
     def close(self) -> None:
         self.groups.append(self.open)
@@ -104,8 +118,11 @@ class WarpProducts:
         """Runs all groups but the last `but`, and gives back the registers that none of the others adds to."""
         ends = max(len(self.groups) - but, 0)
         done, self.groups = self.groups[:ends], self.groups[ends:]
-        for step in [step for group in done for step in group if self.when is not When.AT_ONCE]:
-            self._run(step)
+        for step in [step for group in done for step in group]:
+            if step.held and (registers.read(step.held) != self.given[id(step)]).any():
+                raise PtxError(f"{step.held} were written while a wgmma reads them: no wgmma.wait_group before.")
+            if self.when is not When.AT_ONCE:
+                self._run(step)
         busy = {step.accumulators for group in [*self.groups, self.open] for step in group}
         for names in [names for names in self.sums if names not in busy]:
             self._check_untouched(registers.read(names), names)
@@ -118,7 +135,10 @@ class WarpProducts:
     def _run(self, step: Step) -> None:
         own = range(16 * self.warp, 16 * self.warp + 16)
         all_rows, (turned_lhs, turned_rhs) = range(step.columns), step.turned
-        lhs = operand(self.shared, self.thread, step.lhs, own, 64, step.kind, turned_lhs)
+        if step.held:
+            lhs = held_rows(self.given[id(step)], step.kind)
+        else:
+            lhs = operand(self.shared, self.thread, step.lhs, own, 64, step.kind, turned_lhs)
         rhs = operand(self.shared, self.thread, step.rhs, all_rows, step.columns, step.kind, turned_rhs)
         sums = self.sums[step.accumulators]
         sign = step.signs[0] * step.signs[1]

@@ -51,7 +51,8 @@ def for_warps(machine: Machine, lanes: Lanes, act: Callable[[WarpProducts, OfWar
 def fence(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array:
     if "wgmma registers" not in machine.state:
         steps = [each for each in machine.function.instructions if each.opcode.startswith("wgmma.mma_async")]
-        machine.state["wgmma registers"] = tuple({name: None for step in steps for name in names_of(step.operands[0])})
+        given = [operand for step in steps for operand in step.operands[:2] if len(parts_of(operand)) > 1]
+        machine.state["wgmma registers"] = tuple({name: None for operand in given for name in names_of(operand)})
     names = machine.state["wgmma registers"]
     return for_warps(machine, lanes, lambda own, registers, _: own.fence(registers, names))
 
@@ -66,14 +67,18 @@ def mma_async(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array
     if columns % 8 or not 8 <= columns <= 256 or len(names) != columns // 2:
         raise PtxError(f"a product of {columns} columns with {len(names)} accumulators.")
     signs, turned = [number_in(each) for each in rest[:2]], [number_in(each) for each in rest[2:]]
-    if len(rest) != 4 or not {*signs} <= {1, -1} or not {*turned} <= {0, 1}:
-        raise PtxError("two signs of 1 or -1, and two that say 0 for K-major, 1 for M- or N-major.")
+    held = names_of(lhs) if len(parts_of(lhs)) > 1 else ()
+    if len(held) not in (0, 4):
+        raise PtxError(f"a left operand of {len(held)} registers; it has four pairs.")
+    if len(rest) != (3 if held else 4) or not {*signs} <= {1, -1} or not {*turned} <= {0, 1}:
+        raise PtxError("two signs of 1 or -1, and for each operand in shared memory 0 for K-major, 1 for M- or N-major.")
 
     def start(own: WarpProducts, registers: OfWarp, lanes: Lanes) -> None:
-        words = [same_in(lanes, machine.read(each, "b64", lanes)) for each in (lhs, rhs)]
+        left = 0 if held else same_in(lanes, machine.read(lhs, "b64", lanes))
+        right = same_in(lanes, machine.read(rhs, "b64", lanes))
         adds = bool(same_in(lanes, machine.read(scale, "pred", lanes)))
-        flags = (signs[0], signs[1]), (bool(turned[0]), bool(turned[1]))
-        own.start(registers, Step(names, columns, kind, words[0], words[1], adds, *flags))
+        flags = (signs[0], signs[1]), (not held and bool(turned[0]), bool(turned[-1]))
+        own.start(registers, Step(names, columns, kind, left, right, adds, *flags, held))
 
     return for_warps(machine, lanes, start)
 
