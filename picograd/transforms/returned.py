@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -53,7 +54,7 @@ def recipes_of(
     wanted: list[Tensor] = []
     recipes: list[Recipe] = []
     for leaf in leaves:
-        cell, is_fixed = leaf.cell, not any(isinstance(dim, Op) for dim in (*leaf.op.shape, *leaf.cell.op.shape))
+        cell, is_fixed = leaf.cell, not _is_symbolic((leaf.op.shape, leaf.cell.op.shape, leaf.steps))
         if is_fixed and cell in arguments and arguments[cell] not in donated:
             recipes.append(Recipe(arguments[cell], True, leaf.steps))
         elif is_fixed and cell not in arguments and cell.made_in is not watch:
@@ -68,6 +69,11 @@ def recipes_of(
             wanted.append(leaf)
     is_plain = [recipe.form for recipe in recipes] == [(i, False, None) for i in range(len(recipes))]
     return None if is_plain else tuple(recipes), wanted
+
+
+def _is_symbolic(part: Any) -> bool:
+    """True for shapes and views with a symbolic integer, which is another number at each call."""
+    return isinstance(part, Op) or isinstance(part, tuple) and any(map(_is_symbolic, part))
 
 
 def _collects(tensor: Tensor) -> bool:
