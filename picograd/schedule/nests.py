@@ -17,7 +17,7 @@ from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import ELEMENTWISE, SOURCES, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory
-from picograd.schedule.edges import can_replace, can_require, replace, require
+from picograd.schedule.edges import can_replace, can_require, depends, replace, require
 
 MAX_OPS = 256  # of the expression of one value: a longer one is stored in between
 MAX_NEST_OPS = 512  # of a nest: one that is full goes on in another, so that kernels stay small
@@ -177,12 +177,21 @@ class Nests:
 
     # ---- nests to join ----
     def goes_on(self, op: Op) -> Draft | None:
-        """Returns an elementwise nest that can go on to store the free value `op` from what it stores already."""
+        """Returns an elementwise nest that can go on to store the free value `op` from what it stores already.
+
+        Where several store what `op` is computed from, as the two averages of Adam, they become one.
+        """
         near = {nest.number: nest for nest in self.needs_of([op]) if self._may_go_on(nest, op)}
-        for _, nest in sorted(near.items(), reverse=True)[:MAX_CANDIDATES]:
+        nests = [nest for _, nest in sorted(near.items(), reverse=True)[:MAX_CANDIDATES]]
+        for i, nest in enumerate(nests):
             rest = self.leaves_beside(op, nest)
-            if rest is None:
+            if rest is None or not can_require(nest, self.needs_of(rest)):
                 continue
+            for other in nests[i + 1 :]:
+                others = self.leaves_beside(op, other)
+                if others is not None and not depends([need for need in self.needs_of(others) if need is not nest], other):
+                    self.merge(nest, other)
+            rest = self.leaves_beside(op, nest) or {}
             needs = self.needs_of(rest)
             if can_require(nest, needs):
                 require(nest, needs)
@@ -209,8 +218,9 @@ class Nests:
         return None
 
     def merge(self, a: Draft, b: Draft) -> bool:
-        """Joins two reduce nests over the same rows, if neither needs the other."""
-        alike = a.kind is b.kind is NestKind.REDUCE and a.domain == b.domain and a.reduced == b.reduced
+        """Joins two nests of elements, or two that reduce the same rows, if neither needs the other."""
+        alike = a.kind is b.kind and a.kind in (NestKind.ELEMENTWISE, NestKind.REDUCE)
+        alike = alike and a.domain == b.domain and a.reduced == b.reduced
         small = a.num_ops + b.num_ops <= MAX_NEST_OPS and len(a.stored) + len(b.stored) <= MAX_STORED
         if not alike or not small or not can_replace(b, a):
             return False
