@@ -12,6 +12,7 @@ time it is in cache. An exponential that two levels need is computed once and ke
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
 
@@ -20,16 +21,19 @@ from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import along, in_smaller_vectors, nested, split
 from picograd.codegen.prefetch import prefetch_lines
 from picograd.codegen.rows import (
+    UNROLLED,
     Results,
     Rows,
     accumulator_dtype,
     element_stores,
     has_elements,
+    is_rounded_sum,
     is_short,
     row_stores,
     start_of,
     write_stores,
 )
+from picograd.codegen.runs import RUN_STEPS, in_runs, longest
 from picograd.codegen.scalar import combined
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
@@ -189,19 +193,59 @@ def _length_kept(rows: Rows) -> int:
     return length if isinstance(length, int) and length <= MOST_KEPT else 0
 
 
-def _accumulators(
-    sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool
-) -> tuple[list[Op], list[Op]]:
-    """Returns registers of each reduction, which hold its start: `copies` vectors for whole ones, and one for the rest."""
-    vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
-    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
-    for r, vector, single in zip(sums, vectors, singles):
-        start = start_of(r.arg[0], accumulator_dtype(r))
-        build.store(single, 0, start)
-        if use_vectors:
-            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
-                build.store(vector, add(mul(copy, lanes), lane), start)
-    return vectors, singles
+@dataclass(frozen=True)
+class _Totals:
+    """Running totals of some reductions, in registers: of each `copies` vectors for whole ones, and one for the rest."""
+
+    sums: Sequence[Op]
+    vectors: Sequence[Op]
+    singles: Sequence[Op]
+    lanes: int
+    copies: int
+
+    @staticmethod
+    def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _Totals:
+        """Returns totals of nothing."""
+        vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
+        singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+        totals = _Totals(sums, vectors, singles, lanes, copies if use_vectors else 0)
+        totals.clear(build, vectors if use_vectors else [], singles)
+        return totals
+
+    def clear(self, build: Builder, vectors: Sequence[Op], singles: Sequence[Op]) -> None:
+        """Stores the start of each reduction."""
+        for r, vector, single in zip_longest(self.sums, vectors, singles):
+            start = start_of(r.arg[0], accumulator_dtype(r))
+            if single is not None:
+                build.store(single, 0, start)
+            if vector is not None:
+                self.each_vector(build, partial(build.store, vector, value=start))
+
+    def each_vector(self, build: Builder, body: Callable[[Dim], None]) -> None:
+        """Runs body(place in the vectors of one reduction)."""
+        with build.loop(self.copies, AxisKind.UNROLL) as copy, build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            body(add(mul(copy, self.lanes), lane))
+
+    def of_line(self, build: Builder) -> _Totals:
+        """Returns totals of nothing for a part of a line: its vectors, or where it has none its elements."""
+        memories = self.vectors if self.copies else self.singles
+        own = [build.alloc(memory.dtype, memory.arg[1], MemorySpace.REGISTER) for memory in memories]
+        totals = replace(self, vectors=own) if self.copies else replace(self, singles=own)
+        totals.clear(build, own if self.copies else [], [] if self.copies else own)
+        return totals
+
+    def add_to(self, total: _Totals, build: Builder) -> None:
+        """Adds these to others, unless they are the same memory."""
+        for r, part, into in zip(self.sums, self.singles, total.singles):
+            if part is not into:
+                build.store(into, 0, combined(r.arg[0], build.load(into, 0), build.load(part, 0)))
+        for r, part, into in zip(self.sums, self.vectors, total.vectors):
+            if part is not into:
+                self.each_vector(build, partial(_add, build, r.arg[0], part, into))
+
+
+def _add(build: Builder, code: OpCode, part: Op, into: Op, where: Dim) -> None:
+    build.store(into, where, combined(code, build.load(into, where), build.load(part, where)))
 
 
 def _reduce_level(
@@ -218,15 +262,16 @@ def _reduce_level(
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
     sums = [r for _ in places for r in level]
-    vectors, singles = _accumulators(sums, build, lanes, copies, use_vectors)
-    copies = copies if use_vectors else 0
+    total = _Totals.new(sums, build, lanes, copies, use_vectors)
+    copies = total.copies
+    is_cut = any(map(is_rounded_sum, level)) and not is_short(rows, UNROLLED)
     there = {value: memory for value, memory in memories.items() if value not in new}
 
     # Narrow rows of which nothing else is written are a lane each where there are several: one after the other, alone too.
     joins_lanes = use_vectors or has_elements(rows)
     rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes) if joins_lanes else 0
 
-    def step(memory: list[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
+    def step(memory: Sequence[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
         accumulators = iter(memory)
         for at, of_row in zip(places, results):
             coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, there)
@@ -237,24 +282,35 @@ def _reduce_level(
                 value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
                 build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
 
-    def line(columns: list[Dim]) -> None:
+    def line(total: _Totals, columns: list[Dim]) -> None:
         def ask(first: Dim) -> None:
             for row in next_rows:
                 values = partial(_values_at, rows, row, columns)
                 prefetch_lines(build, values, first, lanes * copies, numel(rows.nest.domain))
 
-        def vector_step(where: Dim, column: Dim) -> None:
-            step(vectors, where, [*columns, column])
+        def vector_step(total: _Totals, where: Dim, column: Dim) -> None:
+            step(total.vectors, where, [*columns, column])
 
-        def joined_step(column: Dim, width: int) -> None:
-            step(singles, 0, [*columns, column], is_across=width > 1)
+        def joined_step(total: _Totals, column: Dim, width: int) -> None:
+            step(total.singles, 0, [*columns, column], is_across=width > 1)
 
-        _along_line(build, last, lanes, copies, ask, vector_step, joined_step, rest)
+        _along_line(build, last, total, RUN_STEPS if is_cut else 0, ask, vector_step, joined_step, rest)
 
-    nested(build, outer, [], line)
-    joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, vectors, singles)]
+    def fresh() -> _Totals:
+        return _Totals.new(sums, build, lanes, max(1, copies), use_vectors)
+
+    run = max(1, RUN_STEPS // _steps_of_line(last, lanes, copies)) if is_cut else 0
+    in_runs(build, outer, total, fresh, lambda part, into: part.add_to(into, build), line, run)
+    joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, total.vectors, total.singles)]
     values = [cast(value, r.dtype) for r, value in zip(sums, joined)]
     return [values[i : i + len(level)] for i in range(0, len(sums), len(level))]
+
+
+def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
+    """Returns how many additions a line makes to one total, as far as they are not cut."""
+    most = longest(length)
+    vectors = most // (lanes * copies) + copies - 1 if copies else 0
+    return max(1, min(RUN_STEPS, max(vectors, most % lanes if copies else most)))
 
 
 def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
@@ -262,38 +318,49 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 
 
 def _along_line(
-    build: Builder, length: Dim, lanes: int, copies: int, before: Callable[[Dim], None],
-    vector: Callable[[Dim, Dim], None], joined: Callable[[Dim, int], None], in_vectors: int,
+    build: Builder, length: Dim, total: _Totals, run: int, before: Callable[[Dim], None],
+    vector: Callable[[_Totals, Dim, Dim], None], joined: Callable[[_Totals, Dim, int], None], in_vectors: int,
 ) -> None:  # fmt: skip
     """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
 
     Args:
+      run:    steps after which totals are added to others; 0: none
       before: called with the first column of several vectors, before they are
-      vector: called with a place in the accumulators and a column
-      joined: called with a column and the width of a vector, whose lanes go into one accumulator
+      vector: called with totals, a place in their vectors and a column
+      joined: called with totals, a column and the width of a vector, whose lanes go into one total
       in_vectors: how many elements behind the whole vectors go in smaller ones; 0: all of these one by one
     """
+    lanes, copies = total.lanes, total.copies
     width = lanes * copies
+
+    def in_parts(count: Dim, body: Callable[[_Totals, Dim], None]) -> None:
+        in_runs(
+            build, [count], total, lambda: total.of_line(build), lambda part, into: part.add_to(into, build),
+            lambda part, at: body(part, at[0]), run,
+        )  # fmt: skip
+
+    def vectors(part: _Totals, number: Dim) -> None:
+        first = mul(number, width)
+        before(first)
+        part.each_vector(build, lambda where: vector(part, where, add(first, where)))
+
     whole = floordiv(length, width) if copies else 0
     if whole != 0:
-        with build.loop(whole, AxisKind.LOOP) as number:
-            first = mul(number, width)
-            before(first)
-            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
-                where = add(mul(copy, lanes), lane)
-                vector(where, add(first, where))
+        in_parts(whole, vectors)
     done = mul(whole, width)
     more = floordiv(subtract(length, done), lanes) if copies else 0
     if more != 0:
         with build.loop(more, AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
-            vector(lane, add(done, add(mul(number, lanes), lane)))
+            vector(total, lane, add(done, add(mul(number, lanes), lane)))
     done = add(done, mul(more, lanes))
     rest = subtract(length, done)
     if in_vectors:
-        in_smaller_vectors(build, done, in_vectors, joined)
-    elif rest != 0:
+        in_smaller_vectors(build, done, in_vectors, partial(joined, total))
+    elif rest != 0 and copies:
         with build.loop(rest, AxisKind.LOOP) as index:
-            joined(add(done, index), 1)
+            joined(total, add(done, index), 1)
+    elif rest != 0:
+        in_parts(rest, lambda part, index: joined(part, index, 1))
 
 
 def _num_copies(level: Sequence[Op]) -> int:

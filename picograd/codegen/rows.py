@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`; what accumulators are of and start from
-Called by: the emitters of reductions.    Next: picograd/codegen/row_loops.py
+Called by: the emitters of reductions.    Next: picograd/codegen/runs.py
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import affine, to_op
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
+UNROLLED = 16  # elements of a row that is written out where lanes are rows, and added up in one run
 MOST_TERMS = 8  # of an element that are added to a sum one by one
 
 Results = dict[Op, Op]  # reductions that are done, with their values
@@ -73,14 +74,17 @@ class Rows:
         outputs = [value for _, value in self.nest.outputs if value.shape == self.nest.domain]
         return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
 
-    def accumulated(self, r: Op, total: Op, value: Op) -> Op:
-        """Returns what a reduction makes of one more element; a product, or several, is added with one rounding each."""
+    def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
+        """Returns what a reduction makes of one more element, or of the first one.
+
+        A product, or several, is added with one rounding each.
+        """
         code, terms = r.arg[0], _terms(value)
         if code is not OpCode.ADD or any(term.code is not OpCode.MUL for term in terms):
-            return combined(code, total, value)
+            return value if total is None else combined(code, total, value)
         for term in terms:
-            total = multiply_add(term.src[0], term.src[1], total, self.has_fma)
-        return total
+            total = term if total is None else multiply_add(term.src[0], term.src[1], total, self.has_fma)
+        return total or value
 
     @property
     def row_extents(self) -> list[Dim]:
@@ -113,6 +117,11 @@ def _terms(value: Op) -> list[Op]:
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
     return op.dtype.compute_dtype
+
+
+def is_rounded_sum(op: Op) -> bool:
+    """True for a reduction whose additions lose bits: a long chain of them is cut in runs (codegen/runs.py)."""
+    return op.arg[0] is OpCode.ADD and op.dtype.is_float
 
 
 def running_dtype(scan: Op) -> DType:

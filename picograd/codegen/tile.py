@@ -17,15 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
+from picograd.codegen.runs import in_runs, longest
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.symbolic import add, mul
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+
+BLOCK_PRODUCTS = 512  # that are added to one accumulator in a row
+BLOCK_MULTIPLE = 16  # a block of K is whole vectors
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,45 @@ class Tile:
             self.step(build, acc, lambda i: lhs(i, k), lambda c: rhs(c, k))
         return acc
 
+    def multiply_long(
+        self, build: Builder, depth: Dim, lhs: Callable[[Dim, Dim], Op], rhs: Callable[[Dim, Dim], Op]
+    ) -> Op:
+        """Returns accumulators with the sum over k < depth, which is added up in blocks if it is long."""
+
+        def block(acc: Op, first: Dim, count: Dim) -> None:
+            self.multiply(build, acc, count, lambda i, k: lhs(i, add(first, k)), lambda c, k: rhs(c, add(first, k)))
+
+        return self.in_blocks(build, depth, block)
+
+    def in_blocks(self, build: Builder, depth: Dim, body: Callable[[Op, Dim, Dim], None]) -> Op:
+        """Runs body(accumulators, first k, how many) for blocks of K; returns accumulators that hold the sum of all."""
+        acc = self.new(build)
+        if not is_cut(depth, self.dtype):
+            body(acc, 0, depth)
+            return acc
+
+        def fresh() -> Op:
+            memory = build.alloc(self.dtype, self.rows * self.columns, MemorySpace.SHARED)
+            self.each(build, lambda i, c, where: build.store(memory, where, const(0, self.dtype)))
+            return memory
+
+        def join(part: Op, total: Op) -> None:
+            def put(i: Dim, c: Dim, where: Dim) -> None:
+                both = (build.load(total, where), build.load(part, where))
+                build.store(total, where, Op(OpCode.ADD, self.dtype, both))
+
+            self.each(build, put)
+
+        def block(total: Op, first: Dim, count: Dim) -> None:
+            own = self.new(build)
+            body(own, first, count)
+            join(own, total)
+
+        total = fresh()
+        blocks_of_k(build, depth, total, fresh, join, block)
+        self.each(build, lambda i, c, where: build.store(acc, where, build.load(total, where)))
+        return acc
+
     def step(self, build: Builder, acc: Op, lhs: Callable[[Dim], Op], rhs: Callable[[Dim], Op]) -> None:
         """Adds lhs(row) * rhs(column) to accumulators."""
 
@@ -78,6 +124,28 @@ class Tile:
             build.store(acc, where, multiply_add(lhs(i), rhs(c), build.load(acc, where), self.has_fma))
 
         self.each(build, add_product)
+
+
+def is_cut(depth: Dim, dtype: DType) -> bool:
+    """True for a sum over K that is added up in blocks, so that its rounding errors do not pile up."""
+    return dtype.is_float and longest(depth) > BLOCK_PRODUCTS
+
+
+def blocks_of_k(
+    build: Builder, depth: Dim, total: T, fresh: Callable[[], T], join: Callable[[T, T], None],
+    block: Callable[[T, Dim, Dim], None],
+) -> None:  # fmt: skip
+    """Runs block(totals, first k, how many) for blocks of K of about one length, the same in every emitter."""
+    length = BLOCK_PRODUCTS
+    if isinstance(depth, int):
+        length = -(-depth // -(-depth // BLOCK_PRODUCTS))
+        length += -length % BLOCK_MULTIPLE
+
+    def at(into: T, place: list[Dim]) -> None:
+        first = mul(place[0], length)
+        block(into, first, minimum(subtract(depth, first), length))
+
+    in_runs(build, [floordiv(add(depth, length - 1), length)], total, fresh, join, at)
 
 
 def most_rows(target: Target) -> int:

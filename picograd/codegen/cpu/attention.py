@@ -136,7 +136,7 @@ class Strips:
         def move(_: Dim, c: Dim, at: Dim) -> None:
             here = self._of_query(strip, c)
             factor = unary(OpCode.EXP, build.load(self.peak, here) - build.load(peak, at))
-            build.store(total, at, build.load(self.total, here) * factor)
+            build.store(self.total, here, build.load(self.total, here) * factor)
             build.store(self.factor, here, factor)
             build.store(self.peak, here, build.load(peak, at))
 
@@ -150,7 +150,12 @@ class Strips:
                 build.store(total, at, build.load(total, at) + weight)
 
             single.each(build, weigh)
-        single.each(build, lambda _, c, at: build.store(self.total, self._of_query(strip, c), build.load(total, at)))
+
+        def put(_: Dim, c: Dim, at: Dim) -> None:
+            here = self._of_query(strip, c)
+            build.store(self.total, here, build.load(self.total, here) + build.load(total, at))
+
+        single.each(build, put)
 
     def _average(self, strip: Dim, feature: Dim, rows: int, first_key: Dim, count: Dim, v: Element) -> None:
         """Adds the values of some keys to some features of the result."""
@@ -161,15 +166,16 @@ class Strips:
         def place(i: Dim, c: Dim) -> Dim:
             return heads.place(strip, E, add(feature, i), c)
 
-        def before(i: Dim, c: Dim) -> Op:
-            return build.load(self.out, place(i, c)) * build.load(self.factor, self._of_query(strip, c))
+        def put(i: Dim, c: Dim, at: Dim) -> None:
+            before = build.load(self.out, place(i, c)) * build.load(self.factor, self._of_query(strip, c))
+            build.store(self.out, place(i, c), before + build.load(sums, at))
 
         sums = tile.multiply(
-            build, tile.new(build, before), count,
+            build, tile.new(build), count,
             lambda i, key: v(last_at(add(first_key, key), S, self.rows), add(feature, i)),
             lambda c, key: read(self.scores, self._of_score(key, c)),
         )  # fmt: skip
-        tile.each(build, lambda i, c, at: build.store(self.out, place(i, c), build.load(sums, at)))
+        tile.each(build, put)
 
     # ---- results ----
     def store(self, strip: Dim, b: Dim, head: Dim, slots: dict[int, Op]) -> None:

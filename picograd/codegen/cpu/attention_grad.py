@@ -265,9 +265,11 @@ class Keys:
         def place(i: Dim, c: Dim) -> Dim:
             return self.heads.place(strip, features, add(feature, i), c)
 
-        before = tile.new(build, lambda i, c: build.load(memory, place(i, c)))
-        sums = tile.multiply(build, before, count, lambda i, t: x(t, add(feature, i)), factor)
-        tile.each(build, lambda i, c, at: build.store(memory, place(i, c), build.load(sums, at)))
+        def put(i: Dim, c: Dim, at: Dim) -> None:
+            build.store(memory, place(i, c), build.load(memory, place(i, c)) + build.load(sums, at))
+
+        sums = tile.multiply(build, tile.new(build), count, lambda i, t: x(t, add(feature, i)), factor)
+        tile.each(build, put)
 
     # ---- the gradients of queries ----
     def _move_queries(self, queries: Queries, first: Dim, row: Dim) -> None:

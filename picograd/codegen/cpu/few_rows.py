@@ -5,8 +5,9 @@ Out:   two phases of statements in the free form: the rows, where they must be c
 Called by: codegen/lower.py.    Next: picograd/codegen/heads.py
 
 Each element of the matrix is read once, from where it lies, for all rows: to pack it takes longer than to multiply it by
-sixteen. Lanes run over columns, and each adds up its own sum over K in order, with one rounding a step: the sum that
-codegen/cpu/matmul.py computes for each of many rows. So a row has the same bits alone and among others.
+sixteen. Lanes run over columns, and each adds up its own sum over K in order, with one rounding a step, in the blocks of
+codegen/tile.py: the sum that codegen/cpu/matmul.py computes for each of many rows. So a row has the same bits alone and
+among others.
 
     columns lie side by side    a strip of columns, with its sums in a cache, some rows of K at a time,
                                 while the next are asked for
@@ -29,7 +30,7 @@ from picograd.codegen.loops import along
 from picograd.codegen.operands import contiguous_axis, is_plain
 from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import Tile, most_rows, multiply_add
+from picograd.codegen.tile import Tile, blocks_of_k, is_cut, most_rows, multiply_add
 from picograd.device import Target
 from picograd.ir.build import cast, expand, reduce, reshape, swap_last
 from picograd.ir.op import Dim, Op, const
@@ -148,12 +149,25 @@ class _FewRows:
         with build.loop(floordiv(add(self.n, columns - 1), columns), AxisKind.GRID) as strip:
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
-            totals = build.alloc(self.dtype, self.m * columns, MemorySpace.SHARED)
-            with build.loop(self.m, AxisKind.LOOP) as i:
-                zero, first = const(0, self.dtype), mul(i, columns)
-                along(build, 0, width, lanes, lambda c: build.store(totals, add(first, c), zero))
 
-            def add_products(k: Dim, count: int) -> None:
+            def each(body: Callable[[Dim, Dim, Dim], None]) -> None:
+                with build.loop(self.m, AxisKind.LOOP) as i:
+                    first = mul(i, columns)
+                    along(build, 0, width, lanes, lambda c: body(i, c, add(first, c)))
+
+            def fresh() -> Op:
+                totals = build.alloc(self.dtype, self.m * columns, MemorySpace.SHARED)
+                each(lambda i, c, where: build.store(totals, where, const(0, self.dtype)))
+                return totals
+
+            def join(part: Op, totals: Op) -> None:
+                def put(i: Dim, c: Dim, where: Dim) -> None:
+                    both = (build.load(totals, where), build.load(part, where))
+                    build.store(totals, where, Op(OpCode.ADD, self.dtype, both))
+
+                each(put)
+
+            def add_products(totals: Op, k: Dim, count: int) -> None:
                 def column(c: Dim) -> None:
                     of_row = [build.load(totals, add(i * columns, c)) for i in range(self.m)]
                     for step in range(count):
@@ -168,15 +182,25 @@ class _FewRows:
 
                 along(build, 0, width, lanes, column, ahead)
 
-            whole = floordiv(self.k, ROWS_AT_ONCE)
-            with build.loop(whole, AxisKind.LOOP) as block:
-                add_products(mul(block, ROWS_AT_ONCE), ROWS_AT_ONCE)
-            done = mul(whole, ROWS_AT_ONCE)
-            with build.loop(subtract(self.k, done), AxisKind.LOOP) as k:
-                add_products(add(done, k), 1)
-            with build.loop(self.m, AxisKind.LOOP) as i:
-                first = mul(i, columns)
-                along(build, 0, width, lanes, lambda c: self.store(i, add(start, c), build.load(totals, add(first, c))))
+            def block(totals: Op, first: Dim, count: Dim) -> None:
+                whole = floordiv(count, ROWS_AT_ONCE)
+                with build.loop(whole, AxisKind.LOOP) as number:
+                    add_products(totals, add(first, mul(number, ROWS_AT_ONCE)), ROWS_AT_ONCE)
+                done = add(first, mul(whole, ROWS_AT_ONCE))
+                with build.loop(mod(count, ROWS_AT_ONCE), AxisKind.LOOP) as k:
+                    add_products(totals, add(done, k), 1)
+
+            def own_block(totals: Op, first: Dim, count: Dim) -> None:
+                own = fresh()
+                block(own, first, count)
+                join(own, totals)
+
+            totals = fresh()
+            if is_cut(self.k, self.dtype):
+                blocks_of_k(build, self.k, totals, fresh, join, own_block)
+            else:
+                block(totals, 0, self.k)
+            each(lambda i, c, where: self.store(i, add(start, c), build.load(totals, where)))
 
     def _strip(self) -> int:
         """Returns how many columns a strip has."""
@@ -201,21 +225,24 @@ class _FewRows:
         """Writes a vector of columns, of which `count` are columns of the matrix; the others are taken for zeros."""
         build, lanes = self.build, self.lanes
         tile = Tile(self.m, 1, lanes, self.dtype, self.has_fma)
-        acc = tile.new(build)
         squares = squares_of(self.matrix, self.dtype, lanes)
-        whole = floordiv(self.k, lanes)
-        with build.loop(whole, AxisKind.LOOP) as block:
-            first = mul(block, lanes)
-            if count == lanes:
-                with build.loop(lanes, AxisKind.UNROLL) as column:
-                    self.ask_for(first, add(add(start, lanes), column))
-            element = squares.at(build, (*self.first, first, start), count)
-            with build.loop(lanes, AxisKind.UNROLL) as k:
-                tile.step(build, acc, lambda i: rows(i, add(first, k)), partial(element, k))
-        done = mul(whole, lanes)
-        with build.loop(subtract(self.k, done), AxisKind.LOOP) as k:
-            line = self._line(add(done, k), start, count)
-            tile.step(build, acc, lambda i: rows(i, add(done, k)), line)
+
+        def add_products(acc: Op, first_k: Dim, depth: Dim) -> None:
+            whole = floordiv(depth, lanes)
+            with build.loop(whole, AxisKind.LOOP) as block:
+                first = add(first_k, mul(block, lanes))
+                if count == lanes:
+                    with build.loop(lanes, AxisKind.UNROLL) as column:
+                        self.ask_for(first, add(add(start, lanes), column))
+                element = squares.at(build, (*self.first, first, start), count)
+                with build.loop(lanes, AxisKind.UNROLL) as k:
+                    tile.step(build, acc, lambda i: rows(i, add(first, k)), partial(element, k))
+            done = add(first_k, mul(whole, lanes))
+            with build.loop(mod(depth, lanes), AxisKind.LOOP) as k:
+                line = self._line(add(done, k), start, count)
+                tile.step(build, acc, lambda i: rows(i, add(done, k)), line)
+
+        acc = tile.in_blocks(build, self.k, add_products)
         self._finish(tile, start, count, acc)
 
     def _line(self, k: Dim, start: Dim, count: Dim) -> Callable[[Dim], Op]:

@@ -4,8 +4,9 @@ In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
 Called by: codegen/lower.py.    Next: picograd/codegen/cpu/few_rows.py
 
-The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from panels
-(codegen/cpu/panels.py). What its epilogue reads of large values is asked for before the tile is computed.
+The micro-kernel keeps an MR x NR tile of the result in registers while it walks K; blocks of a long K are added up in a
+second tile. Its operands come from panels (codegen/cpu/panels.py). What its epilogue reads of large values is asked for
+before the tile is computed.
 Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", is the source of the layout.
 """
 
@@ -166,12 +167,8 @@ def _multiply(
         with build.loop(minimum(subtract(product.row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
             _prefetch(nest, product, at, row, column, build)
-            acc = product.registers.multiply(
-                build,
-                product.registers.new(build),
-                product.k,
-                lambda i, k: lhs(at, row, i, k),
-                lambda c, k: rhs(at, column, c, k),
+            acc = product.registers.multiply_long(
+                build, product.k, lambda i, k: lhs(at, row, i, k), lambda c, k: rhs(at, column, c, k)
             )
             if is_whole:
                 (slot, _), *_ = nest.outputs

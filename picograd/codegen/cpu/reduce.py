@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.cpu.reduce_columns import UNROLLED, emit_columns
+from picograd.codegen.cpu.reduce_columns import emit_columns
 from picograd.codegen.row_loops import (
     MOST_AT_ONCE,
     emit_rows,
@@ -24,7 +24,7 @@ from picograd.codegen.row_loops import (
     some_rows,
     worth_keeping,
 )
-from picograd.codegen.rows import PIECE_ELEMENTS, Rows, has_elements, is_short, plan_rows
+from picograd.codegen.rows import PIECE_ELEMENTS, UNROLLED, Rows, has_elements, is_short, plan_rows
 from picograd.device import Target
 from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const, toposort

@@ -13,8 +13,8 @@ narrow as the second-level cache wants it. Rows too short for that are written o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from operator import or_
 
 from picograd.codegen.axes import rest_in_vectors
@@ -23,16 +23,19 @@ from picograd.codegen.index import put_in_all
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
+    UNROLLED,
     Results,
     Rows,
     accumulator_dtype,
     element_stores,
     has_elements,
+    is_rounded_sum,
     is_short,
     row_stores,
     start_of,
     write_stores,
 )
+from picograd.codegen.runs import RUN_STEPS, in_runs, longest
 from picograd.codegen.scalar import combined
 from picograd.dtype import DType
 from picograd.ir.build import cast
@@ -42,13 +45,14 @@ from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, floordiv, from_op, minimum, mod, mul, subtract, to_op
 
-RUN = 4096  # sums longer than this are sums of sums, so that rounding errors do not pile up
-UNROLLED = 16  # as short a row is written out
 MOST_STRIP = 64  # vectors: 4 KiB of the widest
 FEWEST_STRIPS = 8  # for as many threads, where the rows suffice
 CACHED_ELEMENTS = 1 << 16  # of a strip that is read again
 FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
-MOST_AT_ONCE, MOST_STEPS = 8, 32  # elements of a row, and operations for all of them
+RUNS = 16  # of a strip whose totals, in memory, are added up before these are added to others
+MOST_STEPS = 32  # operations for all elements of a row that are added at once
+
+Totals = dict[Op, Op]  # reduction -> memory of one number for each row of a strip
 
 
 def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
@@ -117,7 +121,7 @@ class _Strip:
         self.place = placeholder(free, most)
         self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
         self.at = [*at, add(start, self.place)]
-        self.totals: dict[Op, Op] = {}
+        self.totals: Totals = {}
 
     def write(self) -> None:
         """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
@@ -157,7 +161,7 @@ class _Strip:
         return put_in_all(values, {self.place: place, **dict(zip(self.columns, columns))})
 
     def at_once(self, values: Sequence[Op]) -> int:
-        """Returns how many elements of a row are added between reading and writing its total: in the order they stand in.
+        """Returns how many elements of a row are added between reading and writing its total: a divisor of RUN_STEPS.
 
         A total that is read and written for each waits for itself: of a sum of 4096 x 4096, that took twice as long.
         """
@@ -165,7 +169,7 @@ class _Strip:
         if not isinstance(num_elements, int) or num_elements <= FEW_ELEMENTS:
             return 1
         steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(values))
-        return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
+        return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= MOST_STEPS)
 
     def settled(self, values: Sequence[Op]) -> list[Op]:
         """Returns expressions of an element in which what its whole row shares is computed once, before, and kept."""
@@ -185,49 +189,79 @@ class _Strip:
         self.across(lambda i: self.store(memories, [*[to_op(i)] * len(kept), *self.put_in(list(kept), i, ())]))
         return put_in_all(values, kept)
 
-    def add_up(self, totals: dict[Op, Op]) -> None:
-        """Runs down the strip once and fills the totals of each row: runs of its elements, then the runs."""
+    def add_up(self, totals: Totals) -> None:
+        """Runs down the strip once and fills the totals of each row: in runs of its elements, and in runs of runs."""
         build, (*outer, last) = self.build, self.rows.column_loops
-        run = min(RUN, last) if isinstance(last, int) else RUN
-        num_runs = floordiv(add(last, run - 1), run) if run else 0
-        is_one_run = num_runs == 1 and all(extent == 1 for extent in outer)
-        parts = totals if is_one_run else {r: self.memory(total.dtype) for r, total in totals.items()}
         coords, known = self.rows.coords(self.at, self.columns), self.results()
         values = self.settled([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in totals.items()])
-        at_once = self.at_once(values)
+        at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, totals))
+        whole, rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
 
-        def clear(memories: Mapping[Op, Op], i: Dim) -> None:
-            for r, memory in memories.items():
-                build.store(memory, i, start_of(r.arg[0], memory.dtype))
+        def step(into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
+            """Adds `count` elements of a row to its totals, one by one or what they have given together."""
+            *outside, first = columns
+            before = [build.load(total, i) for total in into.values()]
+            here = [self.put_in(values, i, [*outside, add(first, number)]) for number in range(count)]
+            for number, (r, total) in enumerate(into.items()):
+                added = partial(self.rows.accumulated, r)
+                elements = [line[number] for line in here]
+                if not has_own:
+                    build.store(total, i, reduce(added, elements, before[number]))
+                else:
+                    own = reduce(added, elements[1:], added(None, elements[0]))
+                    build.store(total, i, combined(r.arg[0], before[number], own))
 
-        def step(i: Dim, outside: list[Dim], first: Dim, count: int) -> None:
-            found = {r: build.load(part, i) for r, part in parts.items()}
-            for number in range(count):
-                here = self.put_in(values, i, [*outside, add(first, number)])
-                found = {r: self.rows.accumulated(r, total, value) for (r, total), value in zip(found.items(), here)}
-            for r, part in parts.items():
-                build.store(part, i, found[r])
-
-        def join(i: Dim) -> None:
-            for r, total in totals.items():
-                build.store(total, i, combined(r.arg[0], build.load(total, i), build.load(parts[r], i)))
-
-        def one_run(columns: list[Dim]) -> None:
-            if not is_one_run:
-                self.across(lambda i: clear(parts, i))
+        def one_run(total: Totals, columns: list[Dim]) -> None:
             *outside, number = columns
-            first = mul(number, run)
-            count = minimum(subtract(last, first), run)
-            rest = mod(count, at_once)
-            with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
-                self.across(lambda i: step(i, outside, add(first, mul(index, at_once)), at_once))
-            with build.loop(mod(count, at_once), AxisKind.LOOP) as index:
-                self.across(lambda i: step(i, outside, add(add(first, subtract(count, rest)), index), 1))
-            if not is_one_run:
-                self.across(join)
+            first = mul(number, RUN_STEPS)
+            if at_once == RUN_STEPS:
+                self.across(lambda i: step(total, i, [*outside, first], at_once, is_rounded))
+                return
+            own = self.fresh(totals) if is_rounded else total
+            with build.loop(RUN_STEPS // at_once, AxisKind.LOOP) as index:
+                start = add(first, mul(index, at_once))
+                self.across(lambda i: step(own, i, [*outside, start], at_once, False))
+            if own is not total:
+                self.join(own, total)
 
-        self.across(lambda i: clear(totals, i))
-        nested(build, [*outer, num_runs], [], one_run)
+        def line(total: Totals, outside: list[Dim]) -> None:
+            in_runs(
+                build, [whole], total, lambda: self.fresh(totals), self.join,
+                lambda into, at: one_run(into, [*outside, *at]), RUNS if is_rounded else 0,
+            )  # fmt: skip
+            with build.loop(rest, AxisKind.LOOP) as index:
+                column = add(mul(whole, RUN_STEPS), index)
+                self.across(lambda i: step(total, i, [*outside, column], 1, False))
+
+        steps = add(whole, rest)
+        run = max(1, RUN_STEPS // max(1, longest(steps)))
+        self.clear(totals)
+        in_runs(build, outer, totals, lambda: self.fresh(totals), self.join, line, run if is_rounded else 0)
+
+    def clear(self, totals: Totals) -> None:
+        """Stores the start of each reduction."""
+
+        def put(i: Dim) -> None:
+            for r, total in totals.items():
+                self.build.store(total, i, start_of(r.arg[0], total.dtype))
+
+        self.across(put)
+
+    def fresh(self, totals: Totals) -> Totals:
+        """Returns other totals of the same reductions, of nothing."""
+        own = {r: self.memory(total.dtype) for r, total in totals.items()}
+        self.clear(own)
+        return own
+
+    def join(self, part: Totals, totals: Totals) -> None:
+        """Adds totals to others."""
+        build = self.build
+
+        def put(i: Dim) -> None:
+            for r, total in totals.items():
+                build.store(total, i, combined(r.arg[0], build.load(total, i), build.load(part[r], i)))
+
+        self.across(put)
 
 
 # ---- short rows ----

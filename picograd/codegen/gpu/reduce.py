@@ -13,8 +13,9 @@ memory where the target has no shuffles). The order of a float sum depends on sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 from picograd.codegen.axes import vector_lanes
@@ -28,12 +29,14 @@ from picograd.codegen.rows import (
     accumulator_dtype,
     element_stores,
     has_elements,
+    is_rounded_sum,
     is_short,
     plan_rows,
     row_stores,
     start_of,
     write_stores,
 )
+from picograd.codegen.runs import in_runs
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, compare, where
@@ -160,8 +163,7 @@ class _TeamRows:
         """
         team, build = self.team, self.build
         if team.steps is None:
-            count = floordiv(subtract(add(self.num_accesses, team.threads - 1), self.member), team.threads)
-            with build.loop(count, AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
+            with build.loop(self.num_steps(), AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
                 body(add(mul(step, team.threads), self.member), lane, True)
             return
         for number in range(team.steps):
@@ -173,15 +175,22 @@ class _TeamRows:
                 self.marks[number] = lane
                 body(here, lane, inside)
 
+    def num_steps(self) -> Dim:
+        """Returns how many accesses of a row that is not written out are the thread's."""
+        return floordiv(subtract(add(self.num_accesses, self.team.threads - 1), self.member), self.team.threads)
+
     def reduce(self, level: list[Op]) -> dict[Op, Op]:
         """Writes what a thread finds in its part of the row; returns it, by reduction."""
         build, lanes = self.build, self.team.lanes
-        own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
-        for r in level:
-            with build.loop(lanes, AxisKind.VECTOR) as lane:
-                build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
 
-        def step(access: Dim, lane: Op, inside: Op | bool) -> None:
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
+            for r in level:
+                with build.loop(lanes, AxisKind.VECTOR) as lane:
+                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
+            return own
+
+        def step(own: Mapping[Op, Op], access: Dim, lane: Op, inside: Op | bool) -> None:
             coords = self.rows.coords(self.at, self.columns(access, lane))
             for r in level:
                 value = cast(self.rows.value(r.src[0], coords, self.results), own[r].dtype)
@@ -189,8 +198,24 @@ class _TeamRows:
                     value = where(inside, value, start_of(r.arg[0], value.dtype))
                 build.store(own[r], lane, self.rows.accumulated(r, build.load(own[r], lane), value))
 
-        self.each_step(step)
+        own, threads = fresh(), self.team.threads
+        if self.team.steps is not None or not any(map(is_rounded_sum, level)):
+            self.each_step(partial(step, own))
+            return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
+
+        def in_lanes(into: Mapping[Op, Op], at: list[Dim]) -> None:
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                step(into, add(mul(at[0], threads), self.member), lane, True)
+
+        in_runs(build, [self.num_steps()], own, fresh, self.add_lanes, in_lanes)
         return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
+
+    def add_lanes(self, part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
+        """Adds what each lane has found to others."""
+        build = self.build
+        with build.loop(self.team.lanes, AxisKind.VECTOR) as lane:
+            for r, memory in total.items():
+                build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
 
     def over_lanes(self, code: OpCode, memory: Op) -> Op:
         """Returns the lanes of an accumulator joined by halves."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
@@ -25,10 +26,12 @@ from picograd.codegen.rows import (
     accumulator_dtype,
     element_stores,
     has_elements,
+    is_rounded_sum,
     row_stores,
     start_of,
     write_stores,
 )
+from picograd.codegen.runs import RUN_STEPS, in_runs
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast
@@ -161,35 +164,55 @@ class _SideBySide:
         *outer, last = split(self.access, self.accesses)
         return [*outer, add(mul(last, self.layout.lanes), lane)] if self.rows.row_groups else []
 
+    def num_steps(self, start: Dim) -> Dim:
+        """Returns how many columns of the part from `start` on are the thread's: every high-th."""
+        count = minimum(self.layout.columns, subtract(numel(self.rows.column_extents), start))
+        return floordiv(subtract(add(count, self.layout.high - 1), self.height), self.layout.high)
+
+    def in_lanes(self, start: Dim, step: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
+        """Runs body(row, column) for one of the thread's columns."""
+        column = add(start, add(mul(step, self.layout.high), self.height))
+        with self.lanes() as lane:
+            body(self.at(lane), split(column, self.rows.column_extents))
+
     def each_column(self, start: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
-        """Runs body(row, column) for the thread's columns from `start` on: every high-th of a part."""
-        high, columns = self.layout.high, numel(self.rows.column_extents)
-        count = minimum(self.layout.columns, subtract(columns, start))
-        steps = floordiv(subtract(add(count, high - 1), self.height), high)
-        with self.build.loop(steps, AxisKind.LOOP) as step:
-            column = add(start, add(mul(step, high), self.height))
-            with self.lanes() as lane:
-                body(self.at(lane), split(column, self.rows.column_extents))
+        """Runs body(row, column) for the thread's columns from `start` on."""
+        with self.build.loop(self.num_steps(start), AxisKind.LOOP) as step:
+            self.in_lanes(start, step, body)
 
     def reduce(self, level: list[Op], start: Dim, shared: Mapping[Op, Op]) -> None:
         """Writes the reductions of a level over the columns of a part; all threads of the rows know the results."""
         build, rows, lanes = self.build, self.rows, self.layout.lanes
-        own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
-        with self.lanes() as lane:
-            for r in level:
-                build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
 
-        def accumulate(at: list[Dim], columns: list[Dim]) -> None:
-            coords = rows.coords(at, columns)
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
+            with self.lanes() as lane:
+                for r in level:
+                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
+            return own
+
+        def accumulate(own: Mapping[Op, Op], at: list[Dim], columns: list[Dim]) -> None:
+            coords, lane = rows.coords(at, columns), self.mark
+            assert lane is not None, "the lanes of a thread are open"
             for r in level:
                 value = cast(rows.value(r.src[0], coords, self.results), own[r].dtype)
                 build.store(own[r], lane, rows.accumulated(r, build.load(own[r], lane), value))
 
-        self.each_column(start, accumulate)
+        def join(part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
+            with self.lanes() as lane:
+                for r, memory in total.items():
+                    build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
+
+        own = fresh()
+        in_runs(
+            build, [self.num_steps(start)], own, fresh, join,
+            lambda into, at: self.in_lanes(start, at[0], partial(accumulate, into)),
+            RUN_STEPS if any(map(is_rounded_sum, level)) else 0,
+        )  # fmt: skip
         if shared:
             self.join(level, own, shared)
-        for r in level:
-            self.results[r] = cast(read(own[r], lane), r.dtype)
+        with self.lanes() as lane:
+            self.results |= {r: cast(read(own[r], lane), r.dtype) for r in level}
 
     def join(self, level: list[Op], own: Mapping[Op, Op], shared: Mapping[Op, Op]) -> None:
         """Has each thread read what those that share its rows have found, and join it by halves."""
@@ -231,13 +254,24 @@ def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Bu
     """Writes the phase that joins parts in order, a thread a row, and stores what is of the rows."""
     total = numel(rows.row_extents)
     with grid_of_threads(build, total, target) as row:
-        own = {r: build.alloc(memory.dtype, 1, MemorySpace.REGISTER) for r, memory in partials.items()}
-        for r, memory in own.items():
-            build.store(memory, 0, start_of(r.arg[0], memory.dtype))
-        with build.loop(layout.parts, AxisKind.LOOP) as part:
+
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(memory.dtype, 1, MemorySpace.REGISTER) for r, memory in partials.items()}
             for r, memory in own.items():
-                found = build.load(partials[r], add(mul(part, total), row))
-                build.store(memory, 0, combined(r.arg[0], build.load(memory, 0), found))
+                build.store(memory, 0, start_of(r.arg[0], memory.dtype))
+            return own
+
+        def add_to(own: Mapping[Op, Op], found: Callable[[Op], Op]) -> None:
+            for r, memory in own.items():
+                build.store(memory, 0, combined(r.arg[0], build.load(memory, 0), found(r)))
+
+        def add_part(own: Mapping[Op, Op], at: list[Dim]) -> None:
+            add_to(own, lambda r: build.load(partials[r], add(mul(at[0], total), row)))
+
+        own = fresh()
+        in_runs(
+            build, [layout.parts], own, fresh, lambda part, into: add_to(into, lambda r: build.load(part[r], 0)), add_part
+        )
         results = {r: cast(build.load(memory, 0), r.dtype) for r, memory in own.items()}
         here = rows.row_coords(split(row, rows.row_extents))
         write_stores(build, row_stores(rows, here, results))

@@ -53,13 +53,14 @@ ROOTS: dict[str, list[Op]] = {
 }
 
 
-@pytest.mark.parametrize("runs", ["in runs", "in one run"])
+@pytest.mark.parametrize("elements", ["in registers", "one by one"])
 @pytest.mark.parametrize("name", ROOTS)
-def test_it_means_the_same_at_every_level(name: str, runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_means_the_same_at_every_level(name: str, elements: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduce_columns, "FEW_ELEMENTS", 0)
     monkeypatch.setattr(reduce_columns, "PIECE_ELEMENTS", 256)
-    if runs == "in runs":
-        monkeypatch.setattr(reduce_columns, "RUN", 20)
+    monkeypatch.setattr(reduce_columns, "RUNS", 2)
+    if elements == "one by one":
+        monkeypatch.setattr(reduce_columns, "MOST_STEPS", 0)
     rng = np.random.default_rng(0)
     params = [op for op in toposort(ROOTS[name]) if op.code is OpCode.PARAM]
     arrays = {op: rng.integers(0, 2 if op.dtype is dtypes.bool_ else 9, op.shape).astype(op.dtype.numpy) for op in params}
