@@ -16,6 +16,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Program, Source
 from picograd.render import cuda, nvptx
 from picograd.runtime.null import NullDevice
+from picograd.tensor.creation.generator import default_generator
 
 RENDER = {"cuda": cuda.render, "nvptx": nvptx.render}
 
@@ -39,6 +40,7 @@ def null_gpu(target: Target) -> Iterator[tuple[str, list[Source]]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PICOGRAD_DEVICE", device.name)
+        patch.setattr(default_generator, "states", {**default_generator.states})  # a device that is gone has none
         patch.setenv("PICOGRAD_CACHE", "off")
         patch.setitem(devices.FACTORIES, device.name, "picograd.engine.backends.null")
         patch.setitem(devices._compilers, device.name, Compiler(device, Backend(render, compile_source)))
