@@ -16,6 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.checks import Site, checked
+from picograd.ir.opcode import OpCode
 from picograd.nn.utils.packed_sequence import Order, PackedSequence, is_inside, is_known, order_of, packed_of
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
@@ -132,12 +133,32 @@ def pad_sequence(
     if padding_side not in ("left", "right"):
         raise ArgumentError(f'pad_sequence: padding_side must be "left" or "right", got {padding_side!r}.')
     longest = max(x.shape[0] for x in listed)
+    if _are_data(listed):
+        return _padded_on_host(listed, longest, batch_first, padding_value, padding_side)
     rows = []
     for x in listed:
         missing = longest - x.shape[0]
         more = (missing, 0) if padding_side == "left" else (0, missing)
         rows.append(x.pad((0, 0) * (x.ndim - 1) + more, value=padding_value))
     return Tensor.stack(rows, 0 if batch_first else 1)
+
+
+def _are_data(sequences: Sequence[Tensor]) -> bool:
+    """True for stored sequences without gradients, outside a trace: their lengths differ from batch to batch."""
+    alike = len({(x.cell.device, x.dtype, *x.shape[1:]) for x in sequences}) == 1
+    return alike and trace.get() is None and all(x.op.code is OpCode.BUFFER and not x.requires_grad for x in sequences)
+
+
+def _padded_on_host(sequences: Sequence[Tensor], longest: int, batch_first: bool, value: float, side: str) -> Tensor:
+    """Pads in host memory: on the device, each combination of lengths would be a plan."""
+    arrays = [x.numpy() for x in sequences]
+    shape = (len(arrays), longest, *arrays[0].shape[1:])
+    rows = np.full(shape, value, arrays[0].dtype)
+    for row, array in zip(rows, arrays):
+        start = longest - len(array) if side == "left" else 0
+        row[start : start + len(array)] = array
+    padded = Tensor(rows, device=sequences[0].device)
+    return padded if batch_first else padded.transpose(0, 1).contiguous()
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False) -> list[Tensor]:

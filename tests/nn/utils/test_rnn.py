@@ -283,3 +283,21 @@ def test_what_depends_on_lengths_that_are_an_input_is_refused() -> None:
     assert caught.value.fact == (
         "jit: data depends on the lengths of a packed sequence, which are an input of what is traced."
     )
+
+
+def test_data_of_any_lengths_are_padded_without_a_plan(device: str) -> None:
+    words = [pg.tensor([1, 2, 3]), pg.tensor([4]), pg.tensor([5, 6])]
+    for some in (words, words[1:], words[::-1]):
+        with watch() as counts:
+            padded = ours.pad_sequence(some, batch_first=True, padding_value=-1)
+            left = ours.pad_sequence(some, batch_first=True, padding_side="left")
+        assert counts.plans == 0 and padded.device == device and padded.dtype == pg.int64
+        longest = max(map(len, some))
+        assert padded.tolist() == [x.tolist() + [-1] * (longest - len(x)) for x in some]
+        assert left.tolist() == [[0] * (longest - len(x)) + x.tolist() for x in some]
+
+
+def test_padded_data_is_padded_in_a_jit_from_its_arguments() -> None:
+    pad = pg.jit(lambda x, y: ours.pad_sequence([x, y]))
+    for k in range(4):
+        assert pad(pg.tensor([k, 2]), pg.tensor([3])).tolist() == [[k, 3], [2, 0]]
