@@ -346,9 +346,9 @@ class Replay:
                 tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if self.is_single:
             return Tensor.from_memory(held[0], held[0][0].device)
+        values = results_of(capture.recipes, held[: self.num_returned], tensors)
         if capture.collected is not None:
-            capture.collected.arrive(held[: self.num_returned])
-        values = results_of(capture.recipes, held, tensors)
+            values = capture.collected.arrive([*values])
         return mapped(capture.returned, lambda _: next(values))
 
 

@@ -14,12 +14,12 @@ so who asks for it afterwards is told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter, is_not
 from typing import Any
 
-from picograd.tensor.cell import Cell, Held
+from picograd.tensor.cell import Cell
 from picograd.tensor.collected import UsedUp
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -52,10 +52,10 @@ class Collected:
             raise next(leaf._grad.error() for leaf in self.added if type(leaf._grad) is UsedUp)
         return not any(map(is_not, map(GRAD, self.looked), self.were))
 
-    def arrive(self, returned: Sequence[Held]) -> None:
-        """Stores the gradients that a run has made: they are the last of what it returns."""
-        made = returned[len(returned) - len(self.added) - len(self.stored) :]
-        grads = [Tensor.from_memory(held, held[0].device) for held in made]
+    def arrive(self, results: list[Tensor]) -> Iterator[Tensor]:
+        """Stores the gradients that a run has made, the last of its results; returns the others."""
+        first = len(results) - len(self.added) - len(self.stored)
+        grads = results[first:]
         for leaf, grad in zip(self.added, grads):
             if leaf._grad is None:
                 leaf._grad = grad
@@ -64,6 +64,7 @@ class Collected:
         for leaf, grad in zip(self.stored, grads[len(self.added) :]):
             leaf._grad = grad
         deque(map(PUT_GRAD, self.put, self.values), 0)
+        return iter(results[:first])
 
 
 def same_collected(first: Collected | None, second: Collected | None) -> bool:

@@ -234,9 +234,9 @@ class Jit:
             if bound:
                 raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             collected, grads = watch.collected()
-            recipes, made = recipes_of(leaves, stand_ins, given.donated, watch)
-            roots = [leaf.read() for leaf in (*made, *grads)]
-            wanted = [leaf.cell.device for leaf in (*made, *grads)]
+            recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
+            roots = [leaf.read() for leaf in made]
+            wanted = [leaf.cell.device for leaf in made]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
             roots += [cell.op for cell in changed]

@@ -222,6 +222,23 @@ def eager_between(jit: Jit) -> list[Any]:
     return found
 
 
+def a_returned_gradient(jit: Jit) -> list[Any]:
+    m, found = linear(), []
+
+    def micro(x: Tensor) -> tuple[Tensor, Any]:
+        (m(x) ** 2).mean().backward()
+        return m.bias.grad, m.weight.grad[0]
+
+    f = jit(micro)
+    for i in range(CALLS):
+        m.zero_grad()
+        whole, row = f(X + i)
+        whole.mul_(2.0)
+        row.zero_()
+        found += [m.bias.grad, m.weight.grad, whole is m.bias.grad]
+    return found
+
+
 # ---- what is kept ----
 def kept_and_returned(jit: Jit) -> list[Any]:
     losses: list[Tensor] = []
@@ -744,7 +761,8 @@ def scheduler_inside(jit: Jit) -> list[Any]:
 WORK: dict[str, Program] = {
     program.__name__: program for program in (
         backward_inside_and_step_outside, gradients_accumulate, gradients_set_to_zero, gradients_clipped_inside,
-        gradients_kept_between, forgotten_inside_after_the_step, forgotten_outside_after_the_step, step_alone,
+        gradients_kept_between, a_returned_gradient, forgotten_inside_after_the_step, forgotten_outside_after_the_step,
+        step_alone,
         step_alone_of_kept_gradients, eager_between, mode_switched, parameter_hook, hook_after_accumulation, deep_copy,
         deep_copy_of_a_jitted_method, view_of_an_argument, the_argument_itself, view_of_state,
         two_views_of_one_result, one_result_twice, masked_write, masked_write_of_an_argument, rebound_library_function,
