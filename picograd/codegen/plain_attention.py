@@ -163,6 +163,11 @@ def tiles_of(attention: PlainAttention, target: Target) -> list[HeadsTile]:
 
 
 def _cut(attention: PlainAttention, lookers: int, target: Target) -> list[HeadsTile]:
+    """Returns the cut for so many warpgroups, if shared memory holds one.
+
+    Of a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
+    4 x 16 x 4096 x 128: 508 TFLOP/s for 484); where all blocks are as long it is the other way round (514 for 614).
+    """
     rows = WARPGROUP_ROWS * lookers
     pair = attention.features + attention.values
     heads = attention.batch * attention.heads
@@ -170,6 +175,6 @@ def _cut(attention: PlainAttention, lookers: int, target: Target) -> list[HeadsT
     if stages < LEAST_STAGES:
         return []
     group_nbytes = attention.keys * pair * 2 * attention.groups // attention.heads
-    together = max(1, min(heads, CACHED_NBYTES // max(1, group_nbytes)))
+    together = heads if attention.causal else max(1, min(heads, CACHED_NBYTES // max(1, group_nbytes)))
     blocks = min(target.multiprocessors, heads * -(-attention.queries // rows))
     return [HeadsTile(lookers, COLUMNS, min(stages, MOST_STAGES), together, blocks)]
