@@ -40,6 +40,7 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         symbols.extend(launch.symbol for launch in source.launches)
         return hostcxx.compile_source(source, target)
 
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")  # or what an earlier run has compiled would not be again
     monkeypatch.setitem(devices._compilers, "CUDASIM", Compiler(device, Backend(render, compile_source)))
     realize._plans.clear()
     yield symbols
