@@ -201,6 +201,8 @@ for _narrow in NARROW:
     with np.errstate(all="ignore"):
         _x = PROBES.astype(np.float32)
         each(f"float32 to {_narrow}", f"to_{_narrow}(p0[i])", _x, expected=_x.astype(_narrow.numpy))
+        if _narrow.itemsize == 2:
+            each(f"narrowed to {_narrow}", f"narrowed(p0[i], {_narrow}{{}})", _x, expected=_x.astype(_narrow.numpy))
         each(f"{_narrow} to float32", "to_float32(p0[i])", _x.astype(_narrow.numpy),
              expected=_x.astype(_narrow.numpy).astype(np.float32))  # fmt: skip
         # float64 goes to float16 at once, to the others by way of float32.
