@@ -217,8 +217,13 @@ def repeats_of(framework: Framework, step: Step) -> int:
 
 
 def measure(case: Case, frameworks: dict[str, Framework], with_kernels: bool = False) -> dict[str, Any]:
-    """Returns the samples of each framework in seconds, its first call with all compilation, its peak memory, or the error
-    that it ended with; and where that is asked for, of picograd the calls and the seconds of each kernel by name."""
+    """Returns each framework's samples in seconds, or the error that it ended with.
+
+    Beside the samples are the seconds of its first call, with all compilation, and its peak memory.
+
+    Args:
+      with_kernels:  adds the calls and the seconds of each kernel of picograd by name
+    """
     found: dict[str, Any] = {name: {} for name in frameworks}
     steps: dict[str, tuple[Step, int]] = {}
     for name, framework in frameworks.items():

@@ -1,4 +1,4 @@
-"""What bench.gpu_attention does in a process of its own: it compiles all cuts of attentions, runs and times them.
+"""The working process of bench.gpu_attention: it compiles all cuts of attentions, runs and times them.
 
 In:    names of variants to skip, in SKIP
 Out:   a line of JSON for each variant
@@ -58,7 +58,7 @@ class Problem:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of q, k and v in memory."""
+        """The shapes of q, k and v in memory."""
         B, H, G, T, S, D = self.batch, self.heads, self.groups, self.queries, self.keys, self.features
         return ((B, T, 3, H, D),) if self.is_view else ((B, H, T, D), (B, G, S, D), (B, G, S, D))
 

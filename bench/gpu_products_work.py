@@ -1,4 +1,4 @@
-"""What bench.gpu_products does in a process of its own: it compiles all variants of products, runs and times them.
+"""The working process of bench.gpu_products: it compiles all variants of products, runs and times them.
 
 In:    names of variants to skip, in SKIP
 Out:   a line of JSON for each variant

@@ -51,7 +51,7 @@ class AttentionSplit:
 
     @property
     def place(self) -> int:
-        """Of the attention among the phases."""
+        """The number of the attention's phase."""
         return len(self.kernel.phases) - 1
 
     @property

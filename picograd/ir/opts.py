@@ -343,7 +343,7 @@ class Written:
 
 @dataclass(frozen=True)
 class HeadsMatrix:
-    """Where the rows of all heads lie in memory; all numbers are elements, and those of a row lie side by side.
+    """The rows of all heads in memory, each contiguous; all numbers are elements.
 
     slot:     of the kernel's parameters
     offset:   before the first

@@ -29,7 +29,7 @@ GRAD, PUT_GRAD = attrgetter("_grad"), vars(TensorCore)["_grad"].__set__  # no ca
 
 @dataclass(frozen=True)
 class Collected:
-    """What happens to `.grad` of some leaves at each call.
+    """Changes of `.grad` of some leaves, made at each call.
 
     looked:   leaves in which one of
     were:     these tensors, or None, must be before

@@ -1,4 +1,4 @@
-"""What a function changes of Python itself while it is traced: later calls run no Python, and would not change it.
+"""Changes that a traced function makes to Python's own state: later calls run no Python, and would not make them.
 
 In:    a function and its arguments, before and after it is traced again
 Out:   JitErrors that name what has changed

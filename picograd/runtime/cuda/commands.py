@@ -69,7 +69,7 @@ class Row:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is called the next time."""
+        """True for a row that is called at the next run."""
         return self.words[DUE] != NEVER
 
     def set_due(self, due: int) -> None:

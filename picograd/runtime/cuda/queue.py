@@ -68,7 +68,7 @@ class CommandQueue:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Of a block that submits something: where it ends in an error, the next one first waits for all there is."""
+        """Guards a block that submits work: where it ends in an error, the next one first waits for all there is."""
         self.make_whole()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What small programs are made of: Python that people write in and around a jitted function.
+"""Features of small programs: Python that people write in and around a jitted function.
 
 Out:   `FEATURES`
 Next:  picograd/tools/fuzz/programs.py
