@@ -21,8 +21,8 @@ from picograd.optim.optimizer import Optimizer
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products.matmul import matmul_op
+from picograd.tensor.reductions.moments import mean_op
 from picograd.tensor.reductions.norms import norm_op
-from picograd.tensor.reductions.reduce import mean_op
 from picograd.tensor.tensor import Tensor
 
 

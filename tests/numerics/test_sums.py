@@ -86,19 +86,58 @@ def test_two_hundred_thousand_tenths_are_twenty_thousand() -> None:
     assert abs(many.sum().item() / (0.1 * (1 << 24)) - 1) < 2e-7  # two ulp; NumPy's and this one's
 
 
-@pytest.mark.parametrize("mean", [1e4, 1e5])
-@pytest.mark.parametrize("shape", [(8, 3000), (3000, 8)])
+@pytest.mark.parametrize("mean", [0.0, 1e4, 1e5, 1e6])
+@pytest.mark.parametrize("shape", [(8, 3000), (3000, 8), (300, 16), (7, 200_000)])
 def test_a_variance_takes_the_mean_out_first(shape: tuple[int, int], mean: float) -> None:
-    """The mean's error, an ulp of it or two, is squared: of a variance of 1 it is less than 4 log2(n) roundings."""
+    """Differences are exact then, and what the rounding of the mean has left of them is taken out, too."""
     axis = int(np.argmax(shape))
     array = (mean + rng.standard_normal(shape)).astype(np.float32)
+    bound, x, wide = 4 * log2(shape[axis]) * ROUNDING, Tensor(array), array.astype(np.float64)
+    for correction in (0, 1):
+        exact = wide.var(axis, ddof=correction)
+        assert np.allclose(x.var(axis, correction).numpy(), exact, rtol=bound, atol=0)
+        assert np.allclose(x.std(axis, correction).numpy(), np.sqrt(exact), rtol=bound, atol=0)
+
+
+NORMS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "layer": (lambda x: pg.nn.functional.layer_norm(x, x.shape[-2:], eps=0.0), (2, 3)),
+    "group": (lambda x: pg.nn.functional.group_norm(x, x.shape[1], eps=0.0), (2, 3)),
+    "batch": (lambda x: pg.nn.functional.batch_norm(x, None, None, training=True, eps=1e-12), (0, 2, 3)),
+    "instance": (lambda x: pg.nn.functional.instance_norm(x, eps=1e-12), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4, 1e5])
+@pytest.mark.parametrize("name", NORMS)
+def test_so_does_a_norm(name: str, mean: float) -> None:
+    norm, axes = NORMS[name]
+    array = (mean + rng.standard_normal((6, 5, 20, 31))).astype(np.float32)
     wide = array.astype(np.float64)
-    exact, x = wide.var(axis), Tensor(array)
-    bound = 4 * log2(3000) * ROUNDING + (mean * 4 * ROUNDING) ** 2
-    assert np.allclose(x.var(axis, correction=0).numpy(), exact, rtol=bound, atol=0)
-    normed = (x - x.mean(axis, keepdim=True)) / x.std(axis, correction=0, keepdim=True)
-    expected = (wide - wide.mean(axis, keepdims=True)) / wide.std(axis, keepdims=True)
-    assert np.allclose(normed.numpy(), expected, rtol=1e-5, atol=4 * mean * ROUNDING)
-    if axis == 1:
-        layer = pg.nn.functional.layer_norm(x, (3000,), eps=0.0)
-        assert np.allclose(layer.numpy(), expected, rtol=1e-5, atol=4 * mean * ROUNDING)
+    expected = (wide - wide.mean(axes, keepdims=True)) / wide.std(axes, keepdims=True)
+    assert np.allclose(norm(Tensor(array)).numpy(), expected, rtol=4 * ROUNDING, atol=4 * ROUNDING * log2(array.size))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e5])
+def test_gradients_of_a_norm_of_a_large_mean_are_as_exact(mean: float) -> None:
+    factors = rng.standard_normal((40, 300)).astype(np.float32)
+    array = (mean + rng.standard_normal((40, 300))).astype(np.float32)
+    gradients = []
+    for dtype in (np.float32, np.float64):
+        x = Tensor(array.astype(dtype), requires_grad=True)
+        (pg.nn.functional.layer_norm(x, (300,), eps=0.0) * Tensor(factors.astype(dtype))).sum().backward()
+        assert x.grad is not None
+        gradients.append(x.grad.numpy())
+    assert np.allclose(*gradients, rtol=1e-6, atol=1e-6)
+
+
+def test_equal_elements_have_no_variance_and_no_gradient() -> None:
+    x = Tensor(np.full((4, 1000), 0.1, np.float32), requires_grad=True)
+    x.std(1).sum().backward()
+    assert x.grad is not None
+    assert x.var(1).tolist() == [0.0] * 4
+    assert x.grad.tolist() == [[0.0] * 1000] * 4
+
+
+def test_a_deviation_may_be_a_float16_where_the_variance_is_none() -> None:
+    array = (1000 * rng.standard_normal((4, 100))).astype(np.float16)
+    assert np.allclose(Tensor(array).std(1).numpy(), array.astype(np.float64).std(1, ddof=1), rtol=2.0**-11)

@@ -19,7 +19,8 @@ from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.build import broadcast_to, cast, need_float, static
 from picograd.tensor.indexing.brackets import gather_op, same_as_iota
-from picograd.tensor.reductions.reduce import logsumexp_op, mean_op
+from picograd.tensor.reductions.moments import mean_op
+from picograd.tensor.reductions.reduce import logsumexp_op
 from picograd.tensor.tensor import Tensor
 
 

@@ -2,28 +2,28 @@
 
 In:    tensors
 Out:   `Reduce`, `MaxResult`
-Next:  picograd/tensor/reductions/statistics.py
+Next:  picograd/tensor/reductions/moments.py
 
 `dim` and `axis`, `keepdim` and `keepdims` are two names of one argument. Without `dim` all axes are reduced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
-from picograd.ir.op import Dim, Op, filled
+from picograd.ir.build import gather, move_back, move_last, positions, reduce, reshape, unary, where
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import numel
-from picograd.ir.symbolic import bounds, subtract
+from picograd.ir.symbolic import bounds
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
+from picograd.tensor.reductions.moments import deviation_op, mean_op, squeezed, variance_op
 
 Axes = int | Sequence[int] | None
 
@@ -121,13 +121,7 @@ class Reduce(Pairs):
         >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
         1.6666666269302368
         """
-        op = need_float("var", self.read())
-        if isinstance(dim, bool):  # as in x.var(False)
-            dim, unbiased = None, dim
-        axes = axes_of("var", op.shape, dim, axis)
-        given = 1 if correction is None else correction
-        less = given if unbiased is None else int(unbiased)
-        return self.from_op(variance_op(op, axes, less, keepdim or keepdims), self.cell.device)
+        return self._spread("var", variance_op, dim, correction, keepdim or keepdims, unbiased, axis)
 
     def std(
         self,
@@ -141,13 +135,24 @@ class Reduce(Pairs):
     ) -> Self:
         """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
 
-        The gradient of equal elements is 0, as in PyTorch.
+        The gradient of equal elements is 0, as in PyTorch. Deviations whose squares are no float32, from 1.8e19 on, have
+        none: of those `x.double().std()`.
 
         >>> Tensor([1.0, 3.0]).std()
         Tensor(1.4142135)
         """
-        variance = self.var(dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
-        return variance._composed(pointwise.flat_sqrt)
+        return self._spread("std", deviation_op, dim, correction, keepdim or keepdims, unbiased, axis)
+
+    def _spread(
+        self, function: str, of: Callable[[Op, tuple[int, ...], float, bool], Op], dim: Axes, correction: float | None,
+        keepdim: bool, unbiased: bool | None, axis: Axes,
+    ) -> Self:  # fmt: skip
+        op = need_float(function, self.read())
+        if isinstance(dim, bool):  # as in x.var(False)
+            dim, unbiased = None, dim
+        given = 1 if correction is None else correction
+        less = given if unbiased is None else int(unbiased)
+        return self.from_op(of(op, axes_of(function, op.shape, dim, axis), less, keepdim), self.cell.device)
 
     # ---- extremes ----
     def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
@@ -351,25 +356,6 @@ def _sum_dtype(dtype: DType) -> DType:
 
 
 # ---- on Ops ----
-def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns the mean over `axes`: of narrow floats rounded once, for their sum may be too large for them."""
-    total = reduce(cast(op, op.dtype.compute_dtype), OpCode.ADD, axes, keepdim)
-    return cast(_over_count(total, _count(op, axes)), op.dtype)
-
-
-def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
-    """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
-    wide = cast(op, op.dtype.compute_dtype)
-    deviation = wide - broadcast_to(mean_op(wide, axes, keepdim=True), op.shape)
-    total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
-    count = _count(op, axes)
-    if isinstance(count, int):
-        return cast(total / float(max(0, count - correction)), op.dtype)
-    if isinstance(correction, int):
-        return cast(_over_count(total, maximum(subtract(count, correction), 0)), op.dtype)  # type: ignore[arg-type]
-    return cast(total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape), op.dtype)
-
-
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
     greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
@@ -377,19 +363,3 @@ def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     powers = unary(OpCode.EXP, op - broadcast_to(greatest, op.shape))
     result = unary(OpCode.LOG, reduce(powers, OpCode.ADD, axes, keepdim=True)) + greatest
     return result if keepdim else squeezed(result, axes)
-
-
-def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
-    """Returns `op` without `axes`, each of length 1."""
-    shape = tuple(dim for axis, dim in enumerate(op.shape) if axis not in axes)
-    return op if shape == op.shape else Op(OpCode.RESHAPE, op.dtype, (op,), shape)
-
-
-def _count(op: Op, axes: tuple[int, ...]) -> Dim:
-    return numel(tuple(op.shape[axis] for axis in axes))
-
-
-def _over_count(total: Op, count: Dim) -> Op:
-    if isinstance(count, int):
-        return total / float(count)
-    return total / broadcast_to(cast(count, total.dtype), total.shape)
