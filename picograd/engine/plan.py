@@ -20,6 +20,7 @@ import numpy as np
 from picograd.config import is_on
 from picograd.device import Target
 from picograd.engine.devices import counted
+from picograd.engine.garbage import few_collections
 from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
 from picograd.engine.library import library_of
 from picograd.engine.offsets import Moving
@@ -312,7 +313,11 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
 
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
-    tune = tune or is_on("PICOGRAD_TUNE")
+    with few_collections():
+        return _make_plan(roots, form, compiler, tune or is_on("PICOGRAD_TUNE"))
+
+
+def _make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     library = library_of(compiler.device) if tune else ""
     entry = plan_entry(form.key, compiler.device.target, tune, library)
     kept = None if entry is None else find_kept(entry, compiler)

@@ -77,10 +77,13 @@ class Known:
     def choices(self, root: Op) -> list[Op]:
         """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
         found: dict[Op, None] = {}
-        seen = [root]
-        for op in seen:  # which grows
+        seen, order = {root}, [root]
+        for op in order:  # which grows
             value = self._named.get(op, op)
-            seen += [s for s in value.src if s not in seen]
+            for s in value.src:
+                if s not in seen:
+                    seen.add(s)
+                    order.append(s)
             if value.code is OpCode.WHERE and value.src[0] not in self.sums.holds:
                 found[value.src[0]] = None
         return list(found)
