@@ -12,13 +12,14 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bench.gpu_products_work import SAMPLES, Borrowed, compile_all, measure, on_gpu, simulated, tell
+from picograd.record import replace
 
 TIMED, MOST_REPEATS = 4e-3, 20
 ROTATED_NBYTES = 120 << 20  # more than the L2 cache holds

@@ -13,10 +13,12 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from picograd.record import replace
 
 SAMPLES, TIMED, MOST_REPEATS = 7, 3e-3, 40
 ROTATED_NBYTES = 120 << 20  # more than the L2 cache holds

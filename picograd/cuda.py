@@ -10,12 +10,12 @@ streams to choose: kernels follow each other, and copies run beside them where n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.absent import missing
 from picograd.engine.devices import compiler_for, compiler_in_use, why_not
 from picograd.errors import ArgumentError
+from picograd.record import Record
 from picograd.tensor import memory
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.generator import manual_seed as seed_all
@@ -90,8 +90,7 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
     return int(digits[:-1]), int(digits[-1])
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(Record):
     """What a GPU is, by the names that torch.cuda has for it.
 
     name:                           what the driver calls it

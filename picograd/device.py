@@ -7,13 +7,13 @@ Out:   `device`; `chosen_device`; `Target`, which stages read: they never ask a 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DeviceError
+from picograd.record import Record
 
 # The devices of new tensors that blocks of this thread have chosen, the innermost last; before them set_default_device's.
 choices: ContextVar[tuple[str | None, ...]] = ContextVar("choices", default=())
@@ -103,8 +103,7 @@ named = cache(device)  # for names of devices as cells have them: few, and asked
 DECLARED_SHARED_BYTES = 48 * 1024
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Record):
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"

@@ -7,7 +7,6 @@ Out:   `DType` records; `promote`, `dtype_of_scalar`
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,12 +14,12 @@ import ml_dtypes
 import numpy as np
 
 from picograd.errors import DTypeError
+from picograd.record import Record
 
 Scalar = bool | int | float
 
 
-@dataclass(frozen=True, eq=False)
-class DType:
+class DType(Record, eq=False, dict=True):
     """An element type.
 
     name:      as users write it, e.g. "float32"
@@ -157,8 +156,7 @@ _BY_NUMPY = {n: t for t, n in NUMPY.items()}
 
 
 # ---- limits ----
-@dataclass(frozen=True)
-class FloatInfo:
+class FloatInfo(Record):
     """The limits of a float dtype, as torch.finfo names them.
 
     bits:             of one element
@@ -182,8 +180,7 @@ class FloatInfo:
         return self.smallest_normal
 
 
-@dataclass(frozen=True)
-class IntInfo:
+class IntInfo(Record):
     """The limits of an integer dtype, as torch.iinfo names them.
 
     bits:      of one element

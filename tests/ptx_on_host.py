@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from picograd.compile import hostcxx, llvm
@@ -17,6 +16,7 @@ from picograd.compile.nvptx import gpu_target
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
+from picograd.record import replace
 from picograd.render.nvptx import render
 from picograd.runtime.cudasim.device import CudaSimDevice
 

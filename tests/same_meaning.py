@@ -7,7 +7,6 @@ Kernels, the Programs (for several vector widths, and for a GPU), and what the C
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from picograd.ir.spec import verify_graph, verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, LoopItem, Nest, Param, Schedule, ScheduleItem
 from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
+from picograd.record import replace
 from picograd.schedule.create import create_schedule
 
 Array = np.ndarray[Any, Any]

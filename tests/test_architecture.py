@@ -19,9 +19,10 @@ PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
-    {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"},
-    {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"}, {"transforms"},
-    {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"record", "loading"}, {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
+    STAGES, {"engine"}, {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"},
+    {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"},
+    {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work.

@@ -19,7 +19,8 @@ from picograd.public import plain
 from tools.api import INTERNAL
 
 SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
-NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd}
+NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd,
+         "dataclass": dataclasses.dataclass}
 
 
 def examples() -> list[doctest.DocTest]:

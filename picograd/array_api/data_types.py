@@ -8,12 +8,12 @@ Next:  picograd/array_api/constants.py
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.array_api.array import BESIDE, Array, array, checked_dtype, promote
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
+from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 # What the standard names. picograd's float16, bfloat16 and float8 are used through picograd.dtypes.
@@ -34,8 +34,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class FloatInfo:
+class FloatInfo(Record):
     """Facts of a float dtype; those of dtypes.finfo, as PyTorch has them, name the dtype by a string.
 
     bits:             of an element
@@ -53,8 +52,7 @@ class FloatInfo:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class IntegerInfo:
+class IntegerInfo(Record):
     """Facts of an integer dtype; those of dtypes.iinfo, as PyTorch has them, name the dtype by a string.
 
     bits:      of an element

@@ -12,7 +12,6 @@ body again. A body is differentiated once, however many CALLs share it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from picograd.autodiff.flow import is_differentiable
@@ -23,6 +22,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
+from picograd.record import Record
 
 MOST_BODIES = 512  # whose derivatives are remembered; bodies hold no memory
 
@@ -54,8 +54,7 @@ def body_gradients(
 
 
 # ---- reverse ----
-@dataclass(frozen=True)
-class CallGradient:
+class CallGradient(Record):
     """The backward part of a CALL, for any arguments.
 
     forward:  the body with what is kept as further results

@@ -10,12 +10,11 @@ dilation) and zeros around; s is the stride, d the dilation, and k taps span K =
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from picograd.ir.build import flip, permute, reshape, shrink, static_shape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
+from picograd.record import replace
 
 
 def conv_x(grad: Op, out: Op) -> Op:

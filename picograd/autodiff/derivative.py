@@ -8,12 +8,12 @@ Next:  picograd/autodiff/reverse.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
+from picograd.record import Record
 
 SourceRule = Callable[[Op, Op], Op | None]
 
@@ -27,8 +27,7 @@ class Kind(Enum):
     GENERAL = "general"  # J is the transpose of what the row computes, which is linear in `grad`
 
 
-@dataclass(frozen=True)
-class Derivative:
+class Derivative(Record):
     """The derivative of one kind of Op.
 
     kind:       what forward mode may do with it
@@ -39,8 +38,7 @@ class Derivative:
     by_source: tuple[SourceRule | None, ...]
 
 
-@dataclass(frozen=True)
-class SeveralResults:
+class SeveralResults(Record):
     """The derivative of an Op with several results, asked once for all of them.
 
     reverse:  (the Op, result number -> its gradient, numbers of the sources asked for, table) -> their gradients

@@ -12,7 +12,6 @@ LOOP adds it up, but for products of two matrices (step_sums.py), whose operands
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.autodiff.bodies import MOST_BODIES, body_gradients, output, params_of, sink
@@ -25,6 +24,7 @@ from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
+from picograd.record import Record, Struct, field
 
 Given = tuple[tuple[int, "Op | None"], ...]
 
@@ -41,8 +41,7 @@ def is_fixed(body: Op, slot: int, num_carry: int) -> bool:
 
 
 # ---- reverse ----
-@dataclass(frozen=True)
-class LoopGradient:
+class LoopGradient(Record):
     """The backward part of a LOOP, for any sources. Ops are over PARAMs of the body.
 
     forward:  the body with what is kept as further rows
@@ -164,8 +163,7 @@ def _handed(body: Op, num_carry: int, given: set[int], needed: Sequence[int]) ->
     return sorted(slot for slot in active & live if not is_fixed(body, slot, num_carry))
 
 
-@dataclass
-class _Backward:
+class _Backward(Struct):
     """Makes the backward part of a LOOP from the gradients of one step.
 
     params:  of the body, by slot
@@ -293,8 +291,7 @@ def _or_zeros(part: Op | None, source: Op) -> Op:
     return zeros_like(source) if part is None else part
 
 
-@dataclass(frozen=True)
-class LoopTangent:
+class LoopTangent(Record):
     """The forward mode of a LOOP, for any sources.
 
     body:     its carry is the carry, then tangents of `carries`

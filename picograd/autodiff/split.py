@@ -10,10 +10,10 @@ Not kept is what is there anyway (sources, results), a view of something, and wh
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
+from picograd.record import Record
 
 RECOMPUTE = "recompute"  # arg of the SINK of a body whose backward part computes it again
 CHEAP = COMPARE | IDENTITY | MOVEMENT | {
@@ -22,8 +22,7 @@ CHEAP = COMPARE | IDENTITY | MOVEMENT | {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(Record):
     """What the backward part reads of the forward part.
 
     saved:  values that the forward part must give as further results

@@ -11,17 +11,16 @@ Next:  picograd/autodiff/loops.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd.autodiff.split import stored_base
 from picograd.ir.build import cast, expand, permute, reduce, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.shape import numel
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Record):
     """A product that each step would add.
 
     product:  of one step: MATMUL, or REDUCE by ADD

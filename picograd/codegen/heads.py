@@ -13,7 +13,6 @@ keys, E of values. Query t stands at position t + S - T among the keys.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 from picograd import dtype as dtypes
@@ -26,12 +25,12 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, subtract, to_op
+from picograd.record import Record
 
 Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(Record, dict=True):
     """The lengths of an ATTENTION or ATTENTION_GRAD.
 
     anchor:   q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), ...; of an ATTENTION a mask (B, H, T, S), where there is one

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
@@ -52,6 +51,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile, Tile
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
 from picograd.ir.statements import Check, For, If, Statement
+from picograd.record import replace
 
 
 def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:

@@ -12,7 +12,6 @@ A window, a cap of scores, a mask, and more than 128 features are left to codege
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from picograd.codegen.index import element_anywhere
@@ -28,6 +27,7 @@ from picograd.ir.shape import AttentionArg, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.ir.substitute import param
 from picograd.ir.symbolic import affine, from_op
+from picograd.record import Record, replace
 
 PIECE = 8  # elements of 16 bits in what a copy of tiles moves at once: rows begin at multiples
 LEAST_FEATURES, MOST_FEATURES = 40, 128  # with fewer, most of a tile would be zeros
@@ -38,8 +38,7 @@ COLUMNS, MOST_STAGES, LEAST_STAGES = 128, 4, 2
 CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they stay in the L2 cache
 
 
-@dataclass(frozen=True)
-class AttentionSplit:
+class AttentionSplit(Record):
     """A kernel in phases, the last of which a kernel written by hand computes.
 
     kernel:     computes the same as the one it was made of; its params are that one's, then what is stored in between

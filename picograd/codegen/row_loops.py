@@ -12,7 +12,6 @@ time it is in cache. An exponential that two levels need is computed once and ke
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
 
@@ -41,6 +40,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, floordiv, mod, mul, subtract
+from picograd.record import Record, replace
 
 CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
 MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written or added up together, and operations of writing all of them
@@ -193,8 +193,7 @@ def _length_kept(rows: Rows) -> int:
     return length if isinstance(length, int) and length <= MOST_KEPT else 0
 
 
-@dataclass(frozen=True)
-class _Totals:
+class _Totals(Record):
     """Running totals of some reductions, in registers: of each `copies` vectors for whole ones, and one for the rest."""
 
     sums: Sequence[Op]

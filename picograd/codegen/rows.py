@@ -8,7 +8,6 @@ Called by: the emitters of reductions.    Next: picograd/codegen/runs.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread
@@ -25,6 +24,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import affine, to_op
+from picograd.record import Record
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
 UNROLLED = 16  # elements of a row that is written out where lanes are rows, and added up in one run
@@ -34,8 +34,7 @@ Results = dict[Op, Op]  # reductions that are done, with their values
 Where = tuple[Op, Dim, Op]  # memory, index, value
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Record):
     """How a nest is walked.
 
     groups:      loops in the order of the domain's axes, from `merge_axes`

@@ -20,13 +20,13 @@ Source: Higham 1993, "The accuracy of floating point summation", SIAM J. Sci. Co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from picograd.codegen.builder import Builder
 from picograd.ir.op import Dim
 from picograd.ir.opcode import AxisKind
 from picograd.ir.symbolic import add, bounds, floordiv, minimum, mul, subtract
+from picograd.record import Record
 
 RUN_STEPS = 8  # additions to a total before it is added to the next one
 SYMBOLIC_LEVELS = 3  # totals below the last one, at most, where the length of a sum is not known
@@ -34,8 +34,7 @@ SYMBOLIC_LEVELS = 3  # totals below the last one, at most, where the length of a
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Loop:
+class _Loop(Record):
     """One loop over a part of an axis.
 
     step:    elements of the axis from one iteration to the next

@@ -10,7 +10,6 @@ Next:  picograd/codegen/passes/exponentials.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
@@ -20,10 +19,10 @@ from picograd.ir.build import compare
 from picograd.ir.build import where as where
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Record):
     """The layout of a binary float (IEEE 754-2019, section 3.4).
 
     unsigned, signed: integers of its width

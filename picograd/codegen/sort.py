@@ -8,18 +8,16 @@ Next: picograd/codegen/cpu/sort_network.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.build import both, compare
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, mul
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(Record):
     """Two tables of keys and of positions; a pass reads one of them and writes the other.
 
     keys, positions:  memory of rows x 2 x length elements; no positions where a key tells its own

@@ -16,7 +16,6 @@ vectors multiply-adds. A processor begins two in a cycle, and each takes four or
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from picograd import dtype as dtypes
@@ -28,6 +27,7 @@ from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.record import Record
 
 BLOCK_PRODUCTS = 512  # that are added to one accumulator in a row
 BLOCK_MULTIPLE = 16  # a block of K is whole vectors
@@ -35,8 +35,7 @@ BLOCK_MULTIPLE = 16  # a block of K is whole vectors
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Record):
     """rows x (vectors * lanes) accumulators.
 
     dtype:    of the accumulators

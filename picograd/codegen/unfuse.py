@@ -15,7 +15,6 @@ What is stored in between lies in "scratch" params, for which the plan finds mem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from picograd import dtype as dtypes
@@ -32,12 +31,12 @@ from picograd.ir.opts import Epilogue, PlainProduct
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.ir.substitute import param, substitute
+from picograd.record import Record, replace
 
 MOST_BETWEEN = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(Record):
     """A kernel in phases, of which a library computes one.
 
     kernel:   computes the same as the one it was made of; its params are that one's, then what is stored in between

@@ -13,7 +13,6 @@ out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from picograd import dtype as dtypes
@@ -24,12 +23,12 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op
+from picograd.record import Record
 
 INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # stands for the condition under which an element is read
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(Record):
     """A CONV as the loops see it."""
 
     anchor: Op

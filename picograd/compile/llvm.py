@@ -18,7 +18,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from picograd.config import is_on
 from picograd.device import Target
 from picograd.errors import CompileError, DeviceError
 from picograd.ir.stages import Binary, Source
+from picograd.record import replace
 
 LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # response files: one call sets all of the options in them
 PUT_BACK = Path(__file__).with_name("put_back.rsp")

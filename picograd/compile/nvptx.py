@@ -12,13 +12,13 @@ The passes that a CPU's code needs not are left out here, too: with strength red
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from picograd.compile.llvm import assembly, has_target
 from picograd.device import Target
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Source
+from picograd.record import replace
 
 TRIPLE = "nvptx64-nvidia-cuda"
 # Architecture -> first version of PTX that has it (PTX ISA 9.0, "Release Notes": table of versions and targets).

@@ -11,7 +11,6 @@ not PTX: a driver older than NVRTC may not take its PTX.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +20,7 @@ from picograd.compile.messages import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
+from picograd.record import Record
 
 WITHOUT = "PICOGRAD_DEVICE=PTX needs no NVRTC"
 KERNELS = Path(__file__).parent.parent / "kernels" / "cuda"
@@ -30,8 +30,7 @@ OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (compile/n
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 
 
-@dataclass(frozen=True)
-class ResourceUsage:
+class ResourceUsage(Record):
     """What the assembler reports of one kernel function.
 
     registers:      of one thread

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -25,6 +24,7 @@ from picograd.errors import DeviceError, JitError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, set_op, trace
 from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
@@ -114,8 +114,7 @@ class Place(Enum):
     ANYWHERE = "anywhere"  # made of constants alone
 
 
-@dataclass(frozen=True)
-class Closed:
+class Closed(Record):
     """Graphs cut from the outside.
 
     roots:    over PARAMs

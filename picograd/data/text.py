@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from picograd.data.fetch import DataFile, get_files
 from picograd.errors import DataError
+from picograd.record import Record
 
 SHAKESPEARE_FILE = DataFile(
     "tinyshakespeare.txt",
@@ -106,8 +106,7 @@ def _source_files(folder: Path, modules: Iterable[str]) -> Iterable[Path]:
 
 
 # ---- characters as numbers ----
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Record):
     """The characters a model knows; the number of one is its place.
 
     characters:  each once, in the order of their code points

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Binary, Launch, Param, TileMap
 from picograd.ir.text import format_graph, parse_graph
+from picograd.record import asdict, astuple
 
 STAGES = (
     "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compile",
@@ -55,7 +55,7 @@ def entry_name(text: str, target: Target) -> str:
 
 @cache
 def _target_text(target: Target) -> str:
-    return json.dumps(asdict(target), sort_keys=True)
+    return json.dumps(target, sort_keys=True, default=asdict)
 
 
 def kept(text: str, target: Target, make: Callable[[], Binary]) -> Binary:
@@ -100,7 +100,7 @@ def _to_record(binary: Binary) -> dict[str, Any]:
         "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
         "launches": [
-            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [[*vars(one).values()] for one in x.tile_maps]]
+            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [list(astuple(one)) for one in x.tile_maps]]
             for x in binary.launches
         ],
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from picograd.codegen.lower import lower
@@ -33,13 +32,13 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program, parse_kernel
+from picograd.record import Record
 
 SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}  # of files, by language
 MOST_KERNELS = 4096  # of a process, some KB each
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(Record):
     """The stages that differ from language to language.
 
     render:   Program, Target -> Source

@@ -7,8 +7,6 @@ Called by: engine/choose.py, engine/tune.py, engine/compiler.py, engine/plan.py
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from picograd import dtype as dtypes
 from picograd.codegen.unfuse import Split, unfuse
 from picograd.engine.show import show
@@ -17,6 +15,7 @@ from picograd.errors import DeviceError
 from picograd.ir.backend import Device, LibraryDevice
 from picograd.ir.opts import Epilogue, Library, LibraryCall, PlainProduct, write_library
 from picograd.ir.stages import Binary, Kernel, Launch, Param
+from picograd.record import replace
 
 
 def library_of(device: Device) -> str:

@@ -14,20 +14,19 @@ the one that is written, or the one beside it. Where they part they become two. 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, subtract
+from picograd.record import Record
 
 BLOCKS = frozenset({OpCode.SHRINK, OpCode.PAD})
 FIXED = 0  # the group of offsets that have not changed
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Record):
     """Elements of an axis before a block: those that a SHRINK leaves out, or that a PAD adds.
 
     op, axis:  where
@@ -82,8 +81,7 @@ def regrouped(groups: Sequence[int], before: Sequence[Place], now: Sequence[Plac
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class Moving:
+class Moving(Record):
     """The offsets of a form, and those of them that change.
 
     offsets:  all of them

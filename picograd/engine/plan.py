@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
@@ -43,6 +42,7 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule, Settled
 from picograd.ir.symbolic import with_values
 from picograd.ir.text import format_plan, format_schedule
+from picograd.record import Record
 from picograd.rewrites.compose_attention import compose_attention
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
@@ -55,8 +55,7 @@ MAY_FAIL = frozenset({OpCode.CHECK, OpCode.CUSTOM})
 OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(Record):
     """The form of some graphs: what a plan depends on.
 
     key:        equal for graphs that differ only in which memory they read and in values of symbolic integers
@@ -98,8 +97,7 @@ class Template:
         return said.kind(said.site, report.value, length, said.line, check)
 
 
-@dataclass(frozen=True)
-class CheckError:
+class CheckError(Record):
     """What the error of a CHECK or a CUSTOM says.
 
     kind:    of error

@@ -18,20 +18,19 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 
 from picograd.dtype import bool_
 from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_prefix, offsets_of, regrouped
 from picograd.engine.plan import Template
 from picograd.ir.op import Op
 from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.record import Struct, replace
 
 MOST_INPUTS = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
 MOST_OFFSETS = 256  # of one form, that move each by itself
 
 
-@dataclass
-class _Seen:
+class _Seen(Struct):
     """What is known of a form.
 
     values:   of its constants, in the first graph

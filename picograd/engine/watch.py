@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+
+from picograd.record import Struct, field
 
 
-@dataclass
-class Counts:
+class Counts(Struct):
     """What happened since counting began.
 
     plans:               plans run

@@ -10,7 +10,6 @@ Called by: engine/choose.py, engine/compiler.py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, is_worth_it, parts_of, tiles_of, why_not
 from picograd.codegen.plain_attention import AttentionSplit, split_attention
@@ -20,6 +19,7 @@ from picograd.device import Target
 from picograd.engine.show import show
 from picograd.ir.opts import Written, WrittenAttention
 from picograd.ir.stages import Kernel, NestKind, Source
+from picograd.record import replace
 from picograd.render import hopper_attention, hopper_product
 
 MOST_TIMED = 6  # candidates of a kernel

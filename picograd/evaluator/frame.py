@@ -7,7 +7,6 @@ Next:  picograd/evaluator/threads.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ import numpy as np
 from picograd.evaluator.elementwise import Array
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.record import Record, Struct, field
 
 
-@dataclass
-class Memory:
+class Memory(Struct):
     """What a PARAM or an ALLOC names.
 
     array:   its elements
@@ -38,8 +37,7 @@ class Memory:
         return Memory(self.array.copy(), None if self.stored is None else self.stored.copy())
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Record):
     """A copy in the background: `values` for elements `at` of memory."""
 
     memory: Memory
@@ -53,8 +51,7 @@ class Copy:
         self.memory.stored[self.at] = True
 
 
-@dataclass
-class Frame:
+class Frame(Struct):
     """What one thread knows.
 
     values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs

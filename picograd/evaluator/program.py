@@ -11,7 +11,6 @@ number of the barrier it waits at; a BLOCK loop runs its threads from one barrie
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,12 +49,12 @@ from picograd.ir.statements import (
     operands,
     walk,
 )
+from picograd.record import Record
 
 Order = Callable[[int], Iterable[int]]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Record):
     """One compiled statement: `run(frame)`, which is a generator when it `waits` at barriers."""
 
     waits: bool

@@ -8,17 +8,16 @@ Called by: evaluator/program.py.    Next: picograd/evaluator/mma.py
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.errors import VerifyError
 from picograd.ir.statements import WARP_THREADS
+from picograd.record import Record
 
 END = -1  # what a thread that is done waits at
 
 
-@dataclass(frozen=True)
-class Swap:
+class Swap(Record):
     """What a thread gives at a Shuffle or an Mma; it gets its number in the warp, and what all threads of that give.
 
     number:  of the statement

@@ -7,7 +7,6 @@ Next:  picograd/fft/hermitian.py
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from picograd.fft.transforms import (
@@ -25,6 +24,7 @@ from picograd.ir.build import compare, positions, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import replace
 from picograd.tensor.tensor import Tensor
 
 

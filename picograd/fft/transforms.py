@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -21,6 +20,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, pad, permute, shrink
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
+from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS
 from picograd.tensor.core import TensorCore
@@ -31,8 +31,7 @@ Axes = int | Sequence[int] | None
 NORMS = ("backward", "ortho", "forward")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Record):
     """What a call asks for.
 
     name:     of the function, for errors

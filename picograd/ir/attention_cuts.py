@@ -13,7 +13,6 @@ memory to a second block of the same multiprocessor, which computes while the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
@@ -23,6 +22,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import takes_tf32
 from picograd.ir.statements import WARP_THREADS
+from picograd.record import Record
 
 MOST_WARPS = 4
 WIDE = 16  # threads that share a row where no matrix instruction is used
@@ -37,8 +37,7 @@ LONG_PART = 512  # keys: what storing and joining a part of 64 rows costs is the
 PART_ROWS = 64  # of each so many rows blocks share the keys
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(Record):
     """What a block of threads has of an attention.
 
     by_warps:  products are matrix instructions' (codegen/gpu/warp_rows.py), else multiply-adds (codegen/gpu/thread_rows.py)
@@ -75,8 +74,7 @@ class Cut:
         return 8 if self.by_warps else 16 // self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(Record):
     """What a kernel keeps, in numbers of features.
 
     own:      of the matrices whose rows a block has

@@ -12,7 +12,6 @@ alone, so that a row has the same bits alone and in any batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from picograd.device import Target
@@ -22,6 +21,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import LARGE, add, bounds, minimum
+from picograd.record import Record
 
 FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows of what is read but once
 MOST_ROWS = 64  # for one head of keys: more are worth a product by matrix instructions
@@ -33,8 +33,7 @@ LEAST_PART = 64  # keys: what storing and joining a part costs is then little
 MOST_PARTS = 64
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Record):
     """How an attention of few queries is cut.
 
     threads:  of a block

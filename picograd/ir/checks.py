@@ -13,7 +13,6 @@ and the line of its number in the graph that it was asked to compute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -22,10 +21,10 @@ from picograd.ir.host import HostCall
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record, replace
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Record):
     """What the error of a CHECK or of a CUSTOM says.
 
     fact:      one sentence, with {} where the value stands

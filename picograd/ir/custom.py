@@ -11,14 +11,13 @@ holds the gradient: who drops the last body drops it too.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from picograd.ir.op import Op
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class CustomGradient:
+class CustomGradient(Record):
     """How the gradients of a CALL's sources are computed.
 
     backward:     a SINK over PARAMs: what it reads, then a gradient for each of the first results of the CALL

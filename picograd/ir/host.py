@@ -12,19 +12,18 @@ gradients are in autodiff/host.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.dtype import DType
 from picograd.errors import ShapeError
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 Options = tuple[int | bool, ...]
 
 
-@dataclass(frozen=True)
-class HostCall:
+class HostCall(Record):
     """A call of a function of the host.
 
     name:     of the function, a key of HOST_SHAPES

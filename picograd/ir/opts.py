@@ -12,10 +12,10 @@ kernel computes the same bits; a library adds up in an order of its own.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from math import gcd
 
 from picograd.ir.statements import WARP_THREADS
+from picograd.record import Record, asdict
 
 GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
 K_STEP = 64  # a multiple of the depth of every tile on a GPU
@@ -25,8 +25,7 @@ WARPGROUP_THREADS = 4 * WARP_THREADS
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
 
-@dataclass(frozen=True)
-class RegisterTile:
+class RegisterTile(Record):
     """How a product is cut on a CPU.
 
     rows:     of the tile of the result that stays in registers
@@ -45,8 +44,7 @@ class RegisterTile:
         return f"registers {self.rows} x {self.vectors} vectors, {self.panels} panels{turned}"
 
 
-@dataclass(frozen=True)
-class BlockTile:
+class BlockTile(Record):
     """How a product is cut on a GPU: what a block of high x wide threads computes.
 
     own_rows, own_columns:  of the result, by one thread
@@ -88,8 +86,7 @@ class BlockTile:
         return f"block {self.rows} x {self.columns} x {self.depth}, {self.own_rows} x {self.own_columns} a thread"
 
 
-@dataclass(frozen=True)
-class WarpTile:
+class WarpTile(Record):
     """How a product is cut for matrix instructions: a block of high x wide warps.
 
     high_tiles, wide_tiles:  of 16 x 8 results, by one warp; wide_tiles is even
@@ -134,8 +131,7 @@ class WarpTile:
         return f"block {self.rows} x {self.columns} x {self.depth}, {self.warp_rows} x {self.warp_columns} a warp"
 
 
-@dataclass(frozen=True)
-class WarpgroupTile:
+class WarpgroupTile(Record):
     """How a product is cut for a block of warpgroups: one copies, the others multiply (kernels/cuda/hopper_product.h).
 
     rows, columns:  of the result, that the block computes at a time
@@ -167,8 +163,7 @@ class WarpgroupTile:
         return f"warpgroups {self.rows} x {self.columns}, {stages}, groups of {self.group}, {self.blocks} blocks"
 
 
-@dataclass(frozen=True)
-class HeadsTile:
+class HeadsTile(Record):
     """How an attention is cut for a block of warpgroups: one copies, the others look (kernels/cuda/hopper_attention.h).
 
     lookers:   warpgroups that look at keys, each for 64 queries
@@ -202,8 +197,7 @@ class HeadsTile:
 Tile = RegisterTile | BlockTile | WarpTile
 
 
-@dataclass(frozen=True)
-class Opts:
+class Opts(Record):
     """The choices of one kernel.
 
     products:  how each MATMUL nest is cut, in the order of the nests
@@ -215,8 +209,7 @@ class Opts:
         return "; ".join(map(str, self.products)) or "none"
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Record):
     """Where the matrices of a batch lie in memory; all numbers are elements.
 
     slot:          of the kernel's parameters
@@ -233,8 +226,7 @@ class Matrix:
     batch_stride: int
 
 
-@dataclass(frozen=True)
-class Bias:
+class Bias(Record):
     """A vector with an element for each column of a result.
 
     slot, offset:  of the kernel's parameters, and the elements before it
@@ -244,8 +236,7 @@ class Bias:
     offset: int
 
 
-@dataclass(frozen=True)
-class Epilogue:
+class Epilogue(Record):
     """What a library computes before it stores a product: relu(scale * a @ b + factor * added + bias).
 
     scale:   of the product
@@ -266,8 +257,7 @@ class Epilogue:
         return ", ".join([*parts, *["plus a bias"] * (self.bias is not None), *["relu"] * self.relu])
 
 
-@dataclass(frozen=True)
-class PlainProduct:
+class PlainProduct(Record):
     """out = a @ b for each of a batch, with an epilogue and nothing else: what a vendor's library is asked for.
 
     a, b:       (m, k) and (k, n)
@@ -290,8 +280,7 @@ class PlainProduct:
     epilogue: Epilogue = Epilogue()
 
 
-@dataclass(frozen=True)
-class Generated:
+class Generated(Record):
     """The choice to have codegen/ write a kernel's code.
 
     opts:  with these choices
@@ -303,8 +292,7 @@ class Generated:
         return str(self.opts)
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(Record):
     """The choice to have a vendor's library compute the product of a kernel; what it leaves is generated.
 
     name:              of the library, with its version
@@ -325,8 +313,7 @@ class Library:
         return ", ".join(filter(None, [*parts, f"{self.workspace_nbytes} bytes"]))
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Record):
     """The choice to have a kernel that was written by hand compute the product of a kernel; what it leaves is generated.
 
     product:  what it computes (codegen/unfuse.py says in which launches)
@@ -341,8 +328,7 @@ class Written:
         return ", ".join(filter(None, [str(self.tile), batch, str(self.product.epilogue)]))
 
 
-@dataclass(frozen=True)
-class HeadsMatrix:
+class HeadsMatrix(Record):
     """The rows of all heads in memory, each contiguous; all numbers are elements.
 
     slot:     of the kernel's parameters
@@ -355,8 +341,7 @@ class HeadsMatrix:
     strides: tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class PlainAttention:
+class PlainAttention(Record):
     """An attention of matrices in memory: softmax(scale q k^T) v for each head.
 
     out, logsumexp:     slots of results, that lie without gaps; None: it is not asked for
@@ -392,8 +377,7 @@ class PlainAttention:
         return 2 * self.batch * self.heads * max(seen, 0) * (self.features + self.values)
 
 
-@dataclass(frozen=True)
-class WrittenAttention:
+class WrittenAttention(Record):
     """The choice to have a kernel that was written by hand compute the attention of a kernel.
 
     attention:  what it computes (codegen/plain_attention.py says in which launches)
@@ -411,8 +395,7 @@ Choice = Generated | Library | Written | WrittenAttention
 LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
 
 
-@dataclass(frozen=True)
-class LibraryCall:
+class LibraryCall(Record):
     """Which of a Binary's launches is a call of a library; the others are generated code.
 
     choice:     what is called
@@ -427,7 +410,7 @@ class LibraryCall:
 
 def write_library(call: LibraryCall, code: bytes = b"") -> bytes:
     """Returns the data of a Binary with a call of a library, beside the code of its other launches."""
-    return LIBRARY_CALL + json.dumps(asdict(call)).encode() + b"\n" + code
+    return LIBRARY_CALL + json.dumps(call, default=asdict).encode() + b"\n" + code
 
 
 def read_library(data: bytes) -> tuple[LibraryCall, bytes]:

@@ -8,18 +8,17 @@ Next:  picograd/ir/fold.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 Action = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Record):
     """What an Op must look like for a rule to apply.
 
     codes:  one OpCode or several; () is any
@@ -65,8 +64,7 @@ class Pattern:
         return False
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record):
     """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline.
 
     A table that is not for rewriting may hold something else than a function: its reader knows what.

@@ -8,7 +8,6 @@ Next:  picograd/ir/host.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -18,10 +17,10 @@ from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, subtract
 from picograd.ir.symbolic import mul as times
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class MatmulArg:
+class MatmulArg(Record):
     """What a matrix product may do that no other does; most have no argument.
 
     tf32:  of float32: matrix instructions may round the operands to 11 bits of significand (ir/statements.py, Mma)
@@ -30,8 +29,7 @@ class MatmulArg:
     tf32: bool = False
 
 
-@dataclass(frozen=True)
-class ConvArg:
+class ConvArg(Record):
     """The static part of a convolution over D spatial axes: x (B, C, *spatial), w (O, C/groups, *kernel).
 
     stride:          (D,) steps between outputs
@@ -52,8 +50,7 @@ class ConvArg:
     tf32: bool = False
 
 
-@dataclass(frozen=True)
-class AttentionArg:
+class AttentionArg(Record):
     """The static part of attention: q (B, H, T, D), k and v (B, G, S, D), with H a multiple of G.
 
     scale:     factor of the scores

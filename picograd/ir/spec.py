@@ -10,7 +10,6 @@ Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, argumen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -34,6 +33,7 @@ from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
 from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.ir.text import neighbourhood
+from picograd.record import Record
 
 COMBINING = frozenset({OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN})
 SHIFTS = frozenset({OpCode.SHL, OpCode.SHR})
@@ -61,8 +61,7 @@ NUM_SOURCES: dict[OpCode, int] = {
 }
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record):
     """A property every Op of some opcodes must have.
 
     name:   as errors show it, a statement that must hold

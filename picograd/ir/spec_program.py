@@ -12,7 +12,6 @@ UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs ma
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from picograd import dtype as dtypes
 from picograd.errors import VerifyError
@@ -41,6 +40,7 @@ from picograd.ir.statements import (
     lanes_of,
 )
 from picograd.ir.text_program import format_statement
+from picograd.record import Struct, field
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
 MEMORIES = frozenset({OpCode.PARAM, OpCode.ALLOC})
@@ -64,8 +64,7 @@ def verify_program(program: Program, after: str, linear: bool = True) -> None:
         checker.body(phase, _Scope())
 
 
-@dataclass
-class _Scope:
+class _Scope(Struct):
     """What may be used at one place of a program.
 
     defined:  VARs, RANGEs and ALLOCs

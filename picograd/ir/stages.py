@@ -8,7 +8,6 @@ Next:  picograd/ir/opts.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 from picograd.dtype import DType
 from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement
+from picograd.record import Record
 
 REPORT_WORDS = 2  # of a "report" parameter
 
@@ -59,8 +59,7 @@ class WithRows:
         return tuple([self.domain[axis] for axis in self.row_axes])
 
 
-@dataclass(frozen=True)
-class Nest(WithRows):
+class Nest(WithRows, Record):
     """One loop nest: outputs computed together over one domain.
 
     kind:     the emitter
@@ -78,8 +77,7 @@ class Nest(WithRows):
     outputs: tuple[tuple[int, Op], ...]
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(Record):
     """One argument of a kernel.
 
     dtype:   element type
@@ -94,8 +92,7 @@ class Param:
     role: str
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Record):
     """One fused computation, not yet loops. Equal kernels share one Program whatever buffers they run on.
 
     name:       from kind and shape, e.g. "reduce_32_256"
@@ -111,8 +108,7 @@ class Kernel:
     phases: tuple[tuple[Nest, ...], ...]
 
 
-@dataclass(frozen=True)
-class ScheduleItem:
+class ScheduleItem(Record):
     """A kernel and what it runs on.
 
     buffers:  for each slot of the kernel an index into `Schedule.buffers`
@@ -124,8 +120,7 @@ class ScheduleItem:
     checks: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(Record):
     """Where the body of a LoopItem finds one of its inputs.
 
     buffer:    of the schedule the item stands in
@@ -140,8 +135,7 @@ class Feed:
     carried: int | None = None
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Record):
     """Where the body of a LoopItem stores one of its outputs.
 
     buffer:  of the schedule the item stands in; None: nobody asks for it in the end
@@ -157,8 +151,7 @@ class Result:
     other: int | None = None
 
 
-@dataclass(frozen=True)
-class LoopItem:
+class LoopItem(Record):
     """A schedule that runs step after step: the body of a LOOP, or in one step that of a CALL.
 
     body:     the schedule; its "input" and "output" buffers are what `feeds` and `results` say at each step
@@ -182,8 +175,7 @@ class LoopItem:
         return tuple(dict.fromkeys(used if self.memory is None else [*used, self.memory]))
 
 
-@dataclass(frozen=True)
-class BufferUse:
+class BufferUse(Record):
     """What the schedule knows of one buffer.
 
     role:    "input" (exists before), "output" (outlives the plan), "temporary" or "hosted" (a temporary in the memory of an
@@ -207,8 +199,7 @@ class BufferUse:
     late: bool = False
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(Record):
     """Kernels in an order that respects what each reads, with the memory of temporaries planned.
 
     items:        kernels, and loops over schedules, in order
@@ -239,8 +230,7 @@ class Schedule:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Record):
     """Loops: what a kernel does, statement by statement.
 
     name:       of the functions rendered from it; phase i is `{name}_{i}`
@@ -258,8 +248,7 @@ class Program:
     num_guards: int = 0
 
 
-@dataclass(frozen=True)
-class TileMap:
+class TileMap(Record):
     """An array in a parameter's memory, of which a GPU copies one box at a time to shared memory or back.
 
     param:     slot of the parameter
@@ -283,8 +272,7 @@ class TileMap:
         return self.strides or tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Record):
     """How one phase is started.
 
     symbol:  name of its function
@@ -303,8 +291,7 @@ class Launch:
     tile_maps: tuple[TileMap, ...] = ()
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Record):
     """Text in a compiler's language.
 
     language:  as Target has it: "llvm", "c", ...
@@ -318,8 +305,7 @@ class Source:
     launches: tuple[Launch, ...]
 
 
-@dataclass(frozen=True)
-class Binary:
+class Binary(Record):
     """Machine code of a Source: an object file, a cubin, a shared library; or a call of a library (ir/opts.py)."""
 
     name: str
@@ -329,8 +315,7 @@ class Binary:
     launches: tuple[Launch, ...]
 
 
-@dataclass(frozen=True)
-class Executable:
+class Executable(Record, eq=False):
     """Loaded code.
 
     functions:  one for each launch: an address on the CPU, a device function elsewhere
@@ -342,11 +327,10 @@ class Executable:
     variables: tuple[Op, ...]
     launches: tuple[Launch, ...]
     functions: tuple[Any, ...]
-    owner: Any = field(compare=False, repr=False, default=None)
+    owner: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class Settled:
+class Settled(Record, eq=False):
     """Says of all runs that are given this very object that they have the same memory everywhere but here.
 
     inputs, outputs:  places of what may be other memory in each run
@@ -379,8 +363,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record, eq=False, dict=True):
     """Everything needed to run a schedule again without looking at a graph.
 
     schedule:     what runs, on which buffers
@@ -392,7 +375,7 @@ class Plan:
     schedule: Schedule
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
-    run: Runner = field(compare=False, repr=False)
+    run: Runner
 
     @cached_property
     def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:

@@ -14,14 +14,13 @@ a number of lanes, and a value with several lanes is a vector.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class For:
+class For(Record):
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
     A loop of extent <= 0 does nothing. The extent is int64; a RANGE of int32 has one that int32 holds.
@@ -32,23 +31,20 @@ class For:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
-class If:
+class If(Record):
     """Runs `body` where the bool scalar `condition` holds."""
 
     condition: Op
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
-class Alloc:
+class Alloc(Record):
     """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
 
     memory: Op
 
 
-@dataclass(frozen=True)
-class Let:
+class Let(Record):
     """Names the value of one operation. `value` is an elementwise Op, or one of
 
     EXPAND(x) arg lanes: scalar x in every lane;  LANES arg n: 0..n-1;  REDUCE(x) arg (op, lanes): over the lanes of x,
@@ -59,8 +55,7 @@ class Let:
     value: Op
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Record):
     """var = memory[index].
 
     memory:  PARAM or ALLOC;  index: int64, in the linear form perhaps int32, as all indices below; in elements
@@ -75,8 +70,7 @@ class Load:
     valid: Op | None = None
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(Record):
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
 
     memory: Op
@@ -85,8 +79,7 @@ class Store:
     valid: Op | None = None
 
 
-@dataclass(frozen=True)
-class Transpose:
+class Transpose(Record):
     """into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes: a square, read and written by lines.
 
     memory, into:   PARAM or ALLOC, that do not overlap; memory is not in registers
@@ -104,8 +97,7 @@ class Transpose:
     lanes: int
 
 
-@dataclass(frozen=True)
-class Prefetch:
+class Prefetch(Record):
     """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory.
 
     index:  int64 of one lane; in a VECTOR loop of the free form, that of its first lane
@@ -115,8 +107,7 @@ class Prefetch:
     index: Op
 
 
-@dataclass(frozen=True)
-class CopyAsync:
+class CopyAsync(Record):
     """into[place : place + lanes] = memory[index : index + lanes] in the background; zeros where not valid.
 
     What is copied is there for its own thread once that has waited for it, and for others after a Barrier behind that;
@@ -136,20 +127,17 @@ class CopyAsync:
     valid: Op | None = None
 
 
-@dataclass(frozen=True)
-class CommitCopies:
+class CommitCopies(Record):
     """Closes a group: the copies that its thread has started since the last one."""
 
 
-@dataclass(frozen=True)
-class WaitForCopies:
+class WaitForCopies(Record):
     """Waits for all groups of its thread but the last `still`."""
 
     still: int
 
 
-@dataclass(frozen=True)
-class Shuffle:
+class Shuffle(Record):
     """var = value, as that thread of the warp has it whose number differs by the bit `distance`.
 
     A warp is WARP_THREADS neighbours of a BLOCK loop; all of them run the statement together.
@@ -163,8 +151,7 @@ class Shuffle:
     distance: int
 
 
-@dataclass(frozen=True)
-class LoadMatrices:
+class LoadMatrices(Record):
     """into[place : place + 8] = what a thread holds of four matrices of 8 x 8 in SHARED memory, brought by a warp.
 
     All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row lies side by side.
@@ -183,8 +170,7 @@ class LoadMatrices:
     turned: bool
 
 
-@dataclass(frozen=True)
-class Mma:
+class Mma(Record):
     """acc[at : at + 4] += lhs[left : left + 8] @ rhs[right : right + 4]: 16 x 8 += (16 x 16) @ (16 x 8), by a warp.
 
     All threads of the warp run it together. Each holds a part of the three matrices, where g, t = divmod(its number in
@@ -206,13 +192,11 @@ class Mma:
     right: Op
 
 
-@dataclass(frozen=True)
-class Barrier:
+class Barrier(Record):
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Record):
     """Reports `value` where `inside` does not hold: the first report of a run is the error it ends with.
 
     inside, value:  bool and int64, of as many lanes

@@ -11,7 +11,6 @@ nothing is evaluated.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import struct
 from collections.abc import Callable, Mapping
 from math import isnan
@@ -24,8 +23,9 @@ from picograd.ir.host import HostCall
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
+from picograd.record import Record
 
-# Frozen dataclasses that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
+# Records that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
 RECORDS: dict[str, type[Any]] = {
     "MatmulArg": MatmulArg, "ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall
 }  # fmt: skip
@@ -61,8 +61,9 @@ def show(value: Any, name_of: Callable[[Op], str]) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, float):
         return show_float(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [(f.name, _declared(getattr(value, f.name), f.type)) for f in dataclasses.fields(value)]
+    if isinstance(value, Record):
+        kinds = type(value).__annotations__
+        fields = [(name, _declared(getattr(value, name), kinds[name])) for name in value.__struct_fields__]
         return f"{type(value).__name__}({', '.join(f'{name}={show(field, name_of)}' for name, field in fields)})"
     if callable(value):
         return f"<{value.__module__}.{value.__qualname__}>"

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from picograd.errors import GradientError
+from picograd.record import Record
 from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True)
-class Hook:
+class Hook(Record):
     """A function, whether it gets keyword arguments, too, and whether it is called even if forward raises."""
 
     call: Callable[..., Any]

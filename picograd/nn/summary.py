@@ -11,12 +11,12 @@ operation and one for each element that a reduction or scan reads. What is fused
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.build import static_shape
 from picograd.ir.op import Op
 from picograd.ir.opcode import ATTENTIONS, IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.record import Record
 from picograd.tensor.build import static_numel
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -29,8 +29,7 @@ WITHOUT_ARITHMETIC = MOVEMENT | IDENTITY | SOURCES | {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Record):
     """One layer.
 
     name:        its path and class
@@ -49,8 +48,7 @@ class Row:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Record):
     """The layers of a network in the order they run; parameters that are shared count once in the total.
 
     >>> nn.Linear(2, 3).summary((4, 2)).total.parameters

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from picograd.onnx.values import (
     known,
     type_name,
 )
+from picograd.record import replace
 from picograd.tensor.tensor import Tensor
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
@@ -19,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from picograd.errors import ArgumentError, DataError
 from picograd.onnx.values import Array, numpy_of, type_name
+from picograd.record import Struct
 
 MAX_FILE_NBYTES = (1 << 31) - 1  # what a protobuf can be
 MAX_NBYTES = 1 << 36  # of all arrays together
@@ -37,8 +37,7 @@ FIELDS: dict[int, tuple[str, int]] = {
 }  # fmt: skip
 
 
-@dataclass
-class Source:
+class Source(Struct):
     """A model as it was read.
 
     model:   the parsed file

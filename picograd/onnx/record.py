@@ -10,18 +10,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import onnx
 
 from picograd.onnx.values import Array, Value
+from picograd.record import Record, field
 from picograd.tensor.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Record, dict=True):
     """A row of the table of operators.
 
     name, since, domain:  of the ONNX operator; the row holds from version `since` of its domain on
@@ -79,8 +78,7 @@ def row(
     return Operator(name, since, function, frozenset(static), frozenset(state), random, hosts, domain)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Record):
     """The body of a function that stands for a node.
 
     graph:  the body; None where it depends on the types of the inputs
@@ -89,8 +87,7 @@ class Call:
     graph: Graph | None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Record):
     """A node, ready to run.
 
     place:       what it is and where it stands, for errors
@@ -113,8 +110,7 @@ class Step:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(Record):
     """An input or output as the model declares it.
 
     name:        of the value
@@ -129,8 +125,7 @@ class Declared:
     is_tensor: bool = True
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Record):
     """A graph, ready to run.
 
     inputs, outputs:  what is declared

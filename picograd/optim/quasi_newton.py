@@ -11,19 +11,18 @@ traced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.nn.utils.convert_parameters import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
+from picograd.record import Record, replace
 from picograd.tensor.modes import enable_grad, no_grad
 from picograd.tensor.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Record):
     """What is known at a place along the direction.
 
     t:      how far along it

@@ -17,14 +17,13 @@ counters, so LLVM's loop strength reduction, which took a third of its time to f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record, Struct, field
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Record):
     """step * index of the innermost loop + the terms + constant; no term changes in that loop."""
 
     step: int = 0
@@ -43,8 +42,7 @@ class Sum:
         return Sum(self.step * factor, terms, self.constant * factor)
 
 
-@dataclass
-class OpenLoop:
+class OpenLoop(Struct):
     """A loop whose body is being written.
 
     range:     number of its RANGE

@@ -12,7 +12,6 @@ itself; its stores to memory that others see are done by thread 0. Registers all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.errors import VerifyError
@@ -36,6 +35,7 @@ from picograd.ir.statements import (
     walk,
 )
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
+from picograd.record import Record
 from picograd.render.cstyle import Writer
 
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
@@ -44,8 +44,7 @@ MOST_TURNS, MOST_UNROLLED = 64, 8192  # of a loop that is written out: iteration
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Record):
     """One phase, taken apart.
 
     before:  named values that stand before the GRID loops

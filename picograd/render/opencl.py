@@ -12,7 +12,6 @@ multiple of that. The text needs one header, kernels/c/primitives.h.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
 
 from picograd import dtype as dtypes
@@ -22,6 +21,7 @@ from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Let, Load, lanes_of, walk
 from picograd.ir.symbolic import from_op
+from picograd.record import replace
 from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
 from picograd.render.rules import OPENCL
 

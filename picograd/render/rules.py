@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.ir.intervals import Intervals, exact_interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import COMPARE, OpCode
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(Record):
     """What languages like C write differently.
 
     of_type:  what follows the name of a primitive that is told a type
@@ -60,8 +59,7 @@ OPENCL = Dialect(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record):
     """One row of the table.
 
     name:     for traces and errors

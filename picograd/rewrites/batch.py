@@ -9,15 +9,14 @@ Next:      picograd/rewrites/vmap.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Examples:
+class Examples(Record):
     """What all rules know.
 
     count:      how many examples there are
@@ -28,8 +27,7 @@ class Examples:
     different: bool = False
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Record):
     """A source of an Op after the rewrite.
 
     op:       its value: for each example, along axis 0, or the same for all

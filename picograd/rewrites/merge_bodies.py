@@ -12,7 +12,6 @@ first, what is read is found; sources first, what is left is built. Linear in Op
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps
@@ -20,6 +19,7 @@ from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import param, substitute
+from picograd.record import Record, Struct, field
 
 Result = int | Op  # of a CALL or LOOP: the carry of this number, or a root of the body (of a LOOP as rows)
 
@@ -40,8 +40,7 @@ def merge_bodies(roots: Sequence[Op]) -> list[Op]:
     return graph.rebuilt(graph.read())
 
 
-@dataclass
-class _Group:
+class _Group(Struct):
     """CALLs, or LOOPs, that become one.
 
     members:    in order
@@ -70,8 +69,7 @@ class _Group:
         )
 
 
-@dataclass(frozen=True)
-class _Body:
+class _Body(Record):
     """The body of a merged CALL or LOOP.
 
     roots:    over PARAMs, numbered anew

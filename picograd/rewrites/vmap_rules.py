@@ -8,7 +8,6 @@ Called by: rewrites/vmap.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
@@ -18,6 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import mul
+from picograd.record import replace
 from picograd.rewrites.batch import Examples, Operand, Rule, move_axis
 
 

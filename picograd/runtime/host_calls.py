@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ from picograd.dtype import DType
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Executable, Launch, Param
+from picograd.record import Record
 from picograd.runtime.interrupts import held_back
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Sequence[Array], Mapping[str, int]], None]
 
 
-@dataclass(frozen=True)
-class HostFunction:
+class HostFunction(Record):
     """What a plan calls between its kernels.
 
     params:  what it takes, by slot; the last one is the report

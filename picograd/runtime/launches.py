@@ -8,7 +8,6 @@ Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.  
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +27,7 @@ from picograd.ir.stages import (
     ScheduleItem,
     Settled,
 )
+from picograd.record import Record
 from picograd.runtime.interrupts import held_back
 from picograd.runtime.scratch import Piece, place_scratch
 
@@ -37,8 +37,7 @@ MOST_KEPT = 8  # numbers of steps of a plan's loops for which launches are remem
 NONE: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Record):
     """Where memory of a plan lies: so many bytes from the start of an input, an output, the temporaries or the reports.
 
     group:   "input", "output", "temporary" or "report"
@@ -55,8 +54,7 @@ class Place:
         return Place(self.group, self.number, self.offset + nbytes)
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(Record):
     """Memory that a kernel is given: a place, and what may be touched there."""
 
     place: Place
@@ -64,8 +62,7 @@ class Argument:
     numel: Dim
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Record):
     """One launch of a device function."""
 
     function: Any
@@ -74,8 +71,7 @@ class Call:
     variables: tuple[Op, ...]
 
 
-@dataclass(frozen=True)
-class LaunchList:
+class LaunchList(Record):
     """All launches of a schedule, in order.
 
     temporary_nbytes:  the arena, with the scratch memory of its kernels

@@ -8,7 +8,6 @@ Called by: engine/backends/null.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from picograd.device import Target
 from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import Binary, Executable, Launch, Param, Runner, Schedule, Settled
+from picograd.record import Record, replace
 
 
-@dataclass(frozen=True)
-class NoMemory:
+class NoMemory(Record):
     """Stands for memory that is never touched."""
 
     nbytes: int

@@ -8,7 +8,6 @@ Called by: engine/plan.py.    Next: picograd/schedule/update.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -20,6 +19,7 @@ from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.record import Record, Struct, field
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
@@ -30,8 +30,7 @@ from picograd.schedule.reuse import Order, Step, order_steps
 from picograd.schedule.update import versions_of, write_blocks
 
 
-@dataclass
-class _Uses:
+class _Uses(Struct):
     """The buffers of a schedule while it is made: each value's index, and when it is used.
 
     A moment is a phase of a kernel, or a loop; they are counted through the schedule. Nothing of a phase runs before all
@@ -208,8 +207,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
     return Step(kernel, tuple(slots), tuple(used.values()), tuple(read), written, tuple(checks), bool(checks))
 
 
-@dataclass(frozen=True)
-class _Elsewhere:
+class _Elsewhere(Record):
     """The values that other nests than this one store."""
 
     nest: Draft

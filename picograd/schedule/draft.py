@@ -7,7 +7,6 @@ Called by: schedule/fuse.py, schedule/nests.py, schedule/edges.py.    Next: pico
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.ir.coordinates import Coords, flatten, move, placeholders
@@ -15,6 +14,7 @@ from picograd.ir.op import Dim, Op, Shape, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
 from picograd.ir.symbolic import affine, with_values
+from picograd.record import Record, Struct, field
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.CONV: NestKind.CONV,
@@ -25,8 +25,7 @@ KINDS = {
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 
 
-@dataclass(eq=False)
-class Draft(WithRows):
+class Draft(WithRows, Struct, eq=False):
     """A nest while it grows.
 
     number:   order in which nests were begun
@@ -48,21 +47,19 @@ class Draft(WithRows):
     stored: list[Op] = field(default_factory=list)
     members: list[Op] = field(default_factory=list)
     num_ops: int = 0
-    needs: dict[Draft, None] = field(default_factory=dict, repr=False)
-    readers: dict[Draft, None] = field(default_factory=dict, repr=False)
+    needs: dict[Draft, None] = field(default_factory=dict)
+    readers: dict[Draft, None] = field(default_factory=dict)
     level: int = 0
 
 
-@dataclass(frozen=True)
-class Attached:
+class Attached(Record):
     """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
 
     nest: Draft
     where: Coordinates
 
 
-@dataclass(frozen=True)
-class Fused:
+class Fused(Record):
     """The nests in order, and which nest stores each value."""
 
     nests: tuple[Draft, ...]

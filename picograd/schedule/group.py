@@ -12,11 +12,10 @@ small reduction becomes an earlier phase of what reads it (the number of targets
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from picograd.ir.op import Op, Shape, greatest_numel
 from picograd.ir.opcode import TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
+from picograd.record import Struct, field
 from picograd.schedule.draft import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of a kernel
@@ -28,8 +27,7 @@ MAX_BESIDE = 1 << 15  # elements of a nest that stands beside others: a larger o
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
-@dataclass(eq=False)
-class Group:
+class Group(Struct, eq=False):
     """The nests of one kernel by phase.
 
     index:        its place in the order of kernels

@@ -8,15 +8,15 @@ Called by: schedule/create.py, schedule/loops.py.    Next: picograd/codegen/opts
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from picograd.record import Record
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 MANY = 1024  # temporaries from which on a better place is not worth the search for it
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(Record):
     """When a temporary holds data. A moment is a phase of a kernel, or a loop.
 
     nbytes:    its length
@@ -31,8 +31,7 @@ class Lifetime:
     in_arena: bool = False
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Record):
     """When the memory of an output may have something else in it.
 
     nbytes:  its length

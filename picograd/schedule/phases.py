@@ -14,7 +14,6 @@ Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are tho
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -22,6 +21,7 @@ from picograd.ir.build import pad, reshape, shrink, static_shape, zeros_like
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
+from picograd.record import replace
 
 MOST_PHASES = 16
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind
+from picograd.record import Record, Struct, field
 from picograd.schedule.draft import in_memory
 from picograd.schedule.update import versions_of
 
@@ -28,8 +28,7 @@ ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elemen
 IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, NestKind.REDUCE})
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Record):
     """What runs as one: a kernel, or a loop over a schedule.
 
     kernel:   None for a loop
@@ -50,8 +49,7 @@ class Step:
     may_fail: bool
 
 
-@dataclass
-class Order:
+class Order(Struct):
     """What is decided about the kernels.
 
     steps:    numbers of the kernels in order

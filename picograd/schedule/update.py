@@ -15,20 +15,19 @@ first; where that cannot be, the value stays as it was built, and memory of its 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from picograd.ir.build import shrink
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add
+from picograd.record import Record
 from picograd.schedule.draft import KINDS, in_memory
 
 Block = tuple[tuple[Dim, Dim], ...]
 
 
-@dataclass(frozen=True)
-class _Write:
+class _Write(Record):
     """One step of a chain: `base` with `value` in a block."""
 
     base: Op

@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from picograd import dtype as dtypes
@@ -28,6 +27,7 @@ from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Settled
 from picograd.ir.symbolic import add, subtract
+from picograd.record import Record
 from picograd.tensor.blocks import Step, cut_first
 from picograd.tensor.build import apply_step, detached
 
@@ -131,8 +131,7 @@ class Cell:
         return value
 
 
-@dataclass(frozen=True, eq=False)
-class Arranged:
+class Arranged(Record, eq=False):
     """Inputs and outputs of a plan that are the same memory in every run; None in places of what each run brings."""
 
     inputs: list[Buffer | None]

@@ -8,7 +8,6 @@ Next:  picograd/tensor/indexing/scattering.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeErr
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, to_op
+from picograd.record import Record
 from picograd.tensor.build import whole
 from picograd.tensor.cell import trace
 
 
-@dataclass(frozen=True)
-class Length:
+class Length(Record):
     """A Variable with its value for now, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
 
     op:       an int64 expression of BIND(VARIABLE, CONST)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.errors import DataError
+from picograd.record import Record
 
 PARTS: dict[str, str] = {
     "data": "data sets",
@@ -23,8 +23,7 @@ PARTS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class CachePart:
+class CachePart(Record):
     """One part of the cache.
 
     name:       its folder

@@ -10,13 +10,13 @@ import importlib.metadata
 import os
 import platform
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from picograd.config import cache_folder, num_threads, setting
 from picograd.engine.devices import usable
+from picograd.record import Record
 from picograd.runtime.cuda.cublaslt_calls import INSTALL, library_name, why_no_library
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
@@ -38,8 +38,7 @@ DEVICE_HINTS = {
 VECTOR_BITS = (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128), ("neon", 128))
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """One line of the report.
 
     topic:  "python", "device CUDA", ...

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from picograd.record import Record, Struct, field
 
 SWEEPS = 12
 COLUMN_GAP, MARGIN = 26.0, 20.0  # pixels
@@ -26,8 +27,7 @@ BEND_WIDTH, BEND_WEIGHT = 2.0, 4.0  # a bend is thin, and moves little: long edg
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Record):
     """A laid out graph, in pixels from the top left corner.
 
     width:   of the whole
@@ -42,8 +42,7 @@ class Layout:
     routes: list[list[list[Point]]]
 
 
-@dataclass
-class _Grid:
+class _Grid(Struct):
     """Boxes and bends, numbered in this order, by layer.
 
     rows:    the cells of each layer, from left to right

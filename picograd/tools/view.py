@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from picograd.evaluator.graph import evaluate
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
+from picograd.record import Record, Struct
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 from picograd.tools.layout import Point, lay_out
@@ -52,8 +52,7 @@ STYLE = """<style>
 </style>"""
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(Record):
     """A drawn graph.
 
     text:       SVG or DOT
@@ -62,10 +61,13 @@ class Drawing:
     num_edges:  arrows
     """
 
-    text: str = field(repr=False)
+    text: str
     format: str
     num_nodes: int
     num_edges: int
+
+    def __repr__(self) -> str:
+        return f"Drawing(format={self.format!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the text to a file, in UTF-8."""
@@ -76,8 +78,7 @@ class Drawing:
         return self.text if self.format == "svg" else None
 
 
-@dataclass
-class _Node:
+class _Node(Struct):
     """A box.
 
     op:       what it stands for

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ import numpy as np
 from picograd.data.files import write_atomic
 from picograd.errors import DataError
 from picograd.nn.tensorfile import decode, encode
+from picograd.record import Record
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FORMAT = "picograd checkpoint 1"
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Record):
     """The state of a training run between two steps.
 
     kind:       which training made it: "mnist", "names"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -22,6 +21,7 @@ from picograd.engine.realize import from_host, new_outputs, realize, run, to_hos
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
+from picograd.record import Record, replace
 from picograd.tensor.cell import Arranged, Cell, Claim, Held, replace_op
 from picograd.tensor.compute import placed
 from picograd.tensor.tensor import Tensor
@@ -41,8 +41,7 @@ BROUGHT = "brought "  # of sources: see Capture
 cell_of = attrgetter("cell")
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(Record, dict=True):
     """A traced call.
 
     form:      the graphs it builds, as a template

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter, is_not
 from typing import Any
 
+from picograd.record import Record
 from picograd.tensor.cell import Cell
 from picograd.tensor.collected import UsedUp
 from picograd.tensor.core import TensorCore, leaf_tensors
@@ -27,8 +27,7 @@ from picograd.tensor.tensor import Tensor
 GRAD, PUT_GRAD = attrgetter("_grad"), vars(TensorCore)["_grad"].__set__  # no call of Python's for each parameter
 
 
-@dataclass(frozen=True)
-class Collected:
+class Collected(Record):
     """Changes of `.grad` of some leaves, made at each call.
 
     looked:   leaves in which one of

@@ -18,7 +18,6 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import is_not
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from picograd.config import users_setting
 from picograd.errors import JitError, Line
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
+from picograd.record import Record, field, replace
 from picograd.tensor.cell import View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
@@ -65,8 +65,7 @@ RENEWING = (Function, Same)
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(Record):
     """One thing the function may have read.
 
     name:   as the user would write it, e.g. "scale" or "self.rate"
@@ -97,8 +96,7 @@ class Broken(NamedTuple):
     renews: bool
 
 
-@dataclass(frozen=True)
-class Guards:
+class Guards(Record):
     """What a capture depends on besides its arguments.
 
     values:    names and attributes

@@ -11,7 +11,6 @@ brought before each run, and what it becomes is taken back after it. Anything la
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from picograd.engine.plan import Template, computed_from, template
 from picograd.engine.realize import default_device, from_host, to_host
@@ -20,13 +19,13 @@ from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import substitute
+from picograd.record import Record
 from picograd.tensor.meeting import GOES_ALONG
 
 Place = tuple[str | None, Shape]  # a device, and the shape of what is there
 
 
-@dataclass(frozen=True)
-class OnOneDevice:
+class OnOneDevice(Record):
     """Graphs that one plan computes.
 
     roots:    the graphs

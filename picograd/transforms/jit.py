@@ -18,7 +18,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
@@ -27,6 +27,7 @@ from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
+from picograd.record import replace
 from picograd.tensor.autocast import Precision, precision_of_products
 from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change

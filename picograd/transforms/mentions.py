@@ -15,13 +15,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, cast
 
 import numpy as np
 
 from picograd.nn.module import Module
+from picograd.record import Record, field
 from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, contents_of, is_users_code
 
 Read = Callable[[], Any]
@@ -123,8 +123,7 @@ def _is_users_function(value: Any) -> bool:
 
 
 # ---- which names ----
-@dataclass(frozen=True)
-class Names:
+class Names(Record):
     """What code mentions.
 
     globals:      it reads

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 from picograd.tensor.cell import Cell, Held, Trace, View
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -24,8 +24,7 @@ from picograd.tensor.tensor import Tensor
 GRADIENTS = (OpCode.LEAF, OpCode.DETACH)
 
 
-@dataclass(frozen=True, eq=False)
-class Recipe:
+class Recipe(Record, eq=False):
     """How one result is made.
 
     source:  number of a result of the plan, of an argument, or a tensor made before that the function did not make

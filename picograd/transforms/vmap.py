@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.control.closure import name_of, stand_in, store
@@ -17,6 +16,7 @@ from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.lines import line_of, record
 from picograd.ir.op import Dim, Op
+from picograd.record import Record
 from picograd.rewrites.batch import Examples, Operand, move_axis
 from picograd.rewrites.vmap import draws, for_all
 from picograd.tensor.cell import Cell
@@ -80,8 +80,7 @@ def vmap(
     return functools.update_wrapper(mapped, func) if hasattr(func, "__name__") else mapped
 
 
-@dataclass(frozen=True)
-class _Given:
+class _Given(Record):
     """Arguments with their examples.
 
     taken:  the Tensors of the positional arguments
@@ -134,8 +133,7 @@ def _given(in_dims: Any, args: tuple[Any, ...]) -> _Given:
     return _Given(taken, tuple(axes), count)
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Record):
     """A call of a function for many examples.
 
     function:    of one example

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -21,6 +19,7 @@ from picograd.ir.opts import BlockTile, Generated, Opts, RegisterTile
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
+from picograd.record import replace
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS, unspecified
 

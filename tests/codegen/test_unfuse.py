@@ -7,7 +7,6 @@ here from the data that it gets, by strides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from picograd.evaluator.kernel import evaluate_kernel
 from picograd.ir.opts import Matrix, Opts, PlainProduct
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Kernel
+from picograd.record import replace
 from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_kernels import Form, held, kernels_of, product_kernel_of
 

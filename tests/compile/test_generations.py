@@ -8,7 +8,6 @@ What products and attention need of registers and shared memory stands in tests/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -24,6 +23,7 @@ from picograd.compile.llvm import assembly
 from picograd.compile.nvrtc import ResourceUsage
 from picograd.device import Target
 from picograd.ir.stages import Source
+from picograd.record import replace
 from picograd.tensor.core import realize
 from tests.null_gpu import null_gpu
 from tests.on_devices import tf32

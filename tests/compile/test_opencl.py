@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from picograd.compile.opencl import compile_source
 from picograd.engine.devices import compiler_for
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
+from picograd.record import replace
 from picograd.runtime.opencl import OpenClDevice
 from tests.on_devices import device_params
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.devices import usable
 from picograd.errors import DeviceError
 from picograd.ir.stages import Source
+from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cuda import driver as cuda_driver
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_ent
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.ir.stages import Kernel, LoopItem, Schedule
 from picograd.ir.text import format_schedule
+from picograd.record import replace
 
 pytestmark = pytest.mark.req("G8")
 ROOT = Path(__file__).resolve().parents[2]

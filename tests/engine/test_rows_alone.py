@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
 from picograd.nn import functional as F
+from picograd.record import replace
 
 Function = Callable[..., Any]
 Shapes = Sequence[tuple[int, ...]]  # of one row of each argument

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.watch import watch
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Written, WrittenAttention
+from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.compilers import needs_compiler

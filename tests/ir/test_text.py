@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from picograd.ir.text import (
     parse_program,
 )
 from picograd.ir.text_values import RECORDS
+from picograd.record import Record
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 512))
 BOUND = Op(OpCode.BIND, dtypes.int64, (N, const(7, dtypes.int64)))
@@ -143,8 +143,7 @@ def test_equal_numbers_print_alike_whichever_came_first() -> None:
 
 
 def test_a_record_of_a_users_kernel_reads_back_once_it_is_known() -> None:
-    @dataclass(frozen=True)
-    class Paint:
+    class Paint(Record):
         colour: str
         layers: tuple[int, ...]
 

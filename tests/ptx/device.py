@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 
 from picograd.compile import nvptx, nvrtc
@@ -18,6 +17,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.dims import dim_value
 from picograd.ir.stages import Binary, Executable, Source
+from picograd.record import replace
 from picograd.render import cuda as cuda_text
 from picograd.render import nvptx as nvptx_text
 from picograd.runtime import tile_maps

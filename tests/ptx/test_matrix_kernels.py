@@ -6,7 +6,6 @@ Small ones that take every way: several stages, edges of tiles, a K that blocks 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from picograd.evaluator import evaluate_kernel
 from picograd.ir.opts import Opts, WarpTile
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import Kernel
+from picograd.record import replace
 from tests.codegen.cpu.test_attention import ARGS, Lengths
 from tests.codegen.gpu import test_attention_few as few
 from tests.codegen.gpu.test_attention import OF_TF32, TOLERANCES, attentions

@@ -6,12 +6,12 @@ the background are in test_background_cases.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from picograd.ir.stages import Binary
+from picograd.record import replace
 from tests.ptx.device import NVRTC, TARGETS, PtxDevice, compile_nvrtc
 from tests.ptx.test_background_cases import OF_THIS
 from tests.runtime.primitive_cases import CASES

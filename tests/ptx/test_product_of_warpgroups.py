@@ -6,13 +6,13 @@ The kernel is tests/runtime/hopper_product.cu and so are most bugs, changes of i
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, TileMap
+from picograd.record import replace
 from tests.gpu_programs import run
 from tests.ptx.background import working
 from tests.ptx.copies import When

@@ -6,7 +6,6 @@ What is changed is the text that NVRTC makes of a generated kernel, as a slip of
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.opts import Opts, WarpTile
 from picograd.ir.stages import Binary, Source
+from picograd.record import replace
 from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 from tests.ptx.background import working

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.ir.opts import HeadsMatrix, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
+from picograd.record import replace
 from picograd.render.hopper_attention import HEADER, function_of
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler

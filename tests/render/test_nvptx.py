@@ -6,7 +6,6 @@ tests/engine/test_ptx_device.py, by running it; that it assembles, in tests/comp
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
+from picograd.record import replace
 from picograd.render import cuda
 from picograd.render.nvptx import render
 from tests.gpu_programs import F32, Body, N, loop_range, matmul, memory, param, row_sums

@@ -7,7 +7,6 @@ kernels/cuda/hopper.h are in hopper_cases.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,13 @@ from picograd.evaluator.mma import as_tf32
 from picograd.ir.op import const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import TileMap
+from picograd.record import Record
 from tests.gpu_programs import Array
 
 EVERYWHERE = ("sm_80", "sm_90a", "sm_100a")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Record):
     """A kernel of one block, or of as many as it has elements to compute, and what it computes.
 
     archs:      generations of GPUs that have what it calls

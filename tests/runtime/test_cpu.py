@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
 from picograd.ir.statements import For, Load, Store
+from picograd.record import replace
 from picograd.render.llvm import render
 from picograd.runtime.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.runtime.cpu.plan import chunk_of, lay_out

@@ -214,7 +214,7 @@ for _ in range(2):
 
 def test_function_that_a_binary_lacks_is_an_error(fake_driver: Path) -> None:
     code = """
-from dataclasses import replace
+from picograd.record import replace
 from picograd.errors import DeviceError
 binary = hostcxx.compile_source(render(elementwise(), device.target), device.target)
 try:
@@ -230,7 +230,7 @@ except DeviceError as error:
 
 def test_ptx_is_loaded_by_the_same_device(fake_driver: Path) -> None:
     code = """
-from dataclasses import replace
+from picograd.record import replace
 from picograd.compile.nvptx import compile_source
 from picograd.engine.backends import ptx
 from picograd.errors import DeviceError

@@ -8,7 +8,7 @@ makes it by mistake.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -27,6 +27,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
+from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule

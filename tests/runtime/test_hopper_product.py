@@ -6,7 +6,6 @@ The kernel is tests/runtime/hopper_product.cu. Each bug is a change of its text,
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from picograd.device import Target
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source, TileMap
+from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.fake_driver import run_on

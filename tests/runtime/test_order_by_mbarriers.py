@@ -6,12 +6,12 @@ The kernels are hopper_cases.py's: a thread copies tiles to two stages, two warp
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from picograd.compile import hostcxx
 from picograd.errors import DeviceError
+from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.runtime import test_primitives

@@ -6,7 +6,6 @@ The kernels are in primitive_cases.py and hopper_cases.py; a header's are compil
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from picograd.compile import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
+from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run

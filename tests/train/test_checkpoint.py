@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from picograd.errors import DataError
+from picograd.record import replace
 from picograd.train.checkpoint import Checkpoint, check_fits, load_checkpoint, save_checkpoint
 
 

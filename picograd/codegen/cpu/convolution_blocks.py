@@ -10,7 +10,6 @@ Else they run on over the positions of all images.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -25,6 +24,7 @@ from picograd.ir.coordinates import unflatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
+from picograd.record import Record
 
 MOST_K = 288  # of one block: 32 channels of 3 x 3 taps
 MOST_ROWS = 132  # output channels of one block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
@@ -32,8 +32,7 @@ VECTORS = 8  # of positions in one block, at least
 WELL_FILLED = 0.6  # of the lanes
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(Record, dict=True):
     """How a convolution is cut.
 
     windows:    the product

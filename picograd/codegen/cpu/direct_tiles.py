@@ -15,7 +15,6 @@ same loops with one axis more. `PLAIN` has one of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -33,6 +32,7 @@ from picograd.ir.build import static_shape
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.record import Record, replace
 
 MOST_K = 512  # of a block
 MOST_STAGED = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
@@ -93,8 +93,7 @@ def _toom_of(windows: Windows) -> Toom:
     return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
 
 
-@dataclass(frozen=True)
-class Direct:
+class Direct(Record, dict=True):
     """How such a convolution is cut.
 
     windows:  the product
@@ -344,8 +343,7 @@ class Direct:
         return read(memory, add(start, flatten((which, image, panel, position, column), (self.toom.results, *self.shape))))
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Record):
     """A block of K: input channels of a group from `channel` on, by taps of the first axis from `tap` on."""
 
     direct: Direct

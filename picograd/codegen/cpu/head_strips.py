@@ -9,8 +9,6 @@ A strip is as many positions as two vectors have lanes, side by side; a block is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from picograd.codegen.builder import Builder
 from picograd.codegen.cpu.matmul import lanes_of
 from picograd.codegen.cpu.panels import lines_apart
@@ -26,7 +24,6 @@ from picograd.ir.symbolic import add, minimum, mul, subtract
 BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
 
 
-@dataclass(frozen=True)
 class HeadStrips(Heads):
     """The lengths of an ATTENTION or ATTENTION_GRAD, and how it is cut.
 

@@ -13,7 +13,6 @@ Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication",
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from picograd.codegen.axes import rest_in_vectors
 from picograd.codegen.builder import Builder, Scratch, read
@@ -46,6 +45,7 @@ from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.record import Record, replace
 
 MOST_VECTORS = 40  # of a row of the result: one less to compute is worth a loop of its own
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
@@ -53,8 +53,7 @@ MOST_REPEATS = 4  # times such a panel is packed, where packing copies vectors; 
 FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Record):
     """A product as the loops see it: rows times columns, perhaps those of the transposed product.
 
     lhs, rhs:  (..., M, K) and (..., K, N)

@@ -15,7 +15,6 @@ Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from picograd.codegen.axes import vector_lanes
@@ -40,6 +39,7 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
 from picograd.ir.substitute import substitute
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.record import Record
 
 Phases = tuple[tuple[Nest, ...], ...]
 
@@ -49,8 +49,7 @@ MOST_BLOCKS = 64
 FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
 
 
-@dataclass(frozen=True)
-class Both:
+class Both(Record):
     """A reduce nest along rows, and what is added up down the columns meanwhile.
 
     rows:      how it is walked;  lanes: of a vector

@@ -8,7 +8,6 @@ Called by: codegen/opts.py.    Next: picograd/codegen/gpu/tiles.py
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from picograd.codegen.cpu.matmul import MOST_REPEATS, is_alone, lanes_of
 from picograd.codegen.cpu.panels import packs_slowly
@@ -22,6 +21,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
+from picograd.record import replace
 
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them

@@ -19,7 +19,6 @@ is too long for all that is cut into pieces, which the lanes take instead of row
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
@@ -35,6 +34,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, from_op, less, minimum, mul, to_op
+from picograd.record import Record
 
 MOST_OWN = 128 << 10  # bytes of the rows that a thread sorts side by side, on its stack: the second-level cache holds them
 PIECE = 512  # elements of a longer row that a lane sorts
@@ -153,8 +153,7 @@ def _sort_pieces(
 
 
 # ---- the network ----
-@dataclass(frozen=True)
-class Network:
+class Network(Record):
     """Sorts `length` vectors of `lanes` integers lane by lane.
 
     block:  how many of them are exchanged together, a power of two

@@ -14,7 +14,6 @@ is added up along K instead: schedule/contract.py.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
@@ -26,12 +25,12 @@ from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, affine, mul, subtract
+from picograd.record import Record
 
 Element = Callable[[Dim, Dim], Op]  # of a square: (k, column) from its first place on; they are in registers
 
 
-@dataclass(frozen=True)
-class Squares:
+class Squares(Record):
     """How squares of an operand are read.
 
     marks:  placeholders of its axes

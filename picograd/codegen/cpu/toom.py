@@ -29,7 +29,6 @@ arXiv:1509.09308; for the choice of points Barabasz et al. 2018, arXiv:1803.1098
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import lcm, prod
@@ -37,6 +36,7 @@ from math import lcm, prod
 from picograd.codegen.tile import multiply_add
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))  # and infinity
 MOST_LEFT = 0.8  # of the multiplications: otherwise nothing stands together
@@ -45,8 +45,7 @@ Row = tuple[Fraction, ...]
 Matrix = tuple[Row, ...]
 
 
-@dataclass(frozen=True)
-class Toom:
+class Toom(Record, dict=True):
     """m results of r taps from m + r - 1 multiplications.
 
     results:  m

@@ -20,7 +20,6 @@ Source: Dao 2023, arXiv:2307.08691, algorithm 2. FLOPs: 2 (4 D + 3 E) for each q
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.gpu.attention import PartsOfKeys, rows_of, tiles_of
@@ -36,6 +35,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.record import Record
 
 DQ, DK, DV = range(3)  # the results
 
@@ -147,8 +147,7 @@ def _emit_sums(parts: Op, shape: Shape, dq: Op, build: Builder, target: Target) 
         build.store(dq, position, cast(build.load(total, 0), dq.dtype))
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Record):
     """A query and a key.
 
     query:  whose numbers are read, one that there is

@@ -13,7 +13,6 @@ register as many multiply-adds as the tile of a thread has columns or rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
@@ -32,7 +31,6 @@ WARP_WIDE = 8
 MOST_STAGES = 3  # not measured: a step of multiply-adds takes longer than what it needs is on its way
 
 
-@dataclass(frozen=True)
 class BlockProduct(StagedProduct):
     """The product of one block, by multiply-adds."""
 

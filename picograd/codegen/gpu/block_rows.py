@@ -12,9 +12,8 @@ in registers. Some neighbouring threads share a row, and join what they know of 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import gcd
 
 from picograd.codegen.builder import Builder, read
@@ -30,6 +29,7 @@ from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, both, less, mod, mul
+from picograd.record import Record, replace
 
 
 class Panel:
@@ -101,8 +101,7 @@ class Panel:
         return read(self.memory, self.index(position, feature))
 
 
-@dataclass(frozen=True)
-class Accumulators:
+class Accumulators(Record):
     """rows x width numbers in the registers of a block's threads.
 
     memory:  those of one thread
@@ -114,8 +113,7 @@ class Accumulators:
     group: int
 
 
-@dataclass(frozen=True)
-class BlockRows(ABC):
+class BlockRows(Record):
     """The rows of a block, one thread's view of them.
 
     dtype:     of accumulators

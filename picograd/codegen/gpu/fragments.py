@@ -12,17 +12,16 @@ runs along K, or along positions; then the matrices are turned on the way. Of fl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, read
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
 from picograd.ir.statements import MATRIX_ROW, WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, mod, mul
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Record):
     """A matrix in shared memory, of positions and K.
 
     index:    (k, position) -> where the element lies

@@ -11,7 +11,6 @@ and a second phase adds the parts of an element in order. How many there are fol
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.epilogue import store_outputs
@@ -29,10 +28,10 @@ from picograd.ir.opts import BlockTile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, both, floordiv, less, mul
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class GridProduct:
+class GridProduct(Record):
     """Products of m x k and k x n, a batch of them.
 
     sides:   position in the batch -> the operands

@@ -14,7 +14,6 @@ memory where the target has no shuffles). The order of a float sum depends on sh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
@@ -46,6 +45,7 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.record import Record
 
 FEW = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
 ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
@@ -53,8 +53,7 @@ OWN = 4  # accesses of a thread to a row: reads that are under way at once
 MOST_OWN = 16  # accesses of a thread to a row that lies in registers; a longer one is read again for each level
 
 
-@dataclass(frozen=True)
-class Team:
+class Team(Record):
     """The threads that walk a row together.
 
     threads:  a power of two: a part of a warp, or whole warps

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from picograd.codegen.axes import vector_lanes
@@ -41,6 +40,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
+from picograd.record import Record
 
 FEW_COLUMNS = 4  # of a thread, at least, before others share its rows
 MANY_BLOCKS = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
@@ -48,8 +48,7 @@ PART = 32  # columns of each thread, at least, before blocks share rows
 MOST_SHARED = 16 * 1024  # bytes, of what threads that share rows have found: several blocks fit into a multiprocessor
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Record):
     """Who does what.
 
     lanes:    rows of a thread

@@ -14,7 +14,6 @@ for that, waits in registers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
@@ -26,13 +25,13 @@ from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
+from picograd.record import Record
 
 COPY_BYTES = (4, 8, 16)
 ANYWHERE = 1 << 31  # positions, and places in K, of which an address is looked at: beyond the operand's, too
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Record):
     """One operand of the product.
 
     extent:   its rows (of the left one) or columns
@@ -49,8 +48,7 @@ class Operand:
     copied: bool = False
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(Record, dict=True):
     """A tile of an operand in shared memory, some stages of it.
 
     first:        position of the tile

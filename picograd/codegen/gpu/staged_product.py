@@ -10,9 +10,8 @@ way while that one is multiplied; elements that have to be computed wait in regi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder
 from picograd.codegen.gpu.staged import Operand, Staged
@@ -23,12 +22,12 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import BlockTile, WarpTile
 from picograd.ir.symbolic import add, less, mod, mul
+from picograd.record import Record
 
 Store = Callable[[Dim, Dim, Op], None]  # (row, column, value)
 
 
-@dataclass(frozen=True)
-class StagedProduct(ABC):
+class StagedProduct(Record):
     """The product of one block.
 
     dtype:         of the operands in shared memory

@@ -13,7 +13,6 @@ the result in the registers of its threads, 16 x 8 at a time; a fragment serves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from picograd.codegen.gpu.fragments import Matrix, load_left, load_right
@@ -29,7 +28,6 @@ PADDING = 16  # bytes
 MOST_STAGES = 4  # not measured: a step takes some hundred cycles, what it needs is on its way for more than that
 
 
-@dataclass(frozen=True)
 class TensorProduct(StagedProduct):
     """The product of one block, by matrix instructions."""
 

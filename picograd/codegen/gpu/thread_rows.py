@@ -11,7 +11,6 @@ way of shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
@@ -24,8 +23,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.symbolic import add, floordiv, mod, mul
 
 
-@dataclass(frozen=True)
-class ThreadRows(BlockRows):
+class ThreadRows(BlockRows, dict=True):
     """The rows of a block, by multiply-adds."""
 
     def row(self, i: Dim) -> Dim:

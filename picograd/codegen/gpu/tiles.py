@@ -9,13 +9,13 @@ Next: picograd/codegen/gpu/warpgroup_tiles.py
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim
 from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.statements import WARP_THREADS
+from picograd.record import replace
 
 MOST_OWN = 8  # rows and columns of a thread's tile, 64 accumulators; of 8-byte elements half as many
 ENOUGH_BLOCKS = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured

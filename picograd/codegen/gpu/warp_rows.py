@@ -12,8 +12,6 @@ Source: Dao 2023, arXiv:2307.08691, section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel
 from picograd.codegen.gpu.fragments import load_left, load_right
 from picograd.ir.build import cast
@@ -24,7 +22,6 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, mod, mul
 
 
-@dataclass(frozen=True)
 class WarpRows(BlockRows):
     """The rows of a block, by matrix instructions."""
 

@@ -18,7 +18,6 @@ Example: store p1[v3], where nothing tells that v3 < 10, becomes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -45,6 +44,7 @@ from picograd.ir.statements import (
 )
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
+from picograd.record import replace
 
 Access = Load | Store
 Spans = list[tuple[Op, Op, int]]  # memory, first index and number of elements

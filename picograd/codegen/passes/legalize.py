@@ -10,7 +10,6 @@ Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for LLVM IR
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 
 from picograd import dtype as dtypes
@@ -37,6 +36,7 @@ from picograd.ir.statements import (
     Store,
     Transpose,
 )
+from picograd.record import replace
 
 INTEGERS = "iu"
 # Languages without functions of numbers: a CPU's and a GPU's LLVM IR; OpenCL C, whose own may be 3 ulp and more off.

@@ -12,7 +12,6 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.copies import NOTHING, Copies, Split
@@ -40,6 +39,7 @@ from picograd.ir.statements import (
     lanes_of,
 )
 from picograd.ir.symbolic import affine, plus, to_op, without
+from picograd.record import replace
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:

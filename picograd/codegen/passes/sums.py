@@ -16,7 +16,6 @@ facts: polynomials that are never negative and speak of it and of atoms that wer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -24,6 +23,7 @@ from picograd.codegen.passes.terms import Atoms, Terms, added, factor_of, times,
 from picograd.ir.intervals import TRUTHS, Interval, product_interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Struct, field
 
 INT64 = (-(1 << 63), (1 << 63) - 1)
 MOST_TERMS = 16  # of a product that is multiplied out
@@ -37,8 +37,7 @@ class Sum(NamedTuple):
     high: int
 
 
-@dataclass
-class Atom:
+class Atom(Struct):
     """What is known of an integer that is no sum.
 
     lows, highs:  polynomials that are never negative, in which its factor is above 0, below 0

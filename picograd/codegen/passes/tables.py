@@ -16,7 +16,6 @@ Example: For k LOOP: For v VECTOR 16: ... (float(w[k * 16 + v] & 15) - 8.0) * s[
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 
 from picograd import dtype as dtypes
@@ -27,6 +26,7 @@ from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import value_range
 from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, walk
 from picograd.ir.substitute import substitute
+from picograd.record import replace
 
 LENGTH = 16  # of a table: lanes of a vector of float32
 FEWEST_STEPS = 2  # of computing a value: one is no dearer than to look it up

@@ -8,13 +8,13 @@ Next:  picograd/nn/functions/convolution.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import iota, repeat_axes, reshape
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
+from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
@@ -79,8 +79,7 @@ def _num_windows(
     return count
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(Record):
     """Where windows lie along each spatial axis.
 
     kernel, strides, steps:  elements of a window, from window to window, and from element to element of one

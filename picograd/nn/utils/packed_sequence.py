@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, JitError
+from picograd.record import Record
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Record):
     """Lengths of sequences as numbers of the host, and the order in which they are packed.
 
     lengths:  (B,), in the order of the padded batch

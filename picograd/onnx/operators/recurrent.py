@@ -10,7 +10,6 @@ Letters: T steps, B batches, I features of the input, H of the state, G gates, D
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from picograd.control.scan import scan
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
@@ -18,6 +17,7 @@ from picograd.nn import functional as F
 from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, thresholded_relu
 from picograd.onnx.record import row
 from picograd.onnx.values import choose
+from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
@@ -50,8 +50,7 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> A
     raise UnsupportedOp(f"the activation {name!r} is not supported.")
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Record):
     """What the attributes of a recurrent operator say.
 
     function:     its name

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +19,11 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.resize import cubic_far, cubic_near, weighted
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, fixed
+from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Record):
     """How places and weights are found: the attributes of Resize."""
 
     mode: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
+from picograd.record import Record, Struct
 from picograd.runtime.cpu.uses import History, Use, last_conflict, touched
 from picograd.runtime.cpu.walker import (
     AFTER,
@@ -46,8 +46,7 @@ ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62
 
 
-@dataclass(frozen=True)
-class Symbolic:
+class Symbolic(Record):
     """A word of the plan that depends on variables: the count of a launch, the steps of a loop, or a patch's stride.
 
     row:   of `entries`, or of `patches`
@@ -61,8 +60,7 @@ class Symbolic:
     scale: int = 1
 
 
-@dataclass
-class Layout:
+class Layout(Struct):
     """A schedule as words.
 
     table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
@@ -106,8 +104,7 @@ Place = tuple[str, Any]
 GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(Record):
     """How a place is set at each step of a loop; see walker.py.
 
     use:  the buffer of the body whose place it is: a row is as long as that

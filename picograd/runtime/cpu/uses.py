@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from picograd.record import Record
 
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
 Piece = tuple[str, int, int]  # space, start, end
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Record):
     """What a kernel or a loop does with one piece of memory.
 
     space:      "outer" (inputs and outputs), "arena" or "step" (what differs from step to step of a loop)
@@ -31,8 +31,7 @@ class Use:
     writes: bool
 
 
-@dataclass(frozen=True)
-class Touched:
+class Touched(Record):
     """What is read and what is written, in rising order; of either no two pieces overlap."""
 
     reads: tuple[Piece, ...]

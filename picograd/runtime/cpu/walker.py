@@ -37,10 +37,10 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from picograd.ir.stages import Executable, Launch, Source
+from picograd.record import Record
 from picograd.runtime.cpu.walker_entries import ENTRIES_OF_A_PLAN
 from picograd.runtime.cpu.walker_helpers import HELPERS_OF_A_PLAN
 
@@ -53,8 +53,7 @@ ROW, REVERSED, CARRIED, TURNS = 0, 1, 2, 3
 SYMBOLS = ("walk", "gate", "serve", "dismiss")
 
 
-@dataclass(frozen=True)
-class Walker:
+class Walker(Record):
     """The walker's code in this process.
 
     walk:     (state, crew): runs a plan

@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.record import replace
 from picograd.runtime.cpu.device import linked
 from picograd.runtime.cuda.code import Loader
 from picograd.runtime.cuda.commands import bind_caller

@@ -9,12 +9,12 @@ Nothing is loaded before the first call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.record import Record
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
 LEAST_DRIVER = 12000  # has all functions that are called, and takes arrays by maps of tiles
@@ -141,8 +141,7 @@ def version_text(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-@dataclass(frozen=True)
-class Capability:
+class Capability(Record):
     """What the first GPU of this machine can do.
 
     major, minor:  its architecture: 9, 0 is sm_90

@@ -11,7 +11,6 @@ decide, so it is computed at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +23,7 @@ from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
+from picograd.record import replace
 from picograd.tensor.build import axis_of, broadcast_to, cast
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import fitting

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from picograd.errors import DTypeError, IndexingError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract, with_values
+from picograd.record import Record
 from picograd.tensor.blocks import Step
 from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
@@ -27,15 +27,13 @@ from picograd.tensor.variable import Length
 Place = int | Length
 
 
-@dataclass(frozen=True)
-class NewAxis:
+class NewAxis(Record):
     """A mask of no axes: the places, [0] or [], that it takes of a new axis of length 1."""
 
     places: Array
 
 
-@dataclass(frozen=True)
-class Subscript:
+class Subscript(Record):
     """An index taken apart.
 
     steps:   view steps for all that is not an array

@@ -10,13 +10,13 @@ parse -> plan -> apply: nothing is built before the plan is whole.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Self
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Dim, Shape
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mod
+from picograd.record import Record
 from picograd.tensor.build import whole
 from picograd.tensor.order.sets import Sets
 
@@ -26,8 +26,7 @@ TOKEN = re.compile(r"\(|\)|\.\.\.|…|[A-Za-z_]\w*|1(?!\w)|\S+")
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all")
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """What a pattern says for one shape.
 
     split:     shape with an axis for each name at the left

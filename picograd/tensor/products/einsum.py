@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -23,6 +22,7 @@ from picograd.ir.matrices import diagonal
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import MatmulArg, numel
+from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import cast, promoted
@@ -31,8 +31,7 @@ from picograd.tensor.core import TensorCore
 Labels = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Equation:
+class Equation(Record):
     """What is multiplied and summed.
 
     inputs:  labels of the axes of each operand
@@ -43,8 +42,7 @@ class Equation:
     output: Labels
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Record):
     """A factor on its way: an Op, and the labels of its axes, each once."""
 
     op: Op

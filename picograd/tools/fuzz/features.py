@@ -9,11 +9,10 @@ computes, a matrix like x, and it ends with any of its results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from picograd.record import Record
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(Record):
     """One thing that programs do.
 
     before:   what it needs

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import JitError
+from picograd.record import Record, replace
 from picograd.tensor.creation.generator import manual_seed
 from picograd.tensor.default_device import set_default_device
 from picograd.tensor.tensor import Tensor
@@ -40,8 +40,7 @@ def program(jit, show):
 """
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Record):
     """Lines of a program, by place. An entry may be several lines.
 
     before:   what is made first

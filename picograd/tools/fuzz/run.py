@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from picograd.errors import ArgumentError
+from picograd.record import Record
 from picograd.tools.fuzz.check import Wrong, check_gradients, check_values
 from picograd.tools.fuzz.graphs import any_graph, product_graph, smooth_graph
 from picograd.tools.fuzz.opts import check_opts
@@ -30,8 +30,7 @@ from picograd.tools.fuzz.writes import check_writes
 KINDS = ("values", "gradients", "writes", "opts", "programs")
 
 
-@dataclass(frozen=True)
-class FuzzConfig:
+class FuzzConfig(Record):
     """Compares graphs with the evaluator, gradients with slopes, writes with NumPy's, programs with jit and without."""
 
     # How long to look.
@@ -46,8 +45,7 @@ class FuzzConfig:
     folder: Path = Path("fuzz-failures")
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Record):
     """What went wrong for one seed.
 
     kind, seed:  what was looked at

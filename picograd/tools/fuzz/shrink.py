@@ -8,7 +8,6 @@ Next:  picograd/tools/fuzz/script.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.substitute import substitute
+from picograd.record import replace
 from picograd.tools.fuzz.values import Graph
 
 Check = Callable[[Graph], object]

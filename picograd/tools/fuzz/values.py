@@ -10,7 +10,6 @@ values are compared, floored, converted to integers or used as indices, so no er
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import Record, Struct, field
 
 Array = np.ndarray[Any, Any]
 ULP = {dtype: 2.0 ** (1 - dtype.precision) for dtype in dtypes.ALL if dtype.is_float}
@@ -26,8 +26,7 @@ EXACT = {dtypes.float32: 2.0**22, dtypes.float64: 2.0**50, dtypes.float16: 2.0**
 ADD, MUL, MAX, MIN = OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Record):
     """An Op with what is known of it.
 
     magnitude:   bound on the magnitude
@@ -47,8 +46,7 @@ class Value:
         return self.error == 0
 
 
-@dataclass
-class Graph:
+class Graph(Struct):
     """A generated graph: its roots, arrays for its PARAMs, and a bound on the error of each root.
 
     most_error:  bound on the error of any value in it, read or not

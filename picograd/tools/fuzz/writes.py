@@ -7,11 +7,11 @@ Next:  picograd/tools/fuzz/run.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 from picograd.tools.fuzz.check import Wrong
 from picograd.tools.fuzz.values import Array
@@ -22,8 +22,7 @@ WRITES = ("add_", "mul_", "fill_", "copy_", "zero_", "all", "part", "augmented",
 VIEWS = ("index", "index", "slice", "slice", "transpose", "view", "unsqueeze", "narrow", "both")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Record):
     """A tensor and an array over storages that are written to alike."""
 
     tensor: Tensor

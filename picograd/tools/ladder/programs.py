@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Program, Schedule, ScheduleItem
 from picograd.ir.text import format_program
+from picograd.record import replace
 
 Array = np.ndarray[Any, Any]
 PHASE = "  phase"  # how a phase begins in the text of a Program

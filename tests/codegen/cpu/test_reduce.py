@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
+from picograd.record import replace
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 

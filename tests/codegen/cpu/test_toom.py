@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
@@ -16,6 +15,7 @@ from picograd.codegen.cpu.toom import MOST_LEFT, PLAIN, Toom, linear_combination
 from picograd.codegen.lower import lower
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.record import replace
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_convolution import check, conv, param
 from tests.codegen.cpu.test_convolution_direct import AVX2, Case, operands

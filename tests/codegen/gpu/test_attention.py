@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
+from picograd.record import replace
 from picograd.render import cuda, nvptx
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
+from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule

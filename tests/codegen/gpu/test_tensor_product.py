@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -22,6 +20,7 @@ from picograd.ir.shape import ConvArg, MatmulArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Mma, walk
+from picograd.record import replace
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import GPU_TARGET
 

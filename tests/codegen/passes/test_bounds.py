@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
 from picograd.ir.text import parse_program
+from picograd.record import replace
 from tests.counts.workloads import WORKLOADS, indices, leaf
 from tests.cpu_programs import run as cpu_run
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import For, If, Load, Store
+from picograd.record import replace
 from tests.cpu_programs import loop_range, run
 
 Array = np.ndarray[Any, Any]

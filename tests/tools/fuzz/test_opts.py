@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.opts import Opts
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, walk
+from picograd.record import replace
 from picograd.tools.fuzz import opts
 from picograd.tools.fuzz.check import Wrong
 from picograd.tools.fuzz.graphs import product_graph
