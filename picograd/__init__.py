@@ -12,93 +12,96 @@ import math
 from importlib.util import find_spec
 from types import ModuleType
 
-from picograd import autograd as autograd
-from picograd import cuda as cuda
-from picograd import dtype as dtypes
-from picograd import fft as fft
-from picograd import func as func
-from picograd import linalg as linalg
-from picograd import nn as nn
-from picograd import optim as optim
-from picograd import signal as signal
-from picograd import special as special
-from picograd import utils as utils
-from picograd.absent import missing as missing
-from picograd.control.accumulate import accumulate
-from picograd.control.checkpoint import checkpoint
-from picograd.control.outline import outline
-from picograd.control.scan import scan
-from picograd.device import device as device  # the class, in the place of the module of its name
-from picograd.dtype import (
-    bfloat16,
-    float8_e4m3,
-    float8_e5m2,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)  # fmt: skip
-from picograd.dtype import bool_ as bool_
-from picograd.dtype import finfo as finfo
-from picograd.dtype import iinfo as iinfo
-from picograd.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    CompileError,
-    DataError,
-    DeviceError,
-    DTypeError,
-    GradientError,
-    IndexingError,
-    JitError,
-    LinAlgError,
-    OutOfMemoryError,
-    PicogradError,
-    PlanningWarning,
-    ShapeError,
-    UnsupportedOp,
-    VerifyError,
-)  # fmt: skip
-from picograd.linalg import named as of_matrices
-from picograd.linalg.named import *  # noqa: F403
-from picograd.nn import named as of_networks
-from picograd.nn.named import *  # noqa: F403
-from picograd.nn.state import load, save
-from picograd.optim import lr_scheduler
-from picograd.optim.scaler import GradScaler
-from picograd.public import publish, publish_constructor, publish_methods
-from picograd.tensor import names
-from picograd.tensor.autocast import (
-    autocast,
-    get_float32_matmul_precision,
-    is_autocast_enabled,
-    set_float32_matmul_precision,
-)
-from picograd.tensor.core import realize
-from picograd.tensor.creation.generator import Generator, manual_seed
-from picograd.tensor.default_device import Device, get_default_device, set_default_device
-from picograd.tensor.explain import count_ops, explain
-from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
-from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from picograd.tensor.names import *  # noqa: F403
-from picograd.tensor.tensor import Tensor
-from picograd.tensor.variable import Variable
-from picograd.tools.view import draw
-from picograd.transforms.gradcheck import gradcheck, gradgradcheck
-from picograd.transforms.gradients import grad, value_and_grad, vjp
-from picograd.transforms.hessian_products import hvp, vhp
-from picograd.transforms.jacobians import hessian, jacfwd, jacrev
-from picograd.transforms.jit import jit
-from picograd.transforms.modules import functional_call
-from picograd.transforms.tangents import jvp, linearize
-from picograd.transforms.vmap import vmap
+from picograd.loading import collecting_later
+
+with collecting_later():
+    from picograd import autograd as autograd
+    from picograd import cuda as cuda
+    from picograd import dtype as dtypes
+    from picograd import fft as fft
+    from picograd import func as func
+    from picograd import linalg as linalg
+    from picograd import nn as nn
+    from picograd import optim as optim
+    from picograd import signal as signal
+    from picograd import special as special
+    from picograd import utils as utils
+    from picograd.absent import missing as missing
+    from picograd.control.accumulate import accumulate
+    from picograd.control.checkpoint import checkpoint
+    from picograd.control.outline import outline
+    from picograd.control.scan import scan
+    from picograd.device import device as device  # the class, in the place of the module of its name
+    from picograd.dtype import (
+        bfloat16,
+        float8_e4m3,
+        float8_e5m2,
+        float16,
+        float32,
+        float64,
+        int8,
+        int16,
+        int32,
+        int64,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+    )  # fmt: skip
+    from picograd.dtype import bool_ as bool_
+    from picograd.dtype import finfo as finfo
+    from picograd.dtype import iinfo as iinfo
+    from picograd.errors import (
+        ArgumentError,
+        ArgumentTypeError,
+        CompileError,
+        DataError,
+        DeviceError,
+        DTypeError,
+        GradientError,
+        IndexingError,
+        JitError,
+        LinAlgError,
+        OutOfMemoryError,
+        PicogradError,
+        PlanningWarning,
+        ShapeError,
+        UnsupportedOp,
+        VerifyError,
+    )  # fmt: skip
+    from picograd.linalg import named as of_matrices
+    from picograd.linalg.named import *  # noqa: F403
+    from picograd.nn import named as of_networks
+    from picograd.nn.named import *  # noqa: F403
+    from picograd.nn.state import load, save
+    from picograd.optim import lr_scheduler
+    from picograd.optim.scaler import GradScaler
+    from picograd.public import publish, publish_constructor, publish_methods
+    from picograd.tensor import names
+    from picograd.tensor.autocast import (
+        autocast,
+        get_float32_matmul_precision,
+        is_autocast_enabled,
+        set_float32_matmul_precision,
+    )
+    from picograd.tensor.core import realize
+    from picograd.tensor.creation.generator import Generator, manual_seed
+    from picograd.tensor.default_device import Device, get_default_device, set_default_device
+    from picograd.tensor.explain import count_ops, explain
+    from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
+    from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from picograd.tensor.names import *  # noqa: F403
+    from picograd.tensor.tensor import Tensor
+    from picograd.tensor.variable import Variable
+    from picograd.tools.view import draw
+    from picograd.transforms.gradcheck import gradcheck, gradgradcheck
+    from picograd.transforms.gradients import grad, value_and_grad, vjp
+    from picograd.transforms.hessian_products import hvp, vhp
+    from picograd.transforms.jacobians import hessian, jacfwd, jacrev
+    from picograd.transforms.jit import jit
+    from picograd.transforms.modules import functional_call
+    from picograd.transforms.tangents import jvp, linearize
+    from picograd.transforms.vmap import vmap
 
 # ---- what torch.* calls numbers and dtypes ----
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
@@ -129,13 +132,15 @@ __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
-publish_methods(Tensor, without=_INSIDE)
-publish_constructor(Tensor, looks_first=False)
-for _page in (names, of_matrices, special, signal.windows, linalg, fft, func, autograd, autograd.functional, nn,
-              nn.functional, nn.init, nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim,
-              lr_scheduler, optim.swa_utils, utils.data, utils.checkpoint):  # fmt: skip
-    publish(vars(_page))
-publish(globals())
+_PAGES = (names, of_matrices, special, signal.windows, linalg, fft, func, autograd, autograd.functional, nn,
+          nn.functional, nn.init, nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim,
+          lr_scheduler, optim.swa_utils, utils.data, utils.checkpoint)  # fmt: skip
+with collecting_later():
+    publish_methods(Tensor, without=_INSIDE)
+    publish_constructor(Tensor, looks_first=False)
+    for _page in _PAGES:
+        publish(vars(_page))
+    publish(globals())
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.

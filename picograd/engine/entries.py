@@ -16,10 +16,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import random
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,7 +31,7 @@ NUM_LETTERS = 16  # names are digests, in hexadecimal
 STORES_BETWEEN_TRIMS = 256
 ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
-_stored = itertools.count(random.randrange(STORES_BETWEEN_TRIMS))  # or each short process would look through a folder
+_stored = itertools.count(os.urandom(1)[0])  # or each short process would look through a folder
 _said: set[tuple[str, str]] = set()
 
 
@@ -53,6 +50,8 @@ def read_entry(part: str, name: str) -> bytes | None:
         if whole:
             os.utime(path)
         elif os.path.isdir(path) and not os.path.islink(path):
+            import shutil  # and three packers
+
             shutil.rmtree(path)
         else:
             Path(path).unlink()
@@ -70,7 +69,7 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
             return False
         if not _is_private(f"{folder}/{part}"):
             return False
-        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
+        handle, temporary = _begun(place)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(name, rest) + b"\n" + rest)
@@ -86,6 +85,12 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
         _say(folder, f"cannot be written to: {error.strerror or error}")
         return False
     return True
+
+
+def _begun(place: str) -> tuple[int, str]:
+    """Returns a file that is nobody else's, open, and its path; `tempfile` does the same, and takes 3 ms to import."""
+    path = f"{place}/{os.urandom(16).hex()}.part"
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode=0o600), path
 
 
 def _make(folder: Path, part: str, letter: str) -> bool:

@@ -145,7 +145,7 @@ def test_a_folder_of_another_user_is_not_used(own_folder: Path, monkeypatch: pyt
         assert entries.read_entry("kernels", "a.bin") is None
 
 
-@pytest.mark.parametrize("failing", ["tempfile.mkstemp", "os.replace", "os.fdopen"])
+@pytest.mark.parametrize("failing", ["picograd.engine.entries._begun", "os.replace", "os.fdopen"])
 def test_a_full_disk_is_done_without_and_said_once(failing: str, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries.write_entry("kernels", "a.bin", b"1")
 
@@ -200,7 +200,7 @@ def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, mo
 
     monkeypatch.setattr(os, "utime", refused)
     monkeypatch.setattr(Path, "unlink", refused)
-    monkeypatch.setattr("tempfile.mkstemp", refused)
+    monkeypatch.setattr("picograd.engine.entries._begun", refused)
     assert entries.read_entry("kernels", "a.bin") == b"1"
     with pytest.warns(UserWarning, match="cannot be written to: Permission denied"):
         assert not entries.write_entry("kernels", "b.bin", b"2")

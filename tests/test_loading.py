@@ -1,0 +1,44 @@
+"""The collector while picograd is loaded: it waits, is then as it was, and leaves what a program has built before alone."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from picograd.loading import collecting_later
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def printed(code: str) -> list[str]:
+    """Returns the words that a new process prints."""
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_importing_collects_nothing_and_freezes_what_it_made() -> None:
+    count = "sum(generation['collections'] for generation in gc.get_stats())"
+    code = f"import gc, numpy; n = {count}; import picograd; print({count} - n, gc.isenabled(), gc.get_freeze_count())"
+    collections, is_on, num_frozen = printed(code)
+    assert int(collections) <= 3, "of the youngest objects, where picograd begins and between two steps"
+    assert is_on == "True" and int(num_frozen) > 20_000
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    assert printed("import gc; gc.disable(); import picograd; print(gc.isenabled())") == ["False"]
+
+
+def test_what_a_program_has_built_before_is_not_frozen() -> None:
+    code = "import gc; built = [[] for _ in range(100_000)]; import picograd; print(gc.get_freeze_count(), gc.isenabled())"
+    assert printed(code) == ["0", "True"]
+
+
+def test_the_collector_goes_on_where_loading_fails() -> None:
+    num_frozen = gc.get_freeze_count()
+    with pytest.raises(ImportError), collecting_later():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled() and gc.get_freeze_count() == num_frozen
