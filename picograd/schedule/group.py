@@ -12,13 +12,15 @@ small reduction becomes an earlier phase of what reads it (the number of targets
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from picograd.ir.op import Op, Shape, greatest_numel
 from picograd.ir.opcode import TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
 from picograd.record import Struct, field
 from picograd.schedule.draft import Draft, Fused, in_memory
 
-MAX_OUTPUTS = 32  # of a kernel
+MAX_VALUES = 64  # that a kernel of several nests reads or stores: its parameters. Nine weights' updates by Adam
 MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
 MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
@@ -30,15 +32,15 @@ SMALL = 4  # one nest this many times smaller than the other: they may be phases
 class Group(Struct, eq=False):
     """The nests of one kernel by phase.
 
-    index:        its place in the order of kernels
-    num_outputs:  values its nests store
-    num_ops:      Ops they compute
-    num_long:     of those, Ops of many instructions each
+    index:     its place in the order of kernels
+    values:    in memory that its nests read or store
+    num_ops:   Ops they compute
+    num_long:  of those, Ops of many instructions each
     """
 
     index: int
     phases: list[list[Draft]] = field(default_factory=list)
-    num_outputs: int = 0
+    values: set[Op] = field(default_factory=set)
     num_ops: int = 0
     num_long: int = 0
 
@@ -50,17 +52,16 @@ class Group(Struct, eq=False):
     def nests(self) -> list[Draft]:
         return [nest for phase in self.phases for nest in phase]
 
-    def has_room(self, nest: Draft) -> bool:
-        """True when the kernel stays short with `nest` in it."""
-        few = self.num_outputs + len(nest.stored) <= MAX_OUTPUTS
-        return few and self.num_ops + nest.num_ops <= MAX_KERNEL_OPS
+    def has_room(self, nest: Draft, values: Collection[Op]) -> bool:
+        """True when the kernel stays short with `nest` in it, which reads or stores `values`."""
+        return len(self.values.union(values)) <= MAX_VALUES and self.num_ops + nest.num_ops <= MAX_KERNEL_OPS
 
-    def add(self, nest: Draft, phase: int) -> None:
+    def add(self, nest: Draft, values: Collection[Op], phase: int) -> None:
         """Puts `nest` into a phase, at most one behind the last."""
         if phase == len(self.phases):
             self.phases.append([])
         self.phases[phase].append(nest)
-        self.num_outputs += len(nest.stored)
+        self.values.update(values)
         self.num_ops += nest.num_ops
 
 
@@ -86,63 +87,65 @@ class _Grouper:
     def run(self) -> list[Group]:
         """Finds each nest a group, or makes one."""
         for nest in self.fused.nests:
-            chosen = self.find(nest)
+            read = memory_read(nest, self.fused)
+            chosen = self.find(nest, read)
             if chosen is None:
                 chosen = Group(len(self.groups))
                 self.groups.append(chosen)
-                self.note(nest, chosen)
+                self.note(nest, read, chosen)
             phases = [phase for home, phase in map(self.home.__getitem__, nest.needs) if home is chosen]
             phase = max(phases, default=-1) + 1
-            chosen.add(nest, phase)
+            chosen.add(nest, [*read, *nest.stored], phase)
             chosen.num_long += num_long_ops(nest, self.fused) if nest.kind is NestKind.ELEMENTWISE else 0
             self.home[nest] = chosen, phase
         return self.groups
 
-    def note(self, nest: Draft, made: Group) -> None:
+    def note(self, nest: Draft, read: Collection[Op], made: Group) -> None:
         """Remembers what may join a new group, which `nest` is the first of."""
         if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:
-            for leaf in memory_read(nest, self.fused):
+            for leaf in read:
                 self.by_rows.setdefault((nest.domain, leaf), []).append(made)
 
-    def find(self, nest: Draft) -> Group | None:
+    def find(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """Returns the last group that `nest` may join."""
         needed = max((self.home[need][0] for need in nest.needs), key=lambda home: home.index, default=None)
         found: Group | None = None
         if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
-            found = self.beside(nest)
+            found = self.beside(nest, read)
         elif nest.kind is NestKind.REDUCE:
-            found = self.over_the_same(nest)
+            found = self.over_the_same(nest, read)
         if needed is None or (found is not None and found.index > needed.index):
             return found
-        return needed if self.goes_on(nest, needed) else None
+        return needed if self.goes_on(nest, read, needed) else None
 
-    def beside(self, nest: Draft) -> Group | None:
+    def beside(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """The last elementwise group with room."""
         num_long = num_long_ops(nest, self.fused)
-        self.open[-MAX_CANDIDATES:] = [g for g in self.open[-MAX_CANDIDATES:] if g.num_outputs < MAX_OUTPUTS]
+        values = [*read, *nest.stored]
+        self.open[-MAX_CANDIDATES:] = [g for g in self.open[-MAX_CANDIDATES:] if len(g.values) < MAX_VALUES]
         for found in reversed(self.open[-MAX_CANDIDATES:]):
-            if found.has_room(nest) and (num_long == 0 or found.num_long + num_long <= MAX_LONG):
+            if found.has_room(nest, values) and (num_long == 0 or found.num_long + num_long <= MAX_LONG):
                 return found
         return None
 
-    def over_the_same(self, nest: Draft) -> Group | None:
+    def over_the_same(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """The last group that reduces some of the same memory over the same domain."""
         last: Group | None = None
-        for leaf in memory_read(nest, self.fused):
+        for leaf in read:
             for found in self.by_rows.get((nest.domain, leaf), [])[-MAX_CANDIDATES:]:
-                if found.has_room(nest) and (last is None or found.index > last.index):
+                if found.has_room(nest, [*read, *nest.stored]) and (last is None or found.index > last.index):
                     last = found
         return last
 
-    def goes_on(self, nest: Draft, needed: Group) -> bool:
+    def goes_on(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` may be a later phase of a group with a reduction that it needs."""
-        if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest):
+        if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
             return False
         if all(n.kind is not NestKind.REDUCE for n in needed.nests):
             return False
-        for op in memory_read(nest, self.fused):
+        for op in read:
             if op.code is OpCode.CONTIGUOUS and op in self.fused.home and self.home[self.fused.home[op]][0] is needed:
                 return False  # the user asked for a cut here
         if nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain:
