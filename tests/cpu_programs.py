@@ -114,7 +114,7 @@ def make_runner(
     programs: Sequence[tuple[Program, tuple[int, ...]]], uses: Sequence[BufferUse], arena: int = 0
 ) -> Any:
     executables = [device().load(compile_source(render(p, host_target()), host_target())) for p, _ in programs]
-    return device().make_runner(schedule_of(programs, uses, arena), executables)
+    return device().make_runner(schedule_of(programs, uses, arena), executables).__self__  # type: ignore[attr-defined]
 
 
 def run(program: Program, arrays: Sequence[Array], variables: dict[str, int] | None = None) -> list[Array]:

@@ -254,14 +254,7 @@ def run(
     except Refused as report:
         raise form.error(report) from None
     for counts in active():
-        counts.plans += 1
-        counts.kernels += len(plan.executables)
-        counts.launches += sum(len(executable.launches) for executable in plan.executables)
-        counts.names += [executable.name for executable in plan.executables]
-        counts.arena_nbytes = max(counts.arena_nbytes, plan.schedule.arena_nbytes)
-        for use in plan.schedule.buffers:
-            if use.role in ("temporary", "hosted") and isinstance(use.numel, int):
-                counts.temporary_nbytes += use.numel * use.dtype.itemsize
+        counts.add_run(plan)
 
 
 # ---- host memory ----

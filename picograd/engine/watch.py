@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from picograd.ir.stages import Plan
 from picograd.record import Struct, field
 
 
@@ -42,8 +43,20 @@ class Counts(Struct):
     library_failures: int = 0
     names: list[str] = field(default_factory=list)
 
+    def add_run(self, plan: Plan) -> None:
+        """Counts a run of a plan."""
+        self.plans += 1
+        self.kernels += len(plan.executables)
+        self.launches += sum(len(executable.launches) for executable in plan.executables)
+        self.names += [executable.name for executable in plan.executables]
+        self.arena_nbytes = max(self.arena_nbytes, plan.schedule.arena_nbytes)
+        for use in plan.schedule.buffers:
+            if use.role in ("temporary", "hosted") and isinstance(use.numel, int):
+                self.temporary_nbytes += use.numel * use.dtype.itemsize
+
 
 _active: ContextVar[tuple[Counts, ...]] = ContextVar("picograd_watch", default=())
+active = _active.get  # gives the counters that are on
 
 
 @contextmanager
@@ -61,11 +74,6 @@ def watch() -> Iterator[Counts]:
         yield counts
     finally:
         _active.reset(token)
-
-
-def active() -> tuple[Counts, ...]:
-    """Returns the counters that are on."""
-    return _active.get()
 
 
 def note(event: str, amount: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them);
-       `set_float32_matmul_precision`; `uses_tf32`; `precision_of_products`
+       `set_float32_matmul_precision`; `uses_tf32`; `precision_mode`, `float32_mode`
 Next:  picograd/tensor/compute.py
 
 What is cast is decided when an Op is built, and the graph says it; jit, which builds no graph at a replay, has one for each
@@ -21,7 +21,6 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.tensor.exchange.host import device_named
 
-Precision = tuple[DType | None, str]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -134,11 +133,6 @@ def get_float32_matmul_precision() -> str:
     'highest'
     """
     return float32_mode.get()
-
-
-def precision_of_products() -> Precision:
-    """Returns what a block says of products here, and what is said of those of float32."""
-    return precision_mode.get(), float32_mode.get()
 
 
 def uses_tf32(dtype: DType) -> bool:

@@ -1,7 +1,7 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory; `compute_together`, `placed`, `all_or_nothing`
+Out:   `compute`; the cells then hold memory; `compute_together`, `placed`, `cell_buffer`, `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
@@ -14,11 +14,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from picograd.engine.realize import default_device, devices_of, realize, realized
 from picograd.errors import OutOfMemoryError, PicogradError
 from picograd.ir.checks import Refused
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op
 
@@ -124,6 +125,19 @@ def placed(cell: Cell, op: Op) -> Op:
     if cell.device in (None, default_device()) or devices_of([op])[0] is not None:
         return op
     return Op(OpCode.COPY, op.dtype, (op,), cell.device)
+
+
+def cell_buffer(cell: Cell) -> Buffer:
+    """Returns the buffer that holds the value of a cell, computed now if need be."""
+    held = cell.held()
+    if held is not None:
+        return held[0]
+    op = before = cell.op
+    if op.code is not OpCode.BUFFER:
+        op = realize([placed(cell, op)])[0]
+        if not before.needs_grad:
+            replace_op(cell, before, op)
+    return cast(Buffer, op.arg[0])
 
 
 def _undo_writes_of(error: Refused) -> None:

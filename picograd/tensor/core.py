@@ -30,6 +30,7 @@ from picograd.tensor.extent import Extent
 from picograd.tensor.growth import settle
 from picograd.tensor.hooks import LeafNumber
 
+new = object.__new__
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
@@ -111,9 +112,11 @@ class TensorCore(Extent):
 
     @classmethod
     def from_memory(cls, held: Held, device: str | None) -> Self:
-        """Returns a tensor whose value is in memory that a plan has filled."""
-        tensor = object.__new__(cls)  # from_cell written out, as in from_op
-        tensor.cell, tensor.steps, tensor._grad, tensor._shown = Cell(held, device), (), None, None
+        """Returns a tensor whose value is in memory that a plan has filled; not in a trace."""
+        tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
+        cell.content, cell.device = held, device
+        cell._named = cell.made_in = tensor._grad = tensor._shown = None
+        tensor.cell, tensor.steps = cell, ()
         return tensor
 
     def viewed(self, code: OpCode, arg: Any) -> Self:

@@ -2,41 +2,42 @@
 
 In:    the graphs and cells of one trace; later the arguments of a call
 Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/kinds.py
+Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/places.py
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter, itemgetter
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any
 
 from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
-from picograd.engine.realize import from_host, new_outputs, realize, run, to_host
+from picograd.engine.realize import new_outputs, run
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 from picograd.record import Record, replace
-from picograd.tensor.cell import Arranged, Cell, Claim, Held, replace_op
-from picograd.tensor.compute import placed
+from picograd.tensor.cell import Arranged, Cell, Claim, Held
+from picograd.tensor.compute import cell_buffer
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.collected import Collected
 from picograd.transforms.containers import Arguments, two_ways
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
+from picograd.transforms.homes import moved
 from picograd.transforms.kinds import Kinds
+from picograd.transforms.places import in_order, side_by_side
 from picograd.transforms.readers import has_readers
 from picograd.transforms.returned import Recipe, results_of
 from picograd.transforms.spares import Spares
+from picograd.transforms.straight import StraightCall, straight
 from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
-LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
 BROUGHT = "brought "  # of sources: see Capture
 cell_of = attrgetter("cell")
 
@@ -110,8 +111,9 @@ class Replay:
     loose_runs:     the same of what stands side by side in both, as slices
     of_some_length: state that the plan reads or writes whose shape has symbolic integers
     loose_outputs:  places among the plan's outputs of what it makes besides claimed state
-    is_single:  one new value is all that a call gives
+    is_single:  one new value is all that a call gives, and no gradient comes
     spares:     memory of small results and state that earlier calls wrote
+    straight:   the short way to run this, where nothing but Tensors comes in and out
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
                 and its shape; what is returned, then what is `stored` in cells, then updated arguments
@@ -122,7 +124,8 @@ class Replay:
         assert plan is not None
         # NOTE: a copy, which does not know this Replay: a cycle would keep what a trace wrote until it is found.
         self.capture, self.plan, self.device = replace(capture), plan, capture.device
-        self.is_single = capture.returned is PLACE and capture.recipes is None and capture.collected is None
+        grads_come = capture.collected is not None and capture.collected.takes_results
+        self.is_single = capture.returned is PLACE and capture.recipes is None and not grads_come
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
@@ -146,6 +149,7 @@ class Replay:
         self.apart, self.updated = frozenset(self.stored), capture.updated
         self._find_inputs(takes, list(over.values()))
         self._find_outputs(takes, [roots[root][1] for root in over])
+        self.straight = self._find_straight()
 
     def __del__(self) -> None:
         if "claim" in vars(self):
@@ -184,17 +188,17 @@ class Replay:
         order += self.brought
         place = {source: at for at, source in enumerate(order)}
         sources = [place.get(take, len(order) + take[1]) for take in takes]
-        self.inputs_of, self.num_sources = _arranged(sources), max(sources, default=-1) + 1
+        self.inputs_of, self.num_sources = in_order(sources), max(sources, default=-1) + 1
         first = len(claimed) + len(constants)
         loose = [(at, source - len(claimed)) for at, source in enumerate(sources) if source >= first]
-        self.loose_inputs, self.loose_runs = _side_by_side(loose)
+        self.loose_inputs, self.loose_runs = side_by_side(loose)
 
     def _find_outputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
         """Finds the memory that results may have besides that of claimed state: of arguments, and of earlier calls."""
         plan, claims = self.plan, set(claimed)
         others = [i for i in range(len(plan.outputs)) if i not in claims]
         self.numbers, self.loose_outputs = [*claimed, *others], others
-        self.outputs_of = _arranged(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
+        self.outputs_of = in_order(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
         made = Counter(i for is_made, i, _ in self.results if is_made)
         away = {k for k, _ in self.away}
         result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1 and k not in away}
@@ -207,33 +211,58 @@ class Replay:
         kept = [(n, i) for n, i in enumerate(others) if lengths and i in result and not plan.outputs[i].keeps]
         self.spares = Spares(len(others), [(n, result[i], lengths[i]) for n, i in kept])
 
-    def __call__(self, given: Arguments) -> Any:
-        """Runs the plan on these arguments and on what the state's cells hold now."""
-        form, variables = self.form, given.variables
+    def _find_straight(self) -> StraightCall | None:
+        """Returns the short way to run this, where Tensors come in and new ones come out, and state is only read."""
+        capture = self.capture
+        changes = capture.written or self.updated or capture.recipes is not None or capture.collected is not None
+        if changes or self.brought or self.away or self.symbolic_shapes is not None or self.of_some_length:
+            return None
+        outputs = [(True, i) for i in range(len(self.plan.outputs))]
+        if not outputs or [(is_made, i) for is_made, i, _ in self.results] != outputs:
+            return None
+        shapes = [shape for _, _, shape in self.results]
+        return straight(
+            self.plan, self.device, self.form, self._settled(), self.constants, self.reads, self.inputs_of, self.spares,
+            shapes, capture.returned,
+        )  # fmt: skip
+
+    def _settled(self) -> Settled:
+        """Says which inputs and outputs are other memory at each call, as long as no state leaves its claim."""
+        alone, runs = tuple(at for at, _ in self.loose_inputs), tuple(places for places, _ in self.loose_runs)
+        return Settled(alone, tuple(self.loose_outputs), runs)
+
+    def __call__(self, tensors: Sequence[Tensor], buffers: list[Buffer], given: Arguments | None = None) -> Any:
+        """Runs the plan on arguments and on what the state's cells hold now.
+
+        Args:
+          given:  what else they say, where they are not only Tensors of fixed shapes
+        """
+        form: Template = self.form
+        variables = {} if given is None else given.variables
         for cell in self.of_some_length:  # else three rows would be read, or written, as five are
             unbound(cell.op.shape, variables)
         if variables:
             form = replace(form, variables={**form.variables, **variables})
         # A cell in the claim is out of it if it is an argument, too: whoever gathered that has asked for its value.
-        if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, given.tensors)):
-            self._check_aliases(given.tensors)
-        free = self.spares.given()
-        if given.donated:
+        if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, tensors)):
+            self._check_aliases(tensors)
+        free = [version and version[0] for version in self.spares.given()]
+        if given is not None and given.donated:
             give_donated(given, self.donatable, self.state, self.capture.name, free)
         others = self.constants.copy()
         for cell in self.reads:
             content = cell.content
             others.append(content[0] if type(content) is tuple else cell_buffer(cell))
         for kind, i in self.brought:
-            held = given.buffers[i] if kind == BROUGHT + "arg" else cell_buffer(self.capture.state[i])
+            held = buffers[i] if kind == BROUGHT + "arg" else cell_buffer(self.capture.state[i])
             others.append(moved(held, self.device))
-        others += given.buffers
+        others += buffers
         if self.claim.cells:
             results = self._run_over_state(form, others, free)
         else:
             results = self._run(form, self.inputs_of(others), [*self.outputs_of(free)], free)
         self.spares.keep(results)
-        return self._returned(results, given.tensors)
+        return self._returned(results, tensors)
 
     def _run_over_state(self, form: Template, others: list[Buffer], free: list[Buffer | None]) -> list[Held]:
         """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
@@ -288,9 +317,7 @@ class Replay:
         claim, settled = self.claim, [*self.claim.buffers, *self.constants]
         inputs = self.inputs_of(settled + [None] * (self.num_sources - len(settled)))
         outputs = self.outputs_of(claim.buffers + [None] * len(self.loose_outputs))
-        alone, runs = tuple(at for at, _ in self.loose_inputs), tuple(places for places, _ in self.loose_runs)
-        places = Settled(alone, tuple(self.loose_outputs), runs)
-        claim.arranged = arranged = Arranged([*inputs], [*outputs], places)
+        claim.arranged = arranged = Arranged([*inputs], [*outputs], self._settled())
         return arranged
 
     def _run(
@@ -344,49 +371,10 @@ class Replay:
             for i, value in zip(capture.updated, held[self.num_returned + len(self.stored) :]):
                 tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if self.is_single:
+            if capture.collected is not None:
+                capture.collected.leave()
             return Tensor.from_memory(held[0], held[0][0].device)
         values = results_of(capture.recipes, held[: self.num_returned], tensors)
         if capture.collected is not None:
             values = capture.collected.arrive([*values])
         return mapped(capture.returned, lambda _: next(values))
-
-
-def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
-    """Returns what puts things in another order: item `places[i]` comes at i."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
-
-
-def _side_by_side(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
-    """Returns pairs of places that stand alone, and those that are neighbours in both, as slices."""
-    alone: list[tuple[int, int]] = []
-    runs: list[tuple[slice, slice]] = []
-    # Neighbours are those for which the distance to their number is the same in both.
-    for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
-        found = [pair for _, pair in group]
-        if len(found) < LEAST_RUN:
-            alone += found
-        else:
-            (a, b), count = found[0], len(found)
-            runs.append((slice(a, a + count), slice(b, b + count)))
-    return alone, runs
-
-
-def cell_buffer(cell: Cell) -> Buffer:
-    """Returns the buffer that holds the value of a cell, computed now if need be."""
-    held = cell.held()
-    if held is not None:
-        return held[0]
-    op = before = cell.op
-    if op.code is not OpCode.BUFFER:
-        op = realize([placed(cell, op)])[0]
-        if not before.needs_grad:
-            replace_op(cell, before, op)
-    return cast(Buffer, op.arg[0])
-
-
-def moved(buffer: Buffer, device: str) -> Buffer:
-    """Returns a copy of a number on another device."""
-    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
-    return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])

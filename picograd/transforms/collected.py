@@ -45,6 +45,16 @@ class Collected(Record):
     put: tuple[Any, ...] = ()
     values: tuple[Any, ...] = ()
 
+    @property
+    def takes_results(self) -> bool:
+        """True where some of the results of a run are gradients."""
+        return bool(self.added or self.stored)
+
+    @property
+    def depends(self) -> bool:
+        """True where what is in `.grad` decides whether this fits."""
+        return bool(self.added or self.looked)
+
     def fits(self) -> bool:
         """Returns whether what the function read is there; JitError where a gradient comes to one that is used up."""
         if UsedUp in map(type, map(GRAD, self.added)):
@@ -62,8 +72,12 @@ class Collected(Record):
                 leaf._grad.write("backward", leaf._grad.read() + grad.read())
         for leaf, grad in zip(self.stored, grads[len(self.added) :]):
             leaf._grad = grad
-        deque(map(PUT_GRAD, self.put, self.values), 0)
+        self.leave()
         return iter(results[:first])
+
+    def leave(self) -> None:
+        """Leaves in `.grad` what no run makes anew."""
+        deque(map(PUT_GRAD, self.put, self.values), 0)
 
 
 def same_collected(first: Collected | None, second: Collected | None) -> bool:

@@ -1,8 +1,8 @@
 """Where a plan runs that a function was traced into: constants are made there, and numbers come and go.
 
 In:    the graphs of a trace, and where their values are wanted
-Out:   `on_one_device`: the graphs without COPYs, the one device they run on, and what crosses over to it and back
-Called by: transforms/described.py.    Next: picograd/transforms/steps.py
+Out:   `on_one_device`: the graphs without COPYs, the one device they run on, and what crosses over to it and back; `moved`
+Called by: transforms/described.py, transforms/capture.py.    Next: picograd/transforms/steps.py
 
 A plan runs on one device. What has no axes may be on the CPU all the same, as outside (tensor/meeting.py): its value is
 brought before each run, and what it becomes is taken back after it. Anything larger would have to be copied by the user.
@@ -11,6 +11,7 @@ brought before each run, and what it becomes is taken back after it. Anything la
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import cast
 
 from picograd.engine.plan import Template, computed_from, template
 from picograd.engine.realize import default_device, from_host, to_host
@@ -105,3 +106,9 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
                 line_of(op),
             )
     return (substitute(roots, made) if len(made) > len(given) else list(roots)), named
+
+
+def moved(buffer: Buffer, device: str) -> Buffer:
+    """Returns a copy of a number on another device."""
+    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
+    return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])

@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/described.py
+Next:  picograd/transforms/forms.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -22,22 +22,21 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
-from picograd.device import choices
 from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
+from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
-from picograd.nn.module import Module
 from picograd.record import replace
-from picograd.tensor.autocast import Precision, precision_of_products
 from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, Replay
-from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
+from picograd.transforms.capture import Capture
+from picograd.transforms.containers import Arguments, buffers_like, flatten
 from picograd.transforms.described import described
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.effects import Effects, GlobalDraws
+from picograd.transforms.forms import Form, modes_now
 from picograd.transforms.guards import guards_of, modules_of
 from picograd.transforms.point import differentiating
 from picograd.transforms.returned import recipes_of
@@ -60,30 +59,6 @@ Donate = int | str | Iterable[int | str]
 MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
-_Modes = tuple[Precision, tuple[str | None, ...]]
-
-
-class _Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
-    device that new tensors are to be on, and by whether the Modules train.
-
-    kinds:      what the arguments are where all are Tensors, else None
-    replay:     of the capture for the modes there were when last looked, or None
-    seen:       the last change there was then
-    modes:      of products and new tensors then
-    """
-
-    def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
-        self.modules, self.kinds = modules, kinds
-        self.captures: dict[Hashable, list[Capture]] = {}
-        self.replay: Replay | None = None
-        self.seen = -1
-        self.modes: _Modes | None = None
-
-    def found(self, modes: _Modes) -> list[Capture]:
-        """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
-        return self.captures.setdefault((modes, *[module.training for module in self.modules]), [])
-
 
 @dataclass(eq=False)
 class Jit:
@@ -93,8 +68,8 @@ class Jit:
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     tune: bool = False  # whether kernels are the fastest of some candidates
-    forms: dict[Hashable, _Form] = field(default_factory=dict)
-    latest: _Form | None = None  # of the call before
+    forms: dict[Hashable, Form] = field(default_factory=dict)
+    latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
 
@@ -115,29 +90,30 @@ class Jit:
         if trace.get() is not None or differentiating.get():
             return self.traced(args, kwargs)
         with self.one_caller:
-            return self.call(args, kwargs)
+            form, buffers = self.latest, None
+            if form is not None and form.kinds is not None and not kwargs:
+                buffers = buffers_like(args, form.kinds)
+                if buffers is not None and not self.donate and (replay := form.ready()) is not None:
+                    return replay(args, buffers) if replay.straight is None else replay.straight(buffers)
+            return self.call(args, kwargs, form, buffers)
 
-    def call(self, args: Any, kwargs: Any) -> Any:
-        """Runs the plan of these arguments; traces the function where there is none yet."""
-        form, buffers = self.latest, None
-        if form is not None and form.kinds is not None and not kwargs:
-            buffers = buffers_like(args, form.kinds)
+    def call(self, args: Any, kwargs: Any, form: Form | None, buffers: list[Buffer] | None) -> Any:
+        """Runs the plan of these arguments, whose memory and form may be known; traces the function where there is none."""
         given = Arguments(args, kwargs, self.name, self.donate, buffers)
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs)
-        replay, change = form.replay, last_change.number  # now: what changes later is looked at by the next call
-        modes = precision_of_products(), choices.get()
-        is_seen = change == form.seen and modes == form.modes
-        if replay is None or replay.watched is None or not is_seen or not replay.watched.is_the_same():
-            found = form.found(modes)
-            if found and self.is_to_renew(found, is_seen):
-                form.replay = None
-                found.clear()
-            if len(found) < 2:
-                return self.trace_and_run(found, args, kwargs, given)
-            replay = found[0].replay
-            form.replay, form.seen, form.modes = replay, change, modes
-        return replay(given)
+        if (replay := form.ready()) is not None:
+            return replay(given.tensors, given.buffers, given)
+        change, modes = last_change.number, modes_now()  # what changes later is looked at by the next call
+        found = form.found(modes)
+        if found and self.is_to_renew(found, change == form.seen and modes == form.modes):
+            form.forget()
+            found.clear()
+        if len(found) < 2:
+            return self.trace_and_run(found, args, kwargs, given)
+        replay = found[0].replay
+        form.see(replay, change, modes)
+        return replay(given.tensors, given.buffers, given)
 
     def is_to_renew(self, found: list[Capture], is_seen: bool) -> bool:
         """Returns whether state is of another kind, or a function or an object is another, than when this was traced.
@@ -154,7 +130,7 @@ class Jit:
         replay = first.replay
         if replay.watched is not None and replay.watched.is_the_same(look_into_modules=True):
             return False
-        also = () if first.collected is None else (first.collected.fits,)
+        also = (first.collected.fits,) if first.collected is not None and first.collected.depends else ()
         watched = Watched(replay.capture.guards, also)  # first: what changes from here on is another object than it has
         broken = replay.capture.guards.broken()
         if broken is not None and broken.renews:
@@ -174,7 +150,7 @@ class Jit:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)
 
-    def form_of(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
+    def form_of(self, given: Arguments, args: Any, kwargs: Any) -> Form:
         """Returns the form of arguments, made now if it is new; the oldest goes where there are too many."""
         form = self.forms.get(given.key)
         if form is None:
@@ -182,7 +158,7 @@ class Jit:
             form = self.forms.get(given.key)
         if form is not None:
             return form
-        form = self.forms[given.key] = _Form(modules_of(self.function, args, kwargs), given.kinds(args))
+        form = self.forms[given.key] = Form(modules_of(self.function, args, kwargs), given.kinds(args))
         if len(self.forms) > MOST_CAPTURES:
             del self.forms[next(iter(self.forms))]
         return form
@@ -202,7 +178,7 @@ class Jit:
             found.append(now)
             self.num_captures += 1
         del capture
-        result = now.replay(given)
+        result = now.replay(given.tensors, given.buffers, given)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
         if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:

@@ -19,8 +19,8 @@ from picograd.ir.op import Buffer
 from picograd.tensor.cell import Held
 
 
-def unread(held: Sequence[Held], number: int, others: int = 0) -> Buffer | None:
-    """Returns the buffer of a version where only this list knows it, else None.
+def unread(held: Sequence[Held], number: int, others: int = 0) -> Held | None:
+    """Returns a version where only this list knows it, else None.
 
     Args:
       others:  how many others know the buffer, and do not count
@@ -34,7 +34,7 @@ def unread(held: Sequence[Held], number: int, others: int = 0) -> Buffer | None:
         or getrefcount(buffer.memory) != _MEMORY
     ):
         return None
-    return buffer
+    return version
 
 
 def has_readers(buffers: Sequence[Buffer | None], place: int) -> bool:

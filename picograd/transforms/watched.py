@@ -32,7 +32,10 @@ FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects that mean the
 
 
 class Watched:
-    """What guards depend on, as it is now, in the form that is quickest to look at."""
+    """What guards depend on, as it is now, in the form that is quickest to look at.
+
+    asks:  there is something to look at where nothing has changed in any Module
+    """
 
     def __init__(self, guards: Guards, also: Sequence[Holds] = ()):
         """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists; `also` what else."""
@@ -57,6 +60,7 @@ class Watched:
                 self._variables.append((source, meant))
             else:
                 self._attributes.append((*source, meant))
+        self.asks = bool(self._attributes or self._variables or self._lists or self._checks)
 
     def is_the_same(self, look_into_modules: bool = False) -> bool:
         """Returns whether every name certainly means what it meant.

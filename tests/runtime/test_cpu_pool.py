@@ -225,7 +225,7 @@ def test_a_plan_whose_helpers_cannot_be_started_says_so(
     plan = Twice(LONG)
     monkeypatch.setattr(Crew, "grow", refuse)
     for is_long in (False, True):  # a long plan has a leader of its own
-        plan.runner._is_long = is_long
+        plan.runner._is_long, plan.runner._is_short = is_long, not is_long
         with pytest.raises(RuntimeError, match="can't start new thread"):
             plan.run(1.0)
     monkeypatch.undo()
@@ -240,7 +240,7 @@ def test_ctrl_c_while_a_leader_is_started(
     fresh(2)
     plan = Twice(LONG)
     assert plan.run(1.0)
-    plan.runner._is_long = True
+    plan.runner._is_long, plan.runner._is_short = True, False
     leaders: list[threading.Thread] = []
     start = threading.Thread.start
 

@@ -70,6 +70,7 @@ class Runner:
         first = layout.num_outer + len(layout.offsets) + len(layout.variables)
         layout.table[first : first + len(self._reports)] = [report.ctypes.data for report in self._reports]
         self._is_long = layout.total_work >= LONG_WORK
+        self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
         is_loop = layout.entries[:, FUNCTION] == 0
         layout.entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
         self._state = aligned_words(STATE_WORDS)
@@ -105,24 +106,26 @@ class Runner:
         with self._lock:
             if variables and self._variables != variables:
                 self._set_variables(dict(variables))
+            if settled is None or settled is not self._settled:
+                self._set_addresses(inputs, outputs, settled)
+            else:
+                outer, first = self._outer, len(inputs)
+                for place in settled.inputs:
+                    outer[place] = inputs[place].memory.address
+                for run in settled.runs:
+                    self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
+                for place in settled.outputs:
+                    outer[first + place] = outputs[place].memory.address
+            if self._is_short:
+                self._lead()
+                return
             lent = layout.arena_nbytes, layout.scratch_nbytes
             arena = self._memory.borrow_arena(*lent) if layout.arena_nbytes else None
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
-                if settled is None or settled is not self._settled:
-                    self._set_addresses(inputs, outputs, settled)
-                else:
-                    outer, first = self._outer, len(inputs)
-                    for place in settled.inputs:
-                        outer[place] = inputs[place].memory.address
-                    for run in settled.runs:
-                        self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
-                    for place in settled.outputs:
-                        outer[first + place] = outputs[place].memory.address
                 if self._is_long and threading.current_thread() is threading.main_thread():
-                    overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
-                    self._walk_where_it_can_be_stopped(may_stop and not overwrites)
+                    self._walk_where_it_can_be_stopped(may_stop and not self._overwrites(inputs, outputs))
                 else:
                     self._lead()
             finally:
@@ -141,6 +144,10 @@ class Runner:
             self._outer_bytes[:] = b"".join(words)
         self._settled = settled
         self._words = words if settled is None else []  # which runs that say the same will change
+
+    def _overwrites(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> bool:
+        """Returns whether an output is where an input is."""
+        return any(outputs[output].memory is inputs[i].memory for output, i in self._over)
 
     def _take_reports(self) -> list[list[int]]:
         """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""
@@ -199,8 +206,11 @@ class Runner:
 
     def _lead(self) -> None:
         """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
-        crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0) if self._helpers else None
-        self._walker.walk(self._state_address, 0 if crew is None else crew.address)
+        if self._helpers:
+            crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0)
+            self._walker.walk(self._state_address, 0 if crew is None else crew.address)
+        else:
+            self._walker.walk(self._state_address, 0)
 
     def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:
         """Has another thread lead while this one waits for it, or for Ctrl-C.
