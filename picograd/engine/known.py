@@ -1,65 +1,129 @@
-"""Small graphs whose plan is known: one walk tells what they are, where the form that a plan is made of takes four.
+"""Graphs whose plan is known: one walk tells what they are, where the form that a plan is made of takes several.
 
-In:    an Op that somebody wants the value of
-Out:   `look_at`: `Seen`, what tells it from other graphs and the memory it reads; `Known`: the plan of such a graph
+In:    Ops that somebody wants the values of
+Out:   `look_at`: `Seen`, what tells them from other graphs, the memory and the numbers they read;  `Known`: their plan
 Called by: engine/realize.py
 
-Eager code computes the same few graphs again and again. What is here is as exact as a form, if less general: what a form
-frees of its values (symbolic integers), and what would need its words (an index that may be outside) is left to it.
+Eager code computes the same graphs again and again, over other memory, with other numbers and offsets. What is here is as
+exact as a form, if less general: what a form frees of its values (symbolic integers) is left to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from picograd.engine.plan import MAY_FAIL
-from picograd.ir.bodies import WITH_BODY
+from picograd.engine.offsets import BLOCKS, FIXED
+from picograd.engine.plan import Template
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 
-MOST_OPS = 32  # of a graph that is looked at: of a larger one the form is a small part of what it costs
-LEFT_TO_FORMS = MAY_FAIL | WITH_BODY | {OpCode.BIND, OpCode.COPY}
-
-
-class Known(NamedTuple):
-    """The plan of a graph.
-
-    takes:  for each input of the plan which of the graph's buffers it is
-    """
-
-    plan: Plan
-    takes: tuple[int, ...]
+LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 
 
 class Seen(NamedTuple):
-    """A small graph as it is looked at.
+    """Graphs as they are looked at.
 
-    key:      what a plan for it depends on, and the device
-    buffers:  what it reads, all of one device
+    key:      what a plan for them depends on, but for numbers and offsets, and the device
+    buffers:  what they read, all of one device
+    numbers:  their CONSTs
+    blocks:   their SHRINKs and PADs
     """
 
     key: Hashable
     buffers: list[Buffer]
+    numbers: list[Op]
+    blocks: list[Op]
 
 
-def look_at(root: Op) -> Seen | None:
-    """Returns what a graph is; None where only a form can tell, or it is no graph any more.
+class Offset(NamedTuple):
+    """One offset of a plan.
 
-    The walk goes from the root to the sources, and an Op that it meets again is told by its number: equal walks are of
+    block, axis:  where, by the number of the SHRINK or PAD
+    name:         of the symbolic integer that moves it; None where it stays
+    constant:     its value, or how far it is from that integer
+    """
+
+    block: int
+    axis: int
+    name: str | None
+    constant: int
+
+
+class Known(NamedTuple):
+    """The plan of some graphs.
+
+    takes:    for each input of the plan the number of a buffer, or ~ the number of a constant
+    numbers:  constants, None for one that is an input
+    offsets:  all of them
+    """
+
+    plan: Plan
+    takes: tuple[int, ...]
+    numbers: list[Op | None]
+    offsets: list[Offset]
+
+    @staticmethod
+    def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
+        """Returns what is known once graphs have a plan; None where symbolic integers have a part in it.
+
+        Args:
+          form:  which the plan was made of
+        """
+        moving = form.moving
+        if len(form.variables) > len(moving.values()):
+            return None
+        place = {buffer: i for i, buffer in enumerate(seen.buffers)}
+        numbers: list[Op | None] = [*seen.numbers]
+        for i, number in enumerate(seen.numbers):
+            leaf = form.leaves.get(number)
+            if leaf is not None:
+                place[leaf.arg[0]], numbers[i] = ~i, None
+        free = {
+            (offset.op, offset.axis): (moving.name(group), constant)
+            for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants())
+            if group != FIXED
+        }
+        offsets = [
+            Offset(i, axis, *free.get((block, axis), (None, start)))
+            for i, block in enumerate(seen.blocks)
+            for axis, (start, _) in enumerate(block.arg)
+            if start.__class__ is int
+        ]
+        takes = [place[form.buffers[op.arg[0]]] for op in plan.schedule.inputs]
+        return Known(plan, tuple(takes), numbers, offsets)
+
+    def variables(self, seen: Seen) -> dict[str, int] | None:
+        """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
+        for ours, theirs in zip(self.numbers, seen.numbers):
+            if ours is not theirs and ours is not None:
+                return None
+        values: dict[str, int] = {}
+        for block, axis, name, constant in self.offsets:
+            start = seen.blocks[block].arg[axis][0] - constant
+            if start if name is None else values.setdefault(name, start) != start:
+                return None
+        return values
+
+
+def look_at(roots: Sequence[Op]) -> Seen | None:
+    """Returns what graphs are; None where only a form can tell.
+
+    The walk goes from the roots to the sources, and an Op that it meets again is told by its number: equal walks are of
     equal graphs.
     """
-    if root.code is OpCode.BUFFER or root.realized is not None:
-        return None
     key: list[Hashable] = []
     number: dict[Op, int] = {}
     slots: dict[Buffer, int] = {}
-    stack = [root]
+    numbers: list[Op] = []
+    blocks: list[Op] = []
+    stack = [*roots]
     while stack:
         op = stack.pop()
-        if op in number:
-            key.append(number[op])
+        place = number.get(op)
+        if place is not None:
+            key.append(place)
             continue
         number[op] = len(number)
         code = op.code
@@ -68,8 +132,13 @@ def look_at(root: Op) -> Seen | None:
             buffer, shape = leaf.arg
             key.append((slots.setdefault(buffer, len(slots)), leaf.dtype, shape))
         elif code is OpCode.CONST:
-            key.append(op)  # which tells -0.0 from 0.0
-        elif code in LEFT_TO_FORMS or len(number) > MOST_OPS:
+            key.append(op.dtype)
+            numbers.append(op)
+        elif code in BLOCKS:
+            key.append((code, op.dtype, *_lengths(op)))
+            blocks.append(op)
+            stack += op.src
+        elif code in LEFT_TO_FORMS:
             return None
         else:
             key.append((code, op.dtype, None if code is OpCode.LEAF else op.arg, len(op.src)))
@@ -77,5 +146,15 @@ def look_at(root: Op) -> Seen | None:
     buffers = [*slots]
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None
-    key.append(buffers[0].device)
-    return Seen(tuple(key), buffers)
+    key.append((len(roots), buffers[0].device))
+    return Seen(tuple(key), buffers, numbers, blocks)
+
+
+def _lengths(block: Op) -> Iterator[Hashable]:
+    """Returns what a SHRINK keeps of each axis, or all that a PAD adds: all of its argument but offsets."""
+    is_shrink = block.code is OpCode.SHRINK
+    for start, end in block.arg:
+        if start.__class__ is not int or end.__class__ is not int:
+            yield start, end
+        else:
+            yield end - start if is_shrink else start + end

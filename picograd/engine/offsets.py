@@ -104,7 +104,7 @@ class Moving(Record):
 
     def values(self) -> dict[str, int]:
         """Returns the values of the symbolic integers by name."""
-        return {self._name(group): value for group, value in self._firsts().items()}
+        return {self.name(group): value for group, value in self._firsts().items()}
 
     def arguments(self) -> dict[Op, Any]:
         """Returns the arguments with symbolic offsets, for the Ops that have any."""
@@ -115,7 +115,7 @@ class Moving(Record):
         found: dict[Op, list[tuple[Dim, Dim]]] = {}
         for group, places in members.items():
             least, greatest = max(-c for _, c in places), min(offset.room - c for offset, c in places)
-            variable = Op(OpCode.VARIABLE, dtypes.int64, (), (self._name(group), least, greatest))
+            variable = Op(OpCode.VARIABLE, dtypes.int64, (), (self.name(group), least, greatest))
             for offset, constant in places:
                 arg = found.setdefault(offset.op, list(offset.op.arg))
                 start, end = arg[offset.axis]
@@ -133,7 +133,8 @@ class Moving(Record):
                 found.setdefault(group, offset.value)
         return found
 
-    def _name(self, group: int) -> str:
+    def name(self, group: int) -> str:
+        """Returns the name of the symbolic integer of a group."""
         return f"{self.prefix}{group}"
 
 

@@ -15,7 +15,7 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from sys import intern
 from typing import Any
@@ -48,9 +48,8 @@ class _Realized:
 
 
 realized = _Realized()
-# A Plan of a device, whether tuning was asked for, and a form; a Known of what a small graph is.
+# A Plan of a device, whether tuning was asked for, and a form; a Known of what graphs are.
 _plans: dict[Hashable, Any] = {}
-_NO_VALUES = Template((), (), {}, (), {})  # a form without values of symbolic integers, and without CHECKs
 _scalars = Scalars()
 _repeats = Repeats()
 MOST_PLANS = 1024  # and Knowns, of which nearly each eager plan has one; the oldest goes first
@@ -61,11 +60,12 @@ def realize(ops: Sequence[Op]) -> list[Op]:
 
     Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
     """
-    seen = look_at(ops[0]) if len(ops) == 1 and not shared.data else None
-    known = None if seen is None else _plans.get(seen.key)
-    if seen is not None and known is not None:
-        return [_computed_as_known(ops[0], seen, known)]
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op.realized is None]
+    if not missing:
+        return [op.realized or op for op in ops]
+    seen = None if shared.data else look_at(missing)
+    if seen is not None and _are_known(missing, seen):
+        return [op.realized or op for op in ops]  # what is memory already has no other
     order = order_of(missing)
     by_device: dict[str | None, list[Op]] = {}
     for op, device in zip(missing, devices_of(missing, order)):
@@ -73,7 +73,8 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)
+        alone = whole and name is not None
+        form, buffers = _compute(roots, name or default_device(), order if whole else None, seen if alone else None)
         made.update(zip(roots, buffers))
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
         if name is not None and not reads_shared(form.buffers):
@@ -81,7 +82,7 @@ def realize(ops: Sequence[Op]) -> list[Op]:
                 op.realized = made[op]
     if shared.data:
         _forget_copies(order)
-    return [op if op.code is OpCode.BUFFER else made.get(op) or _value_of(op) for op in ops]
+    return [made.get(op) or op.realized or op for op in ops]
 
 
 def _forget_copies(order: Sequence[Op]) -> None:
@@ -91,12 +92,6 @@ def _forget_copies(order: Sequence[Op]) -> None:
             s.code is OpCode.BUFFER and s.arg[0] in shared for s in toposort([op.src[0]], stop=realized)
         ):
             op.realized = None
-
-
-def _value_of(op: Op) -> Op:
-    """Returns the BUFFER Op with the value of a realized Op."""
-    assert op.realized is not None, f"realize: {op} is not realized"
-    return op.realized
 
 
 def default_device() -> str:
@@ -146,14 +141,24 @@ def _copied(copy: Op) -> Op:
     return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
 
 
-def _computed_as_known(op: Op, seen: Seen, known: Known) -> Op:
-    """Returns the BUFFER Op of a small graph whose plan is known; the graph then has it as `realized`."""
-    (plan, takes), name = known, seen.buffers[0].device
-    inputs = [seen.buffers[slot] for slot in takes]
-    outputs = new_outputs(plan, name, {}, inputs)
-    run(plan, inputs, outputs, _NO_VALUES)
-    (op.realized,) = made = _results([op], plan, inputs, outputs)
-    return made[0]
+def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
+    """Computes graphs whose plan is known; each root then has its value as `realized`. False where none is."""
+    known: Known | None = _plans.get(seen.key)
+    if known is None or (variables := known.variables(seen)) is None:
+        return False
+    plan, name = known.plan, seen.buffers[0].device
+    read, numbers = seen.buffers, seen.numbers
+    inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
+    outputs = new_outputs(plan, name, variables, inputs)
+    run(plan, inputs, outputs, variables, lambda report: template(roots).error(report))
+    for op, value in zip(roots, _results(roots, plan, inputs, outputs)):
+        op.realized = value
+    return True
+
+
+def _stored(constant: Op, name: str) -> Op:
+    """Returns a BUFFER Op that holds a constant."""
+    return from_host(np.array(constant.arg), constant.dtype, name)
 
 
 def _compute(
@@ -162,23 +167,23 @@ def _compute(
     """Returns the form of graphs on one device, and the BUFFER Ops with their values.
 
     Args:
-      seen:  the graph as it is looked at, if it is small: the next time that is enough
+      seen:  the graphs as they are looked at: the next time that is enough
     """
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
-    if plan is not None and seen is not None and not form.variables:
-        takes = [seen.buffers.index(form.buffers[op.arg[0]]) for op in plan.schedule.inputs]
-        _plans[seen.key] = Known(plan, tuple(takes))
     if plan is None:
         exact = form
         if name != EVALUATOR:
-            form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
+            form = _scalars.freed(form, name, lambda op: _stored(op, name))
             if (name, False, form.key) not in _plans:
                 _repeats.note(exact, roots[0].shape)
         plan = find_plan(roots, form, name)
+    known = None if seen is None else Known.of(seen, form, plan)
+    if seen is not None and known is not None:
+        _plans[seen.key] = known
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
-    run(plan, inputs, outputs, form)
+    run(plan, inputs, outputs, form.variables, form.error)
     return form, _results(roots, plan, inputs, outputs)
 
 
@@ -236,12 +241,14 @@ def new_outputs(
 
 
 def run(
-    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template, may_stop: bool = True,
-    settled: Settled | None = None,
+    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
+    error: Callable[[Refused], Refused], may_stop: bool = True, settled: Settled | None = None,
 ) -> None:  # fmt: skip
     """Runs a plan once, and counts it where somebody watches.
 
     Args:
+      variables: values of symbolic integers
+      error:     puts a report of the plan in words
       may_stop:  whether an interrupt may leave outputs half-written
       settled:   says which memory is not the one of an earlier run; None: any may be another
 
@@ -250,9 +257,9 @@ def run(
                else has changed.
     """
     try:
-        plan.run(inputs, outputs, form.variables, may_stop, settled)
+        plan.run(inputs, outputs, variables, may_stop, settled)
     except Refused as report:
-        raise form.error(report) from None
+        raise error(report) from None
     for counts in active():
         counts.add_run(plan)
 

@@ -341,7 +341,8 @@ class Replay:
             numbers = [number for number, buffer in enumerate(outputs) if buffer is None]
             for number, buffer in zip(numbers, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 outputs[number] = buffer
-        run(self.plan, inputs, outputs, form, not self.replaced or self.replaced <= {*fresh}, settled)
+        may_stop = not self.replaced or self.replaced <= {*fresh}
+        run(self.plan, inputs, outputs, form.variables, form.error, may_stop, settled)
         results = []
         for is_made, i, shape in self.results:
             results.append((outputs[i] if is_made else inputs[i], shape))

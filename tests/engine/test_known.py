@@ -1,4 +1,4 @@
-"""Small graphs whose plan is known: what tells them apart, and what is left to forms."""
+"""Graphs whose plan is known: what tells them apart, and what is left to forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
-from picograd.engine.known import MOST_OPS, Known, look_at
+from picograd.engine.known import Known, look_at
 from picograd.engine.watch import watch
 from picograd.nn import functional as F
 from tests.calls import calls
@@ -22,18 +22,20 @@ def held(*shape: int, dtype: pg.DType = pg.float32) -> Tensor:
 
 A, B = held(3), held(6)[3:].contiguous().realize()
 VIEW = held(6)[:3]
+INDEX = Tensor([0, 2]).realize()
 GRAPHS: dict[str, Callable[[], Tensor]] = {
     "an addition": lambda: A + B,
     "of one buffer twice": lambda: A + A,
     "of another operation": lambda: B - A,
-    "0.0": lambda: A * 0.0,
-    "-0.0": lambda: A * -0.0,
     "integers": lambda: held(3, dtype=pg.int64) + held(3, dtype=pg.int64),
     "another shape": lambda: held(1, 3) + held(1, 3),
     "what is shared": lambda: (A + 1) * (A + 1),
     "what is not": lambda: (A + 1) * (B + 1),
     "a chain": lambda: ((A * 2).exp() + B).sum(),
     "of a view": lambda: VIEW + 1,
+    "an index that may be outside": lambda: A[INDEX],
+    "a body": lambda: pg.checkpoint(lambda x: x * 2, A),
+    "a long one": lambda: sum((A * number for number in range(100)), A),
 }
 
 
@@ -43,10 +45,10 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_graph_has_a_key_of_its_own_and_the_same_each_time() -> None:
-    seen = {name: look_at(make().cell.op) for name, make in GRAPHS.items()}
+    seen = {name: look_at([make().cell.op]) for name, make in GRAPHS.items()}
     assert len({each.key for each in seen.values() if each is not None}) == len(GRAPHS)
     for name, make in GRAPHS.items():
-        again, before = look_at(make().cell.op), seen[name]
+        again, before = look_at([make().cell.op]), seen[name]
         assert again is not None and before is not None and again.key == before.key
 
 
@@ -58,6 +60,34 @@ def test_known_plans_give_the_same_bits() -> None:
             value = make().numpy()
             assert value.dtype == first[name].dtype and value.tobytes() == first[name].tobytes(), name
     assert sum(isinstance(plan, Known) for plan in realize._plans.values()) >= len(GRAPHS) - 2
+
+
+def test_numbers_and_offsets_are_no_part_of_a_key() -> None:
+    x, weight = held(64), held(8)
+    for numbers in ([0.0, 1, -2.0], [-0.0, 2, 3.0], [float("nan"), 1, 0.5], [0.0, 1, -0.0]):
+        for k, number in enumerate(numbers):
+            start = 8 * k + int(number == 0.5)
+            expected = (x.numpy()[start : start + 8] * np.float32(number)) * weight.numpy() ** 2
+            found = (x[start : start + 8] * number * weight**2).numpy()
+            assert found.tobytes() == expected.tobytes(), number
+    with watch() as counts:
+        for k in range(20):
+            (x[k : k + 8] * (k + 0.25) * weight**2).realize()
+    assert (counts.plans, counts.scheduled) == (20, 0)
+    assert (weight**3).tolist() == [float(i**3) for i in range(8)]  # an exponent is no input
+
+
+def test_blocks_that_part_are_planned_anew() -> None:
+    x = held(64)
+    for a, b in [(0, 1), (3, 4), (9, 10), (9, 12), (0, 1), (5, 20)]:
+        assert (x[a : a + 4] - x[b : b + 4]).tolist() == [float(a - b)] * 4
+
+
+def test_several_graphs_at_once() -> None:
+    for number in range(1, 5):
+        x, y = A * number, B + number
+        pg.realize([x, y, x * 2])
+        assert (x.tolist(), y.tolist()) == ([0.0, number, 2.0 * number], [3.0 + number, 4.0 + number, 5.0 + number])
 
 
 def test_a_graph_of_what_was_computed_reads_it() -> None:
@@ -72,19 +102,16 @@ def test_a_graph_of_what_was_computed_reads_it() -> None:
     "make",
     [
         lambda: A.to("NUMPY") + 1,  # a copy between devices
-        lambda: A[Tensor([0, 2])],  # an index that may be outside
         lambda: held(8)[: pg.Variable("n", 1, 8).bind(3)] + 1,
-        lambda: pg.checkpoint(lambda x: x * 2, A),
         lambda: pg.ones(3) * 2,
-        lambda: sum((A * number for number in range(MOST_OPS)), A),
     ],
-    ids=["a copy", "a check", "a symbolic length", "a body", "constants alone", "a long one"],
+    ids=["a copy", "a symbolic length", "constants alone"],
 )
 def test_what_only_forms_can_tell(make: Callable[[], Tensor]) -> None:
     expected = make().numpy()
     for _ in range(3):
         np.testing.assert_array_equal(make().numpy(), expected)
-    seen = look_at(make().cell.op)
+    seen = look_at([make().cell.op])
     assert seen is None or seen.key not in realize._plans
 
 
@@ -112,4 +139,4 @@ def test_an_eager_value_costs_few_calls() -> None:
     x = Tensor([1.0]).realize()
     for _ in range(4):
         (x + 1).realize()
-    assert calls(lambda: (x + 1).realize()) <= 62
+    assert calls(lambda: (x + 1).realize()) <= 64
