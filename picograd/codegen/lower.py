@@ -50,7 +50,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile, Tile
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Check, For, If, Statement
+from picograd.ir.statements import Check, For, If, Let, Statement
 from picograd.record import replace
 
 
@@ -90,6 +90,8 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
 
 def _has_check(statements: Sequence[Statement]) -> bool:
     for statement in statements:
+        if isinstance(statement, Let):  # most are
+            continue
         if isinstance(statement, Check) or (isinstance(statement, For | If) and _has_check(statement.body)):
             return True
     return False

@@ -97,14 +97,15 @@ class Op:
         op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
         rule = _shape_rules.get(code)
         op.shape = rule(src, arg) if rule is not None else ()
-        depth, needs_grad = 0, code is OpCode.LEAF
+        depth, needs_grad = -1, code is OpCode.LEAF
         for s in src:
-            needs_grad = needs_grad or s.needs_grad
-            if s.depth >= depth:
-                depth = s.depth + 1
+            if s.depth > depth:
+                depth = s.depth
+            if s.needs_grad:
+                needs_grad = True
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
-        op.needs_grad, op.depth = needs_grad, depth
+        op.needs_grad, op.depth = needs_grad, depth + 1
         entry = _Interned(op, _forget)
         entry.key = key
         winner = _interned.setdefault(key, entry)

@@ -48,13 +48,7 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
     with loops' RANGEs whose extents are expressions of variables and of other loops."""
     total = 0
     for statement in statements:
-        if isinstance(statement, For):
-            extent = _extent(statement, named)
-            named[statement.range] = statement.range.replace(src=(to_op(extent),))
-            total += min(max(bounds(extent)[1], 0), MOST_WORK) * _work(statement.body, named)
-        elif isinstance(statement, If):
-            total += _work(statement.body, named)
-        elif isinstance(statement, Let):
+        if isinstance(statement, Let):
             total += statement.var.arg[1]
             if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
                 named[statement.var] = statement.value
@@ -62,6 +56,12 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
             total += statement.var.arg[1]
         elif isinstance(statement, Store):
             total += lanes_of(statement.value)
+        elif isinstance(statement, For):
+            extent = _extent(statement, named)
+            named[statement.range] = statement.range.replace(src=(to_op(extent),))
+            total += min(max(bounds(extent)[1], 0), MOST_WORK) * _work(statement.body, named)
+        elif isinstance(statement, If):
+            total += _work(statement.body, named)
         elif isinstance(statement, Transpose):
             total += 2 * statement.lanes**2
     return min(total, MOST_WORK)

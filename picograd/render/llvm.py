@@ -228,19 +228,19 @@ class FunctionWriter(ValueWriter):
 
     def statement(self, statement: Statement) -> None:
         """Writes the instructions of one statement."""
-        if isinstance(statement, For):
-            extent = statement.range.src[0]
-            self._loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
-        elif isinstance(statement, If):
-            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
-                self.statements(statement.body)
-        elif isinstance(statement, Let):
+        if isinstance(statement, Let):
             self.write_let(statement.var, statement.value)
         elif isinstance(statement, Load):
             self.depths[statement.var] = len(self.loops)
             self.values[statement.var] = write_load(self, statement)
         elif isinstance(statement, Store):
             write_store(self, statement)
+        elif isinstance(statement, For):
+            extent = statement.range.src[0]
+            self._loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
+        elif isinstance(statement, If):
+            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
+                self.statements(statement.body)
         elif isinstance(statement, Transpose):
             write_transpose(self, statement)
         elif isinstance(statement, Prefetch):

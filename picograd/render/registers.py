@@ -29,6 +29,7 @@ from picograd.ir.statements import (
     Alloc,
     For,
     If,
+    Let,
     Load,
     LoadMatrices,
     Mma,
@@ -120,6 +121,8 @@ def _add_changes(
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
+        if isinstance(statement, Let):  # most are
+            continue
         if isinstance(statement, Access):
             slots = _slots(statement)
             if apart:
@@ -141,13 +144,13 @@ def _add_changes(
 
 def _slots(access: Access) -> list[Slot]:
     """Returns what an access reads or writes in registers."""
+    if isinstance(access, Load | Store):
+        return [slot_of(access)] if is_register(access.memory) else []
     if isinstance(access, Mma):
         return [slot for part in parts_of(access) for slot in part]
     if isinstance(access, LoadMatrices):
         return brought_by(access)
-    if isinstance(access, Transpose):
-        return slots_of(access) if is_register(access.into) else []
-    return [slot_of(access)] if is_register(access.memory) else []
+    return slots_of(access) if is_register(access.into) else []
 
 
 def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:

@@ -12,6 +12,7 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.copies import NOTHING, Copies, Split
@@ -53,13 +54,13 @@ def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[
              before it.
     Before:  `legalize`, so that every operation is one the target has.
     """
-    work = _Linearizer(_stored_in_loops(statements), numbers)
+    work = _Linearizer(statements, numbers)
     work.run(statements)
     return tuple(work.scopes[0].statements)
 
 
-def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]]:
-    """Returns for each For and If (by id) the memory its body stores to."""
+def _stored_in(statements: Sequence[Statement]) -> tuple[frozenset[Op], dict[int, frozenset[Op]]]:
+    """Returns the memory that is stored to, and for each For and If (by id) that of its body."""
     found: dict[int, frozenset[Op]] = {}
 
     def walk(body: Sequence[Statement]) -> frozenset[Op]:
@@ -78,8 +79,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
                 stored.add(BARRIER)
         return frozenset(stored)
 
-    walk(statements)
-    return found
+    return walk(statements), found
 
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
@@ -101,10 +101,11 @@ class _Scope:
 class _Linearizer:
     """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
 
-    def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
+    def __init__(self, statements: Sequence[Statement], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
         self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
-        self.stored_in = stored_in
+        self.stored, self.stored_in = _stored_in(statements)
+        self.reads_stored = False  # an expression has read memory that is stored to: values may become stale
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.copies = Copies()
@@ -252,6 +253,7 @@ class _Linearizer:
                 self.name(op, Op(OpCode.LANES, dtypes.int64, (), lanes), lanes)
             return
         if op.code is OpCode.LOAD:
+            self.reads_stored = self.reads_stored or self.is_stored(op.src[0])
             statement = self.load(op.src[0], self.address(op.src[1]), op.src[2] if len(op.src) > 2 else None)
             depth = self.place(statement.index, statement.valid, load_of=op.src[0])
             self.keep(op, statement.var, depth, statement)
@@ -259,15 +261,16 @@ class _Linearizer:
         if op.code is OpCode.CHECK:
             self.check(op)
             return
-        sources = list(map(self.value, op.src))
-        widths = list(map(lanes_of, sources))
+        lanes, sources = 1, [self.values.get(s) or self.value(s) for s in op.src]
+        for s in sources:
+            if s.code is OpCode.VAR and s.arg[1] > lanes:
+                lanes = s.arg[1]
         if op.code is OpCode.REDUCE:
-            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
+            self.name(op, Op(op.code, op.dtype, tuple(sources), (op.arg[0], lanes)), 1)
             return
-        lanes = max(widths)
         if lanes > 1:
-            sources = [s if own == lanes else self.splat(s, lanes) for s, own in zip(sources, widths)]
-        self.name(op, op.replace(src=tuple(sources)), lanes)
+            sources = [self.splat(s, lanes) for s in sources]
+        self.name(op, Op(op.code, op.dtype, tuple(sources), op.arg), lanes)
 
     def check(self, op: Op) -> None:
         """Writes a Check and what passes it; like a load, it does not leave a condition it stands under."""
@@ -287,27 +290,36 @@ class _Linearizer:
 
     def splat(self, value: Op, lanes: int) -> Op:
         """Returns `value` in every lane of a vector."""
-        if lanes == 1 or lanes_of(value) == lanes:
+        if lanes == 1 or (value.code is OpCode.VAR and value.arg[1] == lanes):
             return value
         spread = Op(OpCode.EXPAND, value.dtype, (value,), lanes)
         return self.values.get(spread) or self.name(spread, spread, lanes)
 
     def name(self, key: Op, value: Op, lanes: int) -> Op:
-        var = self.new_var(value.dtype, lanes)
-        self.keep(key, var, self.place(*value.src), Let(var, value))
+        var, depth = self.new_var(value.dtype, lanes), 0
+        for s in value.src:
+            own = self.depth_of.get(s, 0)
+            if own > depth:
+                depth = own
+        self.keep(key, var, depth, Let(var, value))
         return var
 
     def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
-        self.scopes[depth].statements.append(statement)
-        self.scopes[depth].named.append((key, var))
+        scope = self.scopes[depth]
+        scope.statements.append(statement)
+        scope.named.append((key, var))
         self.values[key] = var
-        for atom in self.copies.atoms_in(key):
+        for atom in self.copies.atoms_in(key) if self.reads_stored else ():
             if atom.code is OpCode.LOAD:
-                self.scopes[depth].readers.setdefault(atom.src[0], []).append(key)
+                scope.readers.setdefault(atom.src[0], []).append(key)
         self.depth_of[var] = depth
 
+    def is_stored(self, memory: Op) -> bool:
+        """True for memory that something in the phase stores to."""
+        return memory in self.stored or (BARRIER in self.stored and memory.code is OpCode.ALLOC)
+
     def new_var(self, dtype: DType, lanes: int) -> Op:
-        return Op(OpCode.VAR, dtype, (), (f"v{next(self.numbers)}", lanes))
+        return _var(dtype, next(self.numbers), lanes)
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
@@ -386,3 +398,9 @@ class _Linearizer:
             seen.add(here)
             stack.extend(here.src)
         return False
+
+
+@lru_cache(4096)
+def _var(dtype: DType, number: int, lanes: int) -> Op:
+    """Returns the VAR of a number; those of one Program serve the next, so that most need not be made."""
+    return Op(OpCode.VAR, dtype, (), (f"v{number}", lanes))
