@@ -10,21 +10,31 @@ from __future__ import annotations
 import importlib
 import math
 from importlib.util import find_spec
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from picograd.loading import collecting_later
 
-with collecting_later():
+if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import autograd as autograd
     from picograd import cuda as cuda
-    from picograd import dtype as dtypes
     from picograd import fft as fft
     from picograd import func as func
+    from picograd import signal as signal
+    from picograd import special as special
+    from picograd.tools.view import draw
+    from picograd.transforms.gradcheck import gradcheck, gradgradcheck
+    from picograd.transforms.gradients import grad, value_and_grad, vjp
+    from picograd.transforms.hessian_products import hvp, vhp
+    from picograd.transforms.jacobians import hessian, jacfwd, jacrev
+    from picograd.transforms.modules import functional_call
+    from picograd.transforms.tangents import jvp, linearize
+    from picograd.transforms.vmap import vmap
+
+with collecting_later():
+    from picograd import dtype as dtypes
     from picograd import linalg as linalg
     from picograd import nn as nn
     from picograd import optim as optim
-    from picograd import signal as signal
-    from picograd import special as special
     from picograd import utils as utils
     from picograd.absent import missing as missing
     from picograd.control.accumulate import accumulate
@@ -76,7 +86,7 @@ with collecting_later():
     from picograd.nn.state import load, save
     from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
-    from picograd.public import publish, publish_constructor, publish_methods
+    from picograd.public import publish, publish_constructor, publish_methods, published
     from picograd.tensor import names
     from picograd.tensor.autocast import (
         autocast,
@@ -93,15 +103,7 @@ with collecting_later():
     from picograd.tensor.names import *  # noqa: F403
     from picograd.tensor.tensor import Tensor
     from picograd.tensor.variable import Variable
-    from picograd.tools.view import draw
-    from picograd.transforms.gradcheck import gradcheck, gradgradcheck
-    from picograd.transforms.gradients import grad, value_and_grad, vjp
-    from picograd.transforms.hessian_products import hvp, vhp
-    from picograd.transforms.jacobians import hessian, jacfwd, jacrev
     from picograd.transforms.jit import jit
-    from picograd.transforms.modules import functional_call
-    from picograd.transforms.tangents import jvp, linearize
-    from picograd.transforms.vmap import vmap
 
 # ---- what torch.* calls numbers and dtypes ----
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
@@ -132,9 +134,9 @@ __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
-_PAGES = (names, of_matrices, special, signal.windows, linalg, fft, func, autograd, autograd.functional, nn,
-          nn.functional, nn.init, nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim,
-          lr_scheduler, optim.swa_utils, utils.data, utils.checkpoint)  # fmt: skip
+_PAGES = (names, of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
+          nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils, utils.data,
+          utils.checkpoint)  # fmt: skip
 with collecting_later():
     publish_methods(Tensor, without=_INSIDE)
     publish_constructor(Tensor, looks_first=False)
@@ -148,8 +150,27 @@ if find_spec("einops") is not None:
     importlib.import_module("picograd.tensor.exchange.einops")
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Loads what few ask for when it is first asked for: picograd.array_api, and picograd.onnx, which needs a package."""
-    if name in ("array_api", "onnx"):
+# ---- what is loaded when it is first asked for: pages, and functions by where they stand ----
+_LATE_PAGES = frozenset({"array_api", "autograd", "cuda", "fft", "func", "onnx", "signal", "special"})
+_LATE = {
+    "draw": "tools.view", "functional_call": "transforms.modules", "grad": "transforms.gradients",
+    "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck", "hessian": "transforms.jacobians",
+    "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians", "jacrev": "transforms.jacobians",
+    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "value_and_grad": "transforms.gradients",
+    "vhp": "transforms.hessian_products", "vjp": "transforms.gradients", "vmap": "transforms.vmap",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a page or a function that few ask for; picograd.onnx needs a package."""
+    if name in _LATE_PAGES:
         return importlib.import_module(f"picograd.{name}")
-    raise missing(name)
+    if name not in _LATE:
+        raise missing(name)
+    function = getattr(importlib.import_module(f"picograd.{_LATE[name]}"), name)
+    globals()[name] = published(function, __name__, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

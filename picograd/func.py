@@ -4,6 +4,7 @@ In:    picograd/transforms
 Out:   `grad`, `vmap` and the others
 """
 
+from picograd.public import publish
 from picograd.transforms.gradients import grad_and_value, value_and_grad, vjp
 from picograd.transforms.gradients import grad_of as grad
 from picograd.transforms.jacobians import hessian, jacfwd, jacrev
@@ -16,3 +17,5 @@ __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state",
     "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
+
+publish(globals())

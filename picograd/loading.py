@@ -16,19 +16,21 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MOST_BEFORE = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
+
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
     """Has the collector wait while modules are loaded, and then leave out what they have made.
 
-    After:   it is on, or off, as it was. Objects from before picograd are frozen with its own, but only where they are
-             the fewer: what a program has built before may hold garbage.
+    After:   it is on, or off, as it was. Objects from before picograd are frozen with its own. Where there are many of
+             them nothing is: what a program has built before may become garbage.
     """
-    was_on, num_before = gc.isenabled(), len(gc.get_objects())
+    was_on, freezes = gc.isenabled(), len(gc.get_objects()) < MOST_BEFORE
     gc.disable()
     try:
         yield
-        if len(gc.get_objects()) > 2 * num_before:
+        if freezes:
             gc.freeze()
     finally:
         if was_on:

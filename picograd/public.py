@@ -37,7 +37,7 @@ def publish(page: dict[str, Any]) -> None:
     After:   each name of `__all__`, or every public name where there is none, that picograd made explains its errors.
     """
     for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
-        value = page[name]
+        value = page.get(name)  # what is loaded late is not there yet
         if not str(getattr(value, "__module__", "")).startswith("picograd"):
             continue
         if isinstance(value, FunctionType):

@@ -30,7 +30,7 @@ BETWEEN = {"ir", "public"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {
-    "__init__.py": "array_api and onnx, which few ask for; what einops is told, where einops is installed",
+    "__init__.py": "pages and functions that few ask for; what einops is told, where einops is installed",
     "engine/devices.py": "a backend, whose driver may be missing",
     "tensor/exchange/interop.py": "the namespace that an array names as its own by the standard",
 }

@@ -18,7 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.public import plain
 from tools.api import INTERNAL
 
-SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
+SURFACE = {name: getattr(picograd, name) for name in dir(picograd) if not hasattr(builtins, name)}  # sum() is Python's
 NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd,
          "dataclass": dataclasses.dataclass}
 

@@ -6,6 +6,7 @@ Out:   `backward`, `grad` and the others
 
 from picograd.autograd import functional as functional
 from picograd.control.custom import Function
+from picograd.public import publish
 from picograd.tensor.autograd import backward
 from picograd.tensor.gradients import grad
 from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
@@ -15,3 +16,5 @@ __all__ = [
     "Function", "backward", "enable_grad", "functional", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad",
     "set_grad_enabled",
 ]  # fmt: skip
+
+publish(globals())

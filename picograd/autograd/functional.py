@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
+from picograd.public import publish
 from picograd.tensor.tensor import Tensor
 from picograd.transforms import jacobians
 from picograd.transforms.gradients import vjp as vjp_at
@@ -131,3 +132,6 @@ def _vector(function: str, v: Any, like: Any) -> Any:
     if not isinstance(like, Tensor) or like.numel() != 1:
         raise ArgumentError(f"{function}: v may be left out only where there is one element.")
     return Tensor.ones_like(like)
+
+
+publish(globals())

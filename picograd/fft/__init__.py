@@ -13,8 +13,11 @@ from picograd.fft.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
 from picograd.fft.hermitian import hfft, hfft2, hfftn, ihfft, ihfft2, ihfftn
 from picograd.fft.real import irfft, irfft2, irfftn, rfft, rfft2, rfftn
 from picograd.fft.transforms import fft, fft2, fftn, ifft, ifft2, ifftn, pairs
+from picograd.public import publish
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft",
     "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
+
+publish(globals())

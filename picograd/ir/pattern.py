@@ -84,14 +84,14 @@ class PatternMatcher:
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
         self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
         self._by_code: dict[OpCode, list[Rule]] = {}
+        for rule in self.rules:
+            for code in _codes(rule.pattern) or OpCode:
+                self._by_code.setdefault(code, []).append(rule)
         self._sure: dict[OpCode, tuple[Rule, str]] = {}  # what fits every Op of a code, and the name it is matched by
-        for code in OpCode:
-            fitting = [r for r in self.rules if not r.pattern.codes or code in _codes(r.pattern)]
-            if fitting:
-                self._by_code[code] = fitting
-                first = fitting[0].pattern
-                if first.name is not None and first == Pattern(first.codes, name=first.name):
-                    self._sure[code] = fitting[0], first.name
+        for code, (rule, *_) in self._by_code.items():
+            first = rule.pattern
+            if first.name is not None and first == Pattern(first.codes, name=first.name):
+                self._sure[code] = rule, first.name
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(other.rules + self.rules)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -143,12 +142,13 @@ def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _write_whole(path: Path, data: bytes) -> None:
     """Replaces a file in one step."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
+    beside = path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
+    try:
+        with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    os.replace(file.name, path)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

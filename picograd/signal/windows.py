@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
+from picograd.public import publish
 from picograd.tensor.creation import window_functions
 from picograd.tensor.creation.window_functions import check_window, cosine_window
 from picograd.tensor.tensor import Tensor
@@ -260,3 +261,6 @@ def _middle(M: int, sym: bool) -> float:
 
 def _made(window: Tensor, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
     return window.to(dtype or dtypes.default_float, device).requires_grad_(requires_grad)
+
+
+publish(globals())

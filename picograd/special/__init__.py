@@ -5,6 +5,7 @@ Out:   what stands in the files beside this one
 Next:  picograd/special/functions.py
 """
 
+from picograd.public import publish
 from picograd.special.cylinder import (
     airy_ai,
     bessel_j0,
@@ -78,3 +79,5 @@ __all__ = [
     "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc",
     "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
+
+publish(globals())
