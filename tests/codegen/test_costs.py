@@ -25,7 +25,7 @@ MOST: dict[str, tuple[int, int]] = {
     "softmax rows": (9_170, 7_690),
     "sum columns": (2_350, 3_670),
     "layer conv": (41_340, 61_220),
-    "layer layer_norm": (16_820, 12_570),
+    "layer layer_norm": (16_520, 12_330),
     "sort rows": (6_050, 20_820),
     "cumsum rows": (1_860, 9_270),
     "index scatter": (4_220, 5_530),

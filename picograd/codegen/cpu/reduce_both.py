@@ -5,8 +5,8 @@ Out:   `in_one_pass`: the phases with partial sums in place of the other;  state
 Called by: codegen/lower.py.    Next: picograd/codegen/gpu/reduce.py
 
 The backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A block of
-rows adds up its own columns while they are in the cache, in a line of scratch memory; a nest in the other's place adds up
-the lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
+rows adds up its own columns while they are in the cache, in a line of scratch memory, run by run (codegen/runs.py); a nest
+in the other's place adds up the lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
 
 Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
           phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
@@ -14,27 +14,30 @@ Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import elements_anywhere, put_in_all
 from picograd.codegen.loops import along
-from picograd.codegen.row_loops import MOST_AT_ONCE, emit_rows, rows_at_once, some_rows, worth_keeping
+from picograd.codegen.row_loops import MOST_AT_ONCE, emit_rows, rows_at_once, worth_keeping
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
     Results,
     Rows,
     accumulator_dtype,
+    is_rounded_sum,
     plan_rows,
     start_of,
 )
+from picograd.codegen.runs import in_runs
+from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, reduce
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op, toposort
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
 from picograd.ir.substitute import substitute
@@ -44,8 +47,9 @@ from picograd.record import Record
 Phases = tuple[tuple[Nest, ...], ...]
 
 FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
-FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
+FEWEST_ROWS = 32  # of a block: its partial sums are little beside them; and of a run, whose sums are added to others
 MOST_BLOCKS = 64
+MOST_WIDE = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
 FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
 
 
@@ -160,7 +164,7 @@ def _rows_of_block(nest: Nest) -> int:
     if not isinstance(total, int) or not isinstance(domain, int) or domain <= FEW_ELEMENTS:
         return 0
     of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
-    block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS))
+    block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS)) if domain <= total * MOST_WIDE else FEWEST_ROWS
     block += -block % MOST_AT_ONCE
     return block if -(-total // block) >= max(2, min(FEWEST_BLOCKS, -(-total // of_piece))) else 0
 
@@ -178,44 +182,71 @@ def _totals(columns: Nest, both: Both) -> Nest:
 
 # ---- their loops ----
 def emit_reduce_both(both: Both, build: Builder) -> None:
-    """Writes the loops: GRID over blocks of rows, some rows at a time."""
+    """Writes the loops: GRID over blocks of rows, some rows at a time, whose columns are added up in runs."""
     rows, kept = both.rows, worth_keeping(both.rows)
     elements = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
     at_once = 1 if any(kept) else rows_at_once(rows, [*elements, *(r.src[0] for r in both.sums)])
-    with build.loop(both.num_blocks, AxisKind.GRID) as line:
-        start = mul(line, both.block)
-        _clear(both, line, build)
+    width = int(both.width)
+    with build.loop(both.num_blocks, AxisKind.GRID) as number:
+        start = mul(number, both.block)
+        count = minimum(subtract(numel(rows.row_extents), start), both.block)
 
-        def write(n: Dim, count: int) -> None:
+        def write(line: Line, n: Dim, count: int) -> None:
             emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_up, both, line, build))
 
-        some_rows(minimum(subtract(numel(rows.row_extents), start), both.block), at_once, build, write)
+        def fresh() -> Line:
+            return cleared(Line({r: build.alloc(m.dtype, width, MemorySpace.SHARED) for r, m in both.sums.items()}, 0))
+
+        def cleared(line: Line) -> Line:
+            line.put(both, build, lambda r, _: start_of(r.arg[0], line.memories[r].dtype))
+            return line
+
+        def join(part: Line, total: Line) -> None:
+            total.put(both, build, lambda r, at: combined(r.arg[0], total.load(build, r, at), part.load(build, r, at)))
+
+        total = cleared(Line(both.sums, mul(number, width)))
+        run = FEWEST_ROWS // at_once if any(map(is_rounded_sum, both.sums)) else 0
+        together = floordiv(count, at_once)
+        in_runs(build, [together], total, fresh, join, lambda line, at: write(line, mul(at[0], at_once), at_once), run)
+        done = mul(together, at_once)
+        with build.loop(subtract(count, done), AxisKind.LOOP) as index:
+            write(total, add(done, index), 1)
 
 
-def _clear(both: Both, line: Dim, build: Builder) -> None:
-    """Writes what the partial results of a block start from."""
-    width = both.width
-    for r, memory in both.sums.items():
-        start = start_of(r.arg[0], memory.dtype)
-        along(build, mul(line, width), width, both.lanes, partial(build.store, memory, value=start))
+class Line(Record):
+    """Sums of each column over some rows.
+
+    memories:  reduction -> where they are
+    first:     place of that of the first column
+    """
+
+    memories: Mapping[Op, Op]
+    first: Dim
+
+    def load(self, build: Builder, r: Op, column: Dim) -> Op:
+        return build.load(self.memories[r], add(self.first, column))
+
+    def put(self, both: Both, build: Builder, value: Callable[[Op, Dim], Op]) -> None:
+        """Stores value(reduction, column) for each column."""
+        for r, memory in self.memories.items():
+
+            def put(at: Dim, r: Op = r, memory: Op = memory) -> None:
+                build.store(memory, add(self.first, at), value(r, at))
+
+            along(build, 0, both.width, both.lanes, put)
 
 
-def _add_up(both: Both, line: Dim, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
-    """Adds one element of each of some rows to the partial results: in the order the rows stand in."""
+def _add_up(both: Both, line: Line, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
+    """Adds one element of each of some rows to sums: in the order the rows stand in."""
     rows = both.rows
-    place = _place(both, line, rows.coords(here[0][0], columns))
-    found = {r: build.load(memory, place) for r, memory in both.sums.items()}
+    coords, shape = rows.coords(here[0][0], columns), tuple([rows.nest.domain[axis] for axis in both.columns])
+    column = flatten([coords[axis] for axis in both.columns], shape)
+    found = {r: line.load(build, r, column) for r in line.memories}
     for at, known in here:
         for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
             found[r] = rows.accumulated(r, found[r], cast(value, found[r].dtype))
-    for r, memory in both.sums.items():
-        build.store(memory, place, found[r])
-
-
-def _place(both: Both, line: Dim, coords: Sequence[Dim]) -> Dim:
-    """Returns where the partial result of a column stands."""
-    shape = tuple([both.rows.nest.domain[axis] for axis in both.columns])
-    return add(mul(line, both.width), flatten([coords[axis] for axis in both.columns], shape))
+    for r, memory in line.memories.items():
+        build.store(memory, add(line.first, column), found[r])
 
 
 def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:

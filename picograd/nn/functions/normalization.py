@@ -17,7 +17,7 @@ from picograd.ir.op import Op
 from picograd.nn.functions.precision import widened
 from picograd.tensor.build import broadcast_to, cast, detached, need_float
 from picograd.tensor.elements import pointwise
-from picograd.tensor.reductions.moments import centered, mean_op, variance_op
+from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor
 
 
@@ -285,9 +285,9 @@ def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: 
 
 def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
     """Returns (x - mean) / sqrt(var + eps) over some axes."""
-    deviation, rest = centered(op, axes)
+    deviation = op - broadcast_to(nearest_mean(op, axes), op.shape)
     scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
-    return (deviation - broadcast_to(rest, op.shape)) * broadcast_to(scale, op.shape)
+    return deviation * broadcast_to(scale, op.shape)
 
 
 def _by_running(input: Tensor, running_mean: Tensor, running_var: Tensor, eps: float) -> Tensor:  # noqa: A002

@@ -1,7 +1,7 @@
 """Mean, variance and standard deviation on Ops, as exact for a large mean as for a small one.
 
 In:    Ops of floats, axes
-Out:   `mean_op`, `centered`, `variance_op`, `deviation_op`
+Out:   `mean_op`, `nearest_mean`, `variance_op`, `deviation_op`
 Next:  picograd/tensor/reductions/statistics.py
 
 The mean m' of x is rounded, so differences d = x - m' do not add up to 0. Their mean is the error of m', and without it
@@ -30,26 +30,25 @@ def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     return cast(_over_count(total, _count(op, axes)), op.dtype)
 
 
-def centered(op: Op, axes: tuple[int, ...]) -> tuple[Op, Op]:
-    """Returns op - mean with the mean as it is rounded, and the mean of that, which is what rounding has left."""
-    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
-    return deviation, detached(mean_op(deviation, axes, keepdim=True))
+def nearest_mean(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns the mean over `axes`, which stay, off by little more than its last rounding."""
+    mean = mean_op(op, axes, keepdim=True)
+    return mean + detached(mean_op(op - broadcast_to(mean, op.shape), axes, keepdim=True))
 
 
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
-    deviation, _ = centered(cast(op, op.dtype.compute_dtype), axes)
-    return cast(_mean_square(deviation, axes, correction, keepdim), op.dtype)
+    return cast(_wide_variance(op, axes, correction, keepdim), op.dtype)
 
 
 def deviation_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the square root of the variance, which a narrow float may not hold; the gradient of equal elements is 0."""
-    deviation, _ = centered(cast(op, op.dtype.compute_dtype), axes)
-    return cast(pointwise.flat_sqrt(_mean_square(deviation, axes, correction, keepdim)), op.dtype)
+    return cast(pointwise.flat_sqrt(_wide_variance(op, axes, correction, keepdim)), op.dtype)
 
 
-def _mean_square(deviation: Op, axes: tuple[int, ...], correction: float, keepdim: bool) -> Op:
-    """Returns the variance of numbers from which a rounded mean has been taken."""
+def _wide_variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool) -> Op:
+    wide = cast(op, op.dtype.compute_dtype)
+    deviation = wide - broadcast_to(mean_op(wide, axes, keepdim=True), op.shape)
     squares = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
     rest = reduce(deviation, OpCode.ADD, axes, keepdim)
     count = _count(deviation, axes)
