@@ -18,8 +18,9 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import string_at
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from picograd.config import is_on
 from picograd.device import Target
@@ -29,12 +30,33 @@ from picograd.record import replace
 
 LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # response files: one call sets all of the options in them
 PUT_BACK = Path(__file__).with_name("put_back.rsp")
-LLVM_OF_OPTIONS = 22  # the version they were tried with: an option that LLVM does not know ends the process
-_compiling = threading.Lock()  # one machine description serves all threads; llvmlite lets only one of them in anyway
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(
-        before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release
-    )  # fmt: skip
+LLVM_TRIED = 22  # the version that options were tried with: one that LLVM does not know ends the process
+_idle: dict[tuple[str, str, str], list[Tools]] = {}  # by kind of machine: tools that no thread works with
+_working = threading.Condition()
+_num_working = 0  # threads in LLVM's code generator
+
+
+class Tools(NamedTuple):
+    """What one thread at a time compiles with.
+
+    machine:  code is made for it
+    layout:   how data lies in its memory
+    context:  owns types and constants of a text
+    """
+
+    machine: Any
+    layout: str
+    context: Any
+
+
+def _wait_until_idle() -> None:
+    _working.acquire()
+    while _num_working:
+        _working.wait()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not start in the middle of what a thread does that it does not have
+    os.register_at_fork(before=_wait_until_idle, after_in_parent=_working.release, after_in_child=_working.release)
 
 
 def compile_source(source: Source, target: Target) -> Binary:
@@ -46,7 +68,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     Cost: 3 to 5 ms for an elementwise kernel, 6 to 13 ms for a matrix product (2.5 GHz).
     """
     with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
-        data: bytes = machine.emit_object(module)
+        data = _object_file(_binding(), machine, module)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
 
@@ -62,22 +84,48 @@ def assembly(source: Source, target: Target) -> str:
 
 @contextmanager
 def _parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
-    """Opens a text as (machine, module), while no other thread compiles.
+    """Opens a text as (machine, module), with tools that no other thread has meanwhile.
 
     Raises:
       CompileError: LLVM does not take the text; the message quotes the line.
     """
-    binding = _binding()
-    with _compiling:
-        machine, layout = _machine(target.arch, target.features, target.triple)
+    binding, key = _binding(), (target.arch, target.features, target.triple)
+    with _working:
+        idle = _idle.setdefault(key, [])
+        tools = idle.pop() if idle else None
+    tools = tools or Tools(*_machine(*key), binding.create_context())
+    try:
         try:
-            module = binding.parse_assembly(source.text)
+            module = binding.parse_assembly(source.text, tools.context)
             module.verify()
         except RuntimeError as error:
             raise CompileError(_explain(source, str(error))) from None
         with module:
-            module.triple, module.data_layout = machine.triple, layout
-            yield machine, module
+            module.triple, module.data_layout = tools.machine.triple, tools.layout
+            yield tools.machine, module
+    finally:
+        with _working:
+            idle.append(tools)
+
+
+def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
+    """Returns the object file of a module, in which LLVM may be making others.
+
+    llvmlite holds a lock in each call, though LLVM's code generator takes as many threads as have a machine and a context
+    of their own: so the call is made without it, by a version that this was tried with.
+    """
+    ffi = binding.ffi
+    emit = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
+    if emit is None or binding.llvm_version_info[0] != LLVM_TRIED:
+        return bytes(machine.emit_object(module))
+    with ffi.OutputString() as problem:
+        memory = emit(machine, module, 1, problem)
+        if not memory:
+            raise CompileError(f"llvm: {problem}")
+    try:
+        return string_at(ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 @contextmanager
@@ -92,19 +140,27 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
     The others find nothing: no calls, no comparisons of memory, no blocks worth copying, nothing dead.
 
     These are settings of the process, so they last no longer than what needs them: another library may use LLVM too.
+    The first thread that comes sets them, the last that goes sets them back.
     """
-    if binding.llvm_version_info[0] != LLVM_OF_OPTIONS:
-        yield
-        return
-    _set_options(binding, LEAVE_OUT)
+    global _num_working
+    with _working:
+        if _num_working == 0:
+            _set_options(binding, LEAVE_OUT)
+        _num_working += 1
     try:
         yield
     finally:
-        _set_options(binding, PUT_BACK)
+        with _working:
+            _num_working -= 1
+            if _num_working == 0:
+                _set_options(binding, PUT_BACK)
+                _working.notify_all()
 
 
 def _set_options(binding: Any, file: Path) -> None:
     """Sets the options in a response file: by one call, or one by one where LLVM cannot read the file."""
+    if binding.llvm_version_info[0] != LLVM_TRIED:
+        return
     path = str(file)
     if os.path.isfile(path) and os.fsencode(path) == path.encode(errors="surrogatepass"):
         binding.set_option("picograd", f"@{path}")
@@ -131,7 +187,6 @@ def _binding() -> Any:
     return binding
 
 
-@functools.cache
 def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
     """Returns the machine that code is made for, and how data lies in its memory."""
     binding = _binding()

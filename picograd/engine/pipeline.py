@@ -1,4 +1,4 @@
-"""Overlaps two halves of a job: Python begins the next one while other threads finish those begun before.
+"""Overlaps two halves of a job: Python begins the next one while other threads finish those begun before, then helps them.
 
 In:    items, and what begins one
 Out:   what finishing gives, in the order of the items
@@ -53,7 +53,7 @@ def pipelined(
 def _overlapped(
     items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
 ) -> list[Result]:
-    """Begins the items in order here and finishes them on other threads; raises the error of the first that failed."""
+    """Begins the items in order here while other threads finish them, then helps; raises the error of the first."""
     results: dict[int, Result] = {}
     errors: dict[int, Exception] = {}
     begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()
@@ -78,20 +78,27 @@ def _overlapped(
                 errors[number] = error
             if errors:
                 break
-        _end(begun, threads)
+        begun.put(None)
+        _tell_the_end(begun, threads)
+        finish_all()  # what is left, beside the threads
+        _wait_for(threads)
     except BaseException:  # an interrupt, which may come while the last are waited for
         _drop(begun)
-        _end(begun, threads)
+        _tell_the_end(begun, threads)
+        _wait_for(threads)
         raise
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(items))]
 
 
-def _end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
-    """Waits until all that is begun is finished."""
+def _tell_the_end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
+    """Has each thread end when it comes here."""
     for _ in threads:
         jobs.put(None)
+
+
+def _wait_for(threads: Sequence[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,7 +92,7 @@ def test_options_are_set_by_their_file() -> None:
 
 
 def test_another_llvm_is_given_no_options(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm, "LLVM_OF_OPTIONS", 0)
+    monkeypatch.setattr(llvm, "LLVM_TRIED", 0)
     assert llvm.compile_source(source(TEXT), llvm.host_target()).data
     assert noted == []
 
@@ -125,3 +129,40 @@ def test_an_error_quotes_the_line() -> None:
     with pytest.raises(CompileError, match="ret float") as caught:
         llvm.compile_source(source(TEXT.replace("ret void", "ret float %x", 1)), llvm.host_target())
     assert "kernel f" in str(caught.value)
+
+
+def test_threads_generate_code_beside_each_other(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are in the code generator before either goes on; options are set once, and back when the last is done."""
+    together, object_file = threading.Barrier(2, timeout=30), llvm._object_file
+
+    def meet(*given: Any) -> bytes:
+        together.wait()
+        found = object_file(*given)
+        together.wait()
+        return found
+
+    alone = llvm.compile_source(source(TEXT), llvm.host_target()).data
+    noted.clear()
+    monkeypatch.setattr(llvm, "_object_file", meet)
+    with ThreadPoolExecutor(2) as threads:
+        made = list(threads.map(lambda _: llvm.compile_source(source(TEXT), llvm.host_target()).data, range(2)))
+    assert made == [alone, alone]
+    assert noted == [f"@{llvm.LEAVE_OUT}", f"@{llvm.PUT_BACK}"]
+
+
+def test_the_lock_of_llvmlite_is_free_while_code_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    ffi = llvm._binding().ffi
+    emit, held, seen = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn, [], []
+
+    def watched(*given: Any) -> Any:
+        seen.append(list(held))
+        return emit(*given)
+
+    acquired, released = partial(held.append, True), held.pop
+    ffi.register_lock_callback(acquired, released)
+    monkeypatch.setitem(ffi.lib._fntab, "LLVMPY_TargetMachineEmitToMemory", SimpleNamespace(_cfn=watched))
+    try:
+        assert llvm.compile_source(source(TEXT), llvm.host_target()).data
+    finally:
+        ffi.unregister_lock_callback(acquired, released)
+    assert seen == [[]]

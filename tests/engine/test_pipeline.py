@@ -65,6 +65,11 @@ def test_the_second_half_runs_while_the_next_item_begins() -> None:
     assert list(pipelined(range(2), begin, 1)) == [True, True]
 
 
+def test_who_begins_the_items_helps_to_finish_them() -> None:
+    together = threading.Barrier(2, timeout=30)
+    assert sorted(pipelined(range(2), lambda _: together.wait, 1)) == [0, 1]  # each waits for the other
+
+
 def test_no_thread_and_no_setting_is_left_behind() -> None:
     turn, before = sys.getswitchinterval(), threading.active_count()
     pipelined(range(5), squared, 3)
@@ -90,11 +95,11 @@ def test_an_interrupt_drops_what_nobody_has_begun_to_finish(monkeypatch: pytest.
 
 
 def test_a_call_beside_another_starts_no_threads() -> None:
-    def begin(item: int) -> Callable[[], list[bool]]:
-        return lambda: list(pipelined(range(2), lambda _: lambda: threading.current_thread() is here, 3))
+    def begin(item: int) -> Callable[[], list[int]]:
+        return lambda: sorted(pipelined(range(2), lambda _: together.wait, 3))
 
-    here = threading.current_thread()
-    assert list(pipelined(range(1), begin, 3)) == [[False, False]]  # the only call has threads
+    together = threading.Barrier(2, timeout=30)
+    assert list(pipelined(range(1), begin, 3)) == [[0, 1]]  # the only call has threads, of which each waits for another
     own = pipelined(range(2), lambda _: lambda: list(pipelined(range(2), who_runs, 1)), 1)
     assert all(first == second for first, second in own)
 
@@ -140,16 +145,16 @@ def test_of_many_kernels_that_fail_the_first_is_named_with_its_line(monkeypatch:
 
 def test_an_interrupt_while_the_last_are_waited_for_drops_what_nobody_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped, finished = threading.Event(), []
-    drop, end = pipeline._drop, pipeline._end
+    drop, end = pipeline._drop, pipeline._tell_the_end
 
     def interrupted(jobs: object, threads: object) -> None:
-        monkeypatch.setattr(pipeline, "_end", end)
+        monkeypatch.setattr(pipeline, "_tell_the_end", end)
         raise KeyboardInterrupt
 
     def begin(item: int) -> Callable[[], None]:
         return lambda: finished.append(item) if item or dropped.wait(30) else None
 
-    monkeypatch.setattr(pipeline, "_end", interrupted)
+    monkeypatch.setattr(pipeline, "_tell_the_end", interrupted)
     monkeypatch.setattr(pipeline, "_drop", lambda jobs: (drop(jobs), dropped.set()))
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
