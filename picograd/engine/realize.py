@@ -35,6 +35,7 @@ from picograd.engine.watch import active
 from picograd.errors import ArgumentError, DeviceError
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
+from picograd.ir.graphless import Graphless, like_its_sources
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
@@ -193,6 +194,8 @@ def _results(roots: Sequence[Op], plan: Plan, inputs: Sequence[Buffer], outputs:
     for root, index in zip(roots, plan.schedule.outputs):
         use = plan.schedule.buffers[index]
         buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
+        if Graphless.living:
+            buffer = like_its_sources(buffer, root, inputs)
         results.append(Op(OpCode.BUFFER, root.dtype, (), (buffer, root.shape)))
     return results
 

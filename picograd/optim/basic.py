@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.ir.build import maximum, unary
+from picograd.ir.build import maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.counted import Counted, check_betas, decayed, moments, power, read_state, scalar, values_of
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
-from picograd.tensor.build import cast
+from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
 
@@ -78,16 +79,28 @@ class SGD(Optimizer):
 
     def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
         """Returns the direction of the step from the running sum, which is stored."""
-        state, momentum = self.state.get(place, {}), group.value("momentum", d)
-        running = d
-        if "momentum_buffer" in state:
-            before = cast(state["momentum_buffer"].read(), d.dtype)
-            running = before * momentum + d * (1.0 - group["dampening"])
-            state["momentum_buffer"].write("step", running)
-        else:
-            stored = Tensor.from_op(cast(running, parameter.dtype), parameter.cell.device)
-            self._keep(place, {"momentum_buffer": stored})
+        if "momentum_buffer" not in self.state.get(place, {}):
+            if trace.get() is None:
+                self._keep(place, {"momentum_buffer": Tensor.from_op(cast(d, parameter.dtype), parameter.cell.device)})
+                return d + d * group.value("momentum", d) if group["nesterov"] else d
+            self._start_in_a_trace(place, parameter)
+        state, momentum, share = self.state[place], group.value("momentum", d), 1.0 - group["dampening"]
+        added = d * share
+        if "is_first" in state:
+            added = where(broadcast_to(state["is_first"].read(), d.shape), d, added)
+            state["is_first"].write("step", state["is_first"].op.filled(False))
+        running: Op = cast(state["momentum_buffer"].read(), d.dtype) * momentum + added
+        state["momentum_buffer"].write("step", running)
         return d + running * momentum if group["nesterov"] else running
+
+    def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
+        """Makes state that a step which is traced can read: its graph is that of every later step."""
+        token = trace.set(None)
+        try:
+            is_first = Tensor(True, device=parameter.device)
+            self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})
+        finally:
+            trace.reset(token)
 
 
 class Adam(Counted):

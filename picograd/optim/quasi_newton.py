@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, JitError
 from picograd.nn.utils.convert_parameters import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
 from picograd.record import Record, replace
+from picograd.tensor.cell import trace
 from picograd.tensor.modes import enable_grad, no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -93,6 +94,7 @@ class LBFGS(Optimizer):
 
         Raises:
           ArgumentError: there is no closure.
+          JitError:      this is traced.
 
         >>> w = Tensor([3.0], requires_grad=True)
         >>> optimizer = LBFGS([w], lr=0.5, max_iter=1)
@@ -106,6 +108,11 @@ class LBFGS(Optimizer):
         """
         if closure is None:
             raise ArgumentError("LBFGS: step() needs a closure that computes the loss and its gradients.")
+        if trace.get() is not None:
+            raise JitError(
+                "jit: LBFGS.step() decides by values of the loss how to go on, and in a trace there are none.",
+                "jit the closure, and call step(closure) outside.",
+            )
         group, kept = self.param_groups[0], self.state[0] if 0 in self.state else self._begun()
         with enable_grad():
             first = closure()

@@ -23,7 +23,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.collected import UsedUp, read_grad, store_grad
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
-from picograd.tensor.gradient_flow import Several, gradients_at, leaf_inputs, leaves_of, seeds_of, weights_of
+from picograd.tensor.gradient_flow import Several, check_graphs, gradients_at, leaf_inputs, leaves_of, seeds_of, weights_of
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook
 
@@ -164,6 +164,7 @@ def backward(
     roots = listed(tensors)
     for tensor in roots:
         if not tensor.op.needs_grad:
+            check_graphs("backward", roots)
             raise GradientError(
                 f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
                 hint="Tensor(data, requires_grad=True)",

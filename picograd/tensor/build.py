@@ -20,6 +20,7 @@ from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
+from picograd.ir.graphless import Graphless, graphless_in, is_graphless
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 
@@ -35,7 +36,7 @@ def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
     if code is OpCode.PERMUTE:
         return permute(op, arg)
     if code is OpCode.DETACH:
-        return detached(op)
+        return Op(code, op.dtype, (op,)) if graphless_in((op,)) is not None else detached(op)
     return Op(code, op.dtype, (op,), arg)
 
 
@@ -123,7 +124,7 @@ def computed_in(dtype: DType, function: Callable[..., Op], ops: Sequence[Op], *a
 
 def detached(op: Op) -> Op:
     """Returns `op` with no gradient."""
-    return Op(OpCode.DETACH, op.dtype, (op,)) if op.needs_grad else op
+    return Op(OpCode.DETACH, op.dtype, (op,)) if op.needs_grad or Graphless.living and is_graphless(op) else op
 
 
 # ---- arguments as users write them ----

@@ -17,6 +17,7 @@ import numpy as np
 from picograd.dtype import DType
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
+from picograd.ir.graphless import Graphless
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -162,7 +163,7 @@ class TensorCore(Extent):
         if active is not None:
             active.on_read(self.cell)
         op = self.op if self.steps else self.cell.op
-        return op if not op.needs_grad or grad_mode.get() else detached(op)
+        return op if grad_mode.get() or not (op.needs_grad or Graphless.living) else detached(op)
 
     def write(self, function: str, value: Op) -> Self:
         """Stores `value`, of this tensor's shape, in the places this tensor shows; returns self.

@@ -13,8 +13,9 @@ from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.reverse import reverse
-from picograd.errors import ArgumentError, GradientError, ShapeError
+from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
 from picograd.ir.custom import custom_gradient
+from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import listed
@@ -38,12 +39,31 @@ def weights_of(function: str, roots: Sequence[TensorCore], given: Any) -> list[T
 
 
 def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[TensorCore | None], hint: str) -> dict[Op, Op]:
-    """Returns the gradient that arrives at each root."""
+    """Returns the gradient that arrives at each root.
+
+    Raises:
+      GradientError: a root has no weights and is no scalar.
+      ShapeError:    weights have another shape than their root.
+      JitError:      a root comes from a result of a jitted function, which has no graph.
+    """
+    check_graphs(function, roots)
     seeds: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         seed, op = _seed(function, root, weight, hint), root.op
         seeds[op] = seeds[op] + seed if op in seeds else seed
     return seeds
+
+
+def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:
+    """Raises JitError where what a root was computed from has lost its graph in a jitted function."""
+    lost = graphless_in(root.op for root in roots)
+    if lost is not None:
+        name = lost.function
+        raise JitError(
+            f"jit: {function} comes to a result of {name}, from which no graph leads on: what requires grad in {name} would"
+            " get no gradient.",
+            f"call backward() inside {name}, or jit the whole step; detach() the result where no gradient is wanted.",
+        )
 
 
 def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str) -> Op:

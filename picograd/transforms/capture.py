@@ -17,6 +17,7 @@ from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.realize import new_outputs, run
+from picograd.ir.graphless import Graphless
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
@@ -62,6 +63,7 @@ class Capture(Record, dict=True):
     name:      of the function
     guards:    what must mean the same at every call
     collected: what becomes of `.grad` of leaves, if anything
+    graphless: numbers of results from which gradients would flow on without jit
     plan:      None until it is made
     """
 
@@ -81,6 +83,7 @@ class Capture(Record, dict=True):
     guards: Guards
     collected: Collected | None
     recipes: tuple[Recipe, ...] | None
+    graphless: tuple[int, ...]
     plan: Plan | None = None
 
     def with_plan(self, plan: Plan) -> Capture:
@@ -113,6 +116,7 @@ class Replay:
     loose_outputs:  places among the plan's outputs of what it makes besides claimed state
     is_single:  one new value is all that a call gives, and no gradient comes
     spares:     memory of small results and state that earlier calls wrote
+    graphless:  which outputs of the plan are results that would have a graph without jit
     straight:   the short way to run this, where nothing but Tensors comes in and out
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
@@ -149,6 +153,8 @@ class Replay:
         self.apart, self.updated = frozenset(self.stored), capture.updated
         self._find_inputs(takes, list(over.values()))
         self._find_outputs(takes, [roots[root][1] for root in over])
+        returned = [self.results[k] for k in capture.graphless]
+        self.graphless = [i for is_made, i, _ in returned if is_made]
         self.straight = self._find_straight()
 
     def __del__(self) -> None:
@@ -223,7 +229,7 @@ class Replay:
         shapes = [shape for _, _, shape in self.results]
         return straight(
             self.plan, self.device, self.form, self._settled(), self.constants, self.reads, self.inputs_of, self.spares,
-            shapes, capture.returned,
+            shapes, capture.returned, dict.fromkeys(self.graphless, capture.name),
         )  # fmt: skip
 
     def _settled(self) -> Settled:
@@ -343,6 +349,9 @@ class Replay:
                 outputs[number] = buffer
         may_stop = not self.replaced or self.replaced <= {*fresh}
         run(self.plan, inputs, outputs, form.variables, form.error, may_stop, settled)
+        for i in self.graphless:
+            if type(outputs[i]) is not Graphless:
+                outputs[i] = Graphless.of(outputs[i], self.capture.name)
         results = []
         for is_made, i, shape in self.results:
             results.append((outputs[i] if is_made else inputs[i], shape))

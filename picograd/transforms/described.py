@@ -22,7 +22,7 @@ from picograd.transforms.traced import TraceOfFunction
 def described(
     watch: TraceOfFunction, starts: list[Op], skeleton: Any, roots: list[Op], wanted: list[str | None],
     updated: tuple[int, ...], guards: Guards, collected: Collected | None,
-    recipes: tuple[Recipe, ...] | None,
+    recipes: tuple[Recipe, ...] | None, graphless: tuple[int, ...],
 ) -> Capture:  # fmt: skip
     """Returns what a trace found, by where each buffer comes from; `wanted` says where each value is to be."""
     name = watch.function
@@ -51,5 +51,5 @@ def described(
     )
     return Capture(
         plan.form, tuple(plan.roots), tuple(sources), tuple(cells), Kinds(cells, plan.device), tuple(constants),
-        tuple(watch.written), updated, skeleton, shapes, away, plan.device, name, guards, collected, recipes,
+        tuple(watch.written), updated, skeleton, shapes, away, plan.device, name, guards, collected, recipes, graphless,
     )  # fmt: skip

@@ -13,27 +13,28 @@ from picograd.device import choices
 from picograd.dtype import DType
 from picograd.nn.module import Module
 from picograd.tensor.autocast import float32_mode, precision_mode
+from picograd.tensor.cell import grad_mode
 from picograd.tensor.change import last_change
 from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Kind
 from picograd.transforms.watched import Holds
 
-Modes = tuple[DType | None, str, tuple[str | None, ...]]
+Modes = tuple[DType | None, str, tuple[str | None, ...], bool]
 
 
 def modes_now() -> Modes:
-    """Returns how exact products are to be here, and where new tensors are made."""
-    return precision_mode.get(), float32_mode.get(), choices.get()
+    """Returns how exact products are to be here, where new tensors are made, and whether gradients are recorded."""
+    return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get()
 
 
 class Form:
     """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
-    device that new tensors are to be on, and by whether the Modules train.
+    device that new tensors are to be on, by whether gradients are recorded, and by whether the Modules train.
 
     kinds:      what the arguments are where all are Tensors, else None
     replay:     of the capture for the modes there were when last looked, or None
     seen:       the last change there was then
-    modes:      of products and new tensors then
+    modes:      of products, new tensors and gradients then
     same:       tells whether names mean what they meant then; None where there are none to ask
     """
 
@@ -58,7 +59,9 @@ class Form:
 
     def ready(self) -> Replay | None:
         """Returns the replay if nothing has changed since."""
-        if last_change.number != self.seen or (precision_mode.get(), float32_mode.get(), choices.get()) != self.modes:
+        if last_change.number != self.seen:
+            return None
+        if (precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get()) != self.modes:
             return None
         return self.replay if self.same is None or self.same() else None
 

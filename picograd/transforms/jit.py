@@ -213,6 +213,7 @@ class Jit:
             collected, grads = watch.collected()
             recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
             roots = [leaf.read() for leaf in made]
+            graphless = tuple(i for i, root in enumerate(roots) if root.needs_grad)
             wanted = [leaf.cell.device for leaf in made]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
@@ -239,7 +240,7 @@ class Jit:
         watch.check_replaced([*stand_ins, *(tensor._grad for tensor in stand_ins if tensor._grad is not None)])
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
         watch.name_used_up(collected, guards)
-        return described(watch, starts, skeleton, roots, wanted, tuple(updated), guards, collected, recipes)
+        return described(watch, starts, skeleton, roots, wanted, tuple(updated), guards, collected, recipes, graphless)
 
 
 _functions: weakref.WeakSet[Jit] = weakref.WeakSet()
@@ -275,15 +276,15 @@ def jit(
     (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
     where one is on another device by then, or of another dtype or shape, the function is captured anew. A result that is
     an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and no
-    graph: backward() belongs inside. A gradient that is made inside arrives in `.grad`, added to what is there. Where the
-    parameter is written afterwards, as by step(), it is used up and not stored: who reads `p.grad` then gets a JitError,
-    unless zero_grad() came first. A call that raises has changed nothing: no state, no gradient, and no random number is
-    used up.
+    graph: backward() belongs inside, and one outside that needs such a graph is a JitError. A gradient that is made inside
+    arrives in `.grad`, added to what is there. Where the parameter is written afterwards, as by step(), it is used up and
+    not stored: who reads `p.grad` then gets a JitError, unless zero_grad() came first. A call that raises has changed
+    nothing: no state, no gradient, and no random number is used up.
 
     What the function, and functions, methods and hooks of yours that it calls, read of Python is remembered: closures,
     globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
-    object or hook, and a Module's mode, are captured anew; a learning rate and scheduled momentum may change; any other
-    change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws from
+    object or hook, a Module's mode and no_grad are captured anew; a learning rate and scheduled momentum may change; any
+    other change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws from
     random or np.random, for later calls run no Python. Not seen are the clock, files and what else the system is asked for,
     what is printed, large arrays changed in place, containers of more than 10,000 items, attributes of library classes, and
     what an installed library reads or keeps: pass such things as arguments.

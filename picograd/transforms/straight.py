@@ -10,7 +10,7 @@ symbolic axis, is memory donated, is a number on another device, is an argument 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from picograd.control.structure import PLACE, mapped
@@ -18,6 +18,7 @@ from picograd.engine.plan import Template
 from picograd.engine.realize import new_outputs
 from picograd.engine.watch import active
 from picograd.ir.checks import Refused
+from picograd.ir.graphless import Graphless
 from picograd.ir.op import Buffer, Shape
 from picograd.ir.stages import Plan, Settled
 from picograd.tensor.cell import Cell, Held
@@ -31,6 +32,7 @@ StraightCall = Callable[[list[Buffer]], Any]
 def straight(
     plan: Plan, device: str, form: Template, settled: Settled, constants: Sequence[Buffer], reads: Sequence[Cell],
     inputs_of: Callable[[list[Any]], Sequence[Any]], spares: Spares, shapes: Sequence[Shape], returned: Any,
+    graphless: Mapping[int, str],
 ) -> StraightCall:  # fmt: skip
     """Returns what runs a plan whose outputs are the results, in order.
 
@@ -44,6 +46,7 @@ def straight(
       spares:     memory of small results of earlier calls
       shapes:     of the results
       returned:   what the function returned, with a mark for each Tensor
+      graphless:  numbers of the results that would have a graph without jit, with the name of the function
     """
     is_one, run, variables = returned is PLACE, plan.run, form.variables
 
@@ -51,6 +54,7 @@ def straight(
         """Returns memory for results, new where no version of an earlier call is free."""
         missing = [number for number, version in enumerate(held) if version is None]
         made = dict(zip(missing, new_outputs(plan, device, {}, inputs, missing)))
+        made |= {number: Graphless.of(made[number], graphless[number]) for number in missing if number in graphless}
         return [version or (made[number], shapes[number]) for number, version in enumerate(held)]
 
     def call(buffers: list[Buffer]) -> Any:

@@ -17,6 +17,7 @@ from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
+from picograd.ir.graphless import Graphless
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -54,8 +55,12 @@ class TraceOfFunction(FunctionTrace):
             if not cell.op.needs_grad:
                 cell.op = buffer
         # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
-        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
-            shared, shape = cell.op.arg
+        # One that another jitted function has computed is a value like any other here.
+        shared = cell.op.arg[0] if cell.op.code is OpCode.BUFFER else None
+        if shared is not None and (
+            type(shared) is Graphless or any(shared is op.arg[0] for op in self.before.values())
+        ):
+            shape = cell.op.arg[1]
             own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
             cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op

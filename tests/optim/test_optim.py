@@ -353,17 +353,28 @@ def test_a_captured_step_notices_that_counts_were_split(device):
 
 
 @pytest.mark.req("G10")
-def test_state_made_in_a_trace_is_refused_and_forgotten(device):
-    both = Beside("SGD", lr=0.1, momentum=0.9, dampening=0.3)
-    with pytest.raises(pg.JitError, match=r"SGD: step\(\) makes state \(momentum_buffer\) for parameter 0"):
-        pg.jit(lambda: both.step(2))()
-    both.step(2)
+@pytest.mark.parametrize("settings", [{"dampening": 0.3}, {"dampening": 0.3, "maximize": True}])
+def test_a_first_step_that_is_traced_takes_the_gradient_as_it_is(device, settings):
+    both = Beside("SGD", lr=0.1, momentum=0.9, **settings)
     captured = pg.jit(lambda: both.step(2))
     for _ in range(3):
         captured()
+    both.step(2)
     for _ in range(4):
         both.step_theirs(2)
     both.are_equal()
+
+
+@pytest.mark.req("G10")
+def test_state_made_in_a_trace_is_refused_and_forgotten(device):
+    w, v = (Tensor([1.0], requires_grad=True) for _ in range(2))
+    optimizer = optim.Adam([w])
+
+    def grow():
+        optimizer.add_param_group({"params": [v]})
+
+    with pytest.raises(pg.JitError, match=r"Adam: step\(\) makes state \(step, exp_avg, exp_avg_sq\) for parameter 1"):
+        pg.jit(grow)()
 
 
 # ---- groups as dicts ----

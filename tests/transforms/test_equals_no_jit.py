@@ -639,6 +639,65 @@ def set_of_names(jit: Jit) -> list[Any]:
     return [*found, *[g(X) for _ in range(CALLS)]]
 
 
+# ---- results in a graph outside ----
+def added_to_a_loss(jit: Jit, change: Callable[[Tensor], Tensor] = lambda value: value) -> list[Any]:
+    inner, outer = linear(), linear()
+    f = jit(lambda x: inner(x).sum())
+    for i in range(CALLS):
+        (change(f(X + i)) * 2 + outer(X).sum()).backward()
+    return [inner.weight.grad, outer.weight.grad]
+
+
+def computed_before_it_is_added(jit: Jit) -> list[Any]:
+    return added_to_a_loss(jit, lambda value: (value + 1).realize())
+
+
+def a_loss_alone(jit: Jit) -> list[Any]:
+    m = linear()
+    f = jit(lambda x: m(x).sum())
+    for i in range(CALLS):
+        f(X + i).backward()
+    return [m.weight.grad]
+
+
+def in_grad(jit: Jit) -> list[Any]:
+    m = linear()
+    f = jit(lambda x: m(x).sum())
+    return [pg.autograd.grad(f(X) + m(X).sum(), m.weight) for _ in range(CALLS)]
+
+
+def detached_and_added(jit: Jit) -> list[Any]:
+    return added_to_a_loss(jit, lambda value: (value + 1).detach())
+
+
+def read_under_no_grad(jit: Jit) -> list[Any]:
+    def change(value: Tensor) -> Tensor:
+        with pg.no_grad():
+            return value + 1
+
+    return added_to_a_loss(jit, change)
+
+
+def compared_and_counted(jit: Jit) -> list[Any]:
+    return added_to_a_loss(jit, lambda value: (value > 0).float())
+
+
+def called_with_and_without_gradients(jit: Jit) -> list[Any]:
+    m, found = linear(), []
+
+    def f(x: Tensor) -> Tensor:
+        return m(x).sum() if pg.is_grad_enabled() else m(x).sum() + 1
+
+    g = jit(f)
+    for _ in range(CALLS):
+        found.append(g(X))
+        with pg.no_grad():
+            found.append(g(X))
+            target = g(X)
+        ((m(X).sum() - target) ** 2).backward()
+    return [*found, m.weight.grad]
+
+
 # ---- views ----
 def view_of_an_argument(jit: Jit) -> list[Any]:
     g, found = jit(lambda x: x[0]), []
@@ -741,6 +800,115 @@ def masked_write_of_an_argument(jit: Jit) -> list[Any]:
     return found
 
 
+def masked_arithmetic(jit: Jit) -> list[Any]:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y, z, rows = x * 2, x.int(), x * 1
+        y[y > 0] *= 3.0
+        y[y < 0] += x.mean()
+        mask = y > 1
+        y[mask] = 1 / y[mask] ** 0.5 - y[mask]
+        z[z > 0] //= 2
+        rows[rows.sum(1) > 0] -= Tensor([1.0, 2.0])
+        y[y == 0] = -y[y == 0]
+        return y, z, rows
+
+    g = jit(f)
+    return [g(X + i) for i in range(CALLS)]
+
+
+def gradient_of_masked_arithmetic(jit: Jit) -> list[Any]:
+    w = X.clone().requires_grad_()
+
+    def f(x: Tensor) -> None:
+        y = w * x
+        mask = y > 0.3
+        y[mask] = y[mask] ** 0.5  # the derivative of what the mask leaves out would be NaN
+        y.sum().backward()
+
+    g = jit(f)
+    for i in range(CALLS):
+        g(X + i)
+    return [w.grad]
+
+
+def read_by_a_mask(jit: Jit) -> list[Any]:
+    g = jit(lambda x: x[x > 0].sum())
+    return [g(X) for _ in range(CALLS)]
+
+
+def returned_by_a_mask(jit: Jit) -> list[Any]:
+    g = jit(lambda x: x[x > 0])
+    return [g(X) for _ in range(CALLS)]
+
+
+def a_value_for_each_chosen(jit: Jit) -> list[Any]:
+    def f(x: Tensor) -> Tensor:
+        y = x * 1
+        y[y > 0] *= Tensor([1.0, 2.0, 3.0])
+        return y
+
+    g = jit(f)
+    return [g(X) for _ in range(CALLS)]
+
+
+def chosen_by_another_mask(jit: Jit) -> list[Any]:
+    def f(x: Tensor) -> Tensor:
+        y = x.abs() * Tensor([1.0, -1.0])
+        y[y > 0] = y[y < 0]
+        return y
+
+    g = jit(f)
+    return [g(X) for _ in range(CALLS)]
+
+
+# ---- optimizers ----
+def trained(jit: Jit, make: Callable[[nn.Linear], optim.Optimizer], has_closure: bool = False) -> list[Any]:
+    m = linear()
+    o = make(m)
+
+    def closure() -> Tensor:
+        o.zero_grad()
+        loss = ((m(X) - 1) ** 2).mean()
+        loss.backward()
+        return loss
+
+    def step() -> Any:
+        if has_closure:
+            return o.step(closure)
+        loss = closure()
+        o.step()
+        return loss
+
+    f = jit(step)
+    return [*[f() for _ in range(CALLS)], m.weight, m.bias]
+
+
+def dampened(jit: Jit) -> list[Any]:
+    return trained(jit, lambda m: optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.3), has_closure=True)
+
+
+def muon(jit: Jit) -> list[Any]:
+    return trained(jit, lambda m: optim.Muon([m.weight], lr=0.1))
+
+
+def lbfgs(jit: Jit) -> list[Any]:
+    return trained(jit, lambda m: optim.LBFGS(m.parameters(), lr=0.1, max_iter=3), has_closure=True)
+
+
+def lbfgs_of_a_jitted_closure(jit: Jit) -> list[Any]:
+    m = linear()
+    o = optim.LBFGS(m.parameters(), lr=0.1, max_iter=3)
+
+    def closure() -> Tensor:
+        o.zero_grad()
+        loss = ((m(X) - 1) ** 2).mean()
+        loss.backward()
+        return loss
+
+    f = jit(closure)
+    return [*[o.step(f) for _ in range(CALLS)], m.weight]
+
+
 def scheduler_inside(jit: Jit) -> list[Any]:
     w = Tensor([1.0], requires_grad=True)
     o = optim.SGD([w], lr=1.0)
@@ -766,7 +934,9 @@ WORK: dict[str, Program] = {
         step_alone_of_kept_gradients, eager_between, mode_switched, parameter_hook, hook_after_accumulation, deep_copy,
         deep_copy_of_a_jitted_method, view_of_an_argument, the_argument_itself, view_of_state,
         two_views_of_one_result, one_result_twice, masked_write, masked_write_of_an_argument, rebound_library_function,
-        rebound_object, rebound_closure,
+        rebound_object, rebound_closure, detached_and_added, read_under_no_grad, compared_and_counted,
+        called_with_and_without_gradients, masked_arithmetic, gradient_of_masked_arithmetic, dampened, muon,
+        lbfgs_of_a_jitted_closure,
     )
 }  # fmt: skip
 WORK |= {
@@ -781,6 +951,8 @@ REFUSED: dict[str, Program] = {
         python_random, numpy_random, numpy_global_random, computed_names, names_in_vars, long_list, long_dict, long_set,
         long_list_of_objects, long_list_of_layers, set_of_names, hook_that_changes, transposed_in_place,
         transposed_in_place_closure, scheduler_inside, idempotent_attribute, library_functions_in_a_dict,
+        added_to_a_loss, computed_before_it_is_added, a_loss_alone, in_grad, read_by_a_mask, returned_by_a_mask,
+        a_value_for_each_chosen, chosen_by_another_mask, lbfgs,
     )
 }  # fmt: skip
 REFUSED |= {change.__name__: changed_after(change) for change in (other_layer, other_weight)}

@@ -2,10 +2,10 @@
 
 In:    tensors; ints, slices, None, ..., integer arrays, bool masks
 Out:   `Brackets`
-Next:  picograd/tensor/indexing/subscript.py
+Next:  picograd/tensor/indexing/chosen.py
 
 Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
-decide, so it is computed at once.
+decide, so it is computed at once; in a trace all elements are (tensor/indexing/chosen.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from picograd.record import replace
 from picograd.tensor.build import axis_of, broadcast_to, cast
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.indexing.chosen import Chosen, in_a_trace, is_mask, mask_over
 from picograd.tensor.indexing.subscript import Subscript, common_shape, parse
 from picograd.tensor.meeting import brought_to, storing_device, value_at
 from picograd.tensor.products.factored import Factored
@@ -48,6 +49,8 @@ class Brackets(Factored):
         >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
         [2, 1, 0]
         """
+        if is_mask(index) and in_a_trace():
+            return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
         subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
         view = self.viewed_by(subscript.steps)
         if not subscript.arrays:
@@ -68,6 +71,8 @@ class Brackets(Factored):
         """
         if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
             return self._fill_mask(index, value)
+        if isinstance(value, Chosen) and value.is_of(index):
+            return self._fill_mask(index, value.whole)
         subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
         view = self.viewed_by(subscript.steps)
         if not subscript.arrays:
@@ -97,13 +102,11 @@ class Brackets(Factored):
         return (*others[:at], *common_shape(subscript.arrays), *others[at:])
 
     def _fill_mask(self, mask: TensorCore, value: Any) -> None:
-        """Stores one number where the mask, over the leading axes, holds: no need to know how often."""
-        op = self.read()
-        if mask.op.shape != op.shape[: mask.ndim]:
-            raise ShapeError(f"x[mask] = value: a mask of shape {mask.shape} does not fit {self.shape}.")
-        self.cell.device = brought_to("x[mask] = value", self, mask)
-        chosen = reshape(value_at(mask, self.cell.device), mask.op.shape + (1,) * (self.ndim - mask.ndim))
-        self.write("x[mask] = value", where(broadcast_to(chosen, op.shape), self._stored(value, op.shape), op))
+        """Stores one number, or values for all places, where the mask, over the leading axes, holds."""
+        op, device = self.read(), brought_to("x[mask] = value", self, mask)
+        over_all = mask_over("x[mask] = value", mask, op, device)
+        self.cell.device = device
+        self.write("x[mask] = value", where(over_all, self._stored(value, op.shape), op))
 
     def _stored(self, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
         """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
