@@ -282,12 +282,12 @@ def jit(
     nothing: no state, no gradient, and no random number is used up.
 
     What the function, and functions, methods and hooks of yours that it calls, read of Python is remembered: closures,
-    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
-    object or hook, a Module's mode and no_grad are captured anew; a learning rate and scheduled momentum may change; any
-    other change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws from
-    random or np.random, for later calls run no Python. Not seen are the clock, files and what else the system is asked for,
-    what is printed, large arrays changed in place, containers of more than 10,000 items, attributes of library classes, and
-    what an installed library reads or keeps: pass such things as arguments.
+    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another
+    function, object or hook, a Module's mode and no_grad are captured anew; a learning rate and scheduled momentum may
+    change; any other change is a JitError. So is what the function changes itself, as counters, lists that grow,
+    iterators and draws from random or np.random, for later calls run no Python. Not seen are the clock, files and what
+    else the system is asked for, what is printed, large arrays changed in place, containers of more than 10,000 items,
+    attributes of library classes, and what an installed library reads or keeps: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
