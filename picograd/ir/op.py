@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import copysign
 from typing import Any, ClassVar, Protocol, Union
 
@@ -328,17 +328,19 @@ def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequ
     Python's stack. Cost: linear in Ops and edges.
     """
     order: dict[Op, None] = {}
-    stack = list(roots)[::-1]
-    while stack:
-        op = stack[-1]
-        if op not in order:
-            if op not in stop:
-                before = op.src if sources is None else sources(op)
-                for s in before[::-1]:
-                    if s not in order:
-                        stack.append(s)
-                if stack[-1] is not op:  # it waits for what stands above it
-                    continue
+    waiting: list[tuple[Op | None, Iterator[Op]]] = []  # Ops, and those of their sources that nobody has looked at
+    op, left = None, iter(roots)
+    while True:
+        for s in left:
+            if s not in order:
+                before = () if s in stop else s.src if sources is None else sources(s)
+                if before:
+                    waiting.append((op, left))
+                    op, left = s, iter(before)
+                    break
+                order[s] = None
+        else:
+            if op is None:
+                return list(order)
             order[op] = None
-        stack.pop()
-    return list(order)
+            op, left = waiting.pop()

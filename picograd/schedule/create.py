@@ -256,7 +256,7 @@ def _variables(phases: Sequence[tuple[Nest, ...]]) -> tuple[Op, ...]:
     while left:
         item = left.pop()
         if isinstance(item, tuple):
-            left.extend(item)
+            left += [part for part in item if isinstance(part, Op | tuple)]
         elif isinstance(item, Op) and item not in seen:
             seen.add(item)
             left += [*item.src, item.arg]
