@@ -1,12 +1,27 @@
-"""What tests need of a machine that may have no compiler."""
+"""What tests ask of compilers: whether the machine has one, which kernels ours is given."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 import pytest
 
 from picograd.compile import hostcxx
+from picograd.engine.compiler import Compiler
+from picograd.ir.stages import Executable, Kernel
 
 HAS_COMPILER = any(map(shutil.which, hostcxx.COMPILERS))
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler is on PATH, and CUDASIM needs one")
+
+
+def kernels_asked_for(patch: pytest.MonkeyPatch) -> list[Kernel]:
+    """Returns a list that receives each kernel once that somebody wants code for."""
+    executables, found = Compiler.executables, list[Kernel]()
+
+    def noting(self: Compiler, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
+        found.extend(kernel for kernel in dict.fromkeys(kernels) if kernel not in found)
+        return executables(self, kernels, tune)
+
+    patch.setattr(Compiler, "executables", noting)
+    return found

@@ -107,7 +107,7 @@ def new_function(_: int) -> None:
         function(x)
 
 
-@pytest.mark.parametrize(("what", "count", "most_nbytes"), [("new_shape", 100, 24 << 10), ("new_function", 100, 4 << 10)])
+@pytest.mark.parametrize(("what", "count", "most_nbytes"), [("new_shape", 300, 16 << 10), ("new_function", 100, 4 << 10)])
 def test_a_plan_and_a_kernel_that_are_kept_take_little_and_dropped_ones_nothing(
     what: str, count: int, most_nbytes: int
 ) -> None:

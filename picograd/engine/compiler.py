@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from hashlib import sha256
 
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
@@ -49,25 +49,37 @@ class Backend(Record):
     compile: Callable[[Source, Target], Binary]
 
 
-class Wanted(NamedTuple):
-    """A kernel, and whether its candidates are timed: what its code depends on."""
+class Wanted(Record):
+    """A kernel, and whether its candidates are timed: what its code depends on.
+
+    text:  of the kernel
+    key:   a digest of all of it, which keeps no graph alive
+    """
 
     kernel: Kernel
     tune: bool
+    text: str
+    key: bytes
+
+    @staticmethod
+    def of(kernel: Kernel, tune: bool) -> Wanted:
+        """Returns what code for a kernel depends on."""
+        text = format_kernel(kernel)
+        return Wanted(kernel, tune, text, sha256(f"{tune} {text}".encode()).digest())
 
 
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  by kernel, and whether its candidates were timed: the name of the cache's entry for its code; none where
-              somebody looked on when it was made; the text of a kernel that the host runs
+    entries:  by `Wanted.key`: the name of the cache's entry for its code; none where somebody looked on when it was made;
+              the text of a kernel that the host runs
     """
 
     def __init__(self, device: Device, backend: Backend):
         self.device, self.backend = device, backend
-        self._made: dict[Wanted, Executable] = {}
+        self._made: dict[bytes, Executable] = {}  # by Wanted.key
         self._by_entry: dict[str, Executable] = {}
-        self.entries: dict[Wanted, str] = {}
+        self.entries: dict[bytes, str] = {}
 
     def executables(self, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.
@@ -80,11 +92,11 @@ class Compiler:
         self._forget_many()
         known = self._made  # another thread may put an empty one in its place
         wanted = {kernel: self._wanted(kernel, tune) for kernel in dict.fromkeys(kernels)}
-        made = {kernel: known[one] for kernel, one in wanted.items() if one in known}
+        made = {kernel: known[one.key] for kernel, one in wanted.items() if one.key in known}
         for kernel, one in wanted.items():
             if kernel not in made and runs_on_host(kernel):
-                made[kernel] = self._made[one] = load_host(kernel, self.device)
-                self.entries[one] = format_kernel(kernel)  # there is no code to keep
+                made[kernel] = self._made[one.key] = load_host(kernel, self.device)
+                self.entries[one.key] = one.text  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]
         if missing:
             made |= self._make(missing, 0 if tune else num_threads() - 1)  # where kernels are timed nothing else runs
@@ -105,15 +117,15 @@ class Compiler:
 
         with telling(lambda: f"{len(finished)} of {len(missing)} kernels are compiled"):
             for one, binary in zip(missing, pipelined(missing, begin, num_threads)):
-                made[one.kernel] = self._made[one] = self.device.load(binary)
+                made[one.kernel] = self._made[one.key] = self.device.load(binary)
         return made
 
     def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
-        return Wanted(kernel, tune and may_be_tuned(kernel, self.device.target))
+        return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target))
 
     def entry(self, kernel: Kernel, tune: bool) -> str | None:
         """Returns the name of the entry for the code of a kernel that has been made, if it has one."""
-        return self.entries.get(self._wanted(kernel, tune))
+        return self.entries.get(self._wanted(kernel, tune).key)
 
     def _forget_many(self) -> None:
         """Forgets the kernels where there are too many; plans hold those that they run."""
@@ -141,16 +153,16 @@ class Compiler:
 
     def make(self, kernel: Kernel, choice: Choice) -> Executable:
         """Returns callable code for a kernel by a given choice."""
-        return self.device.load(self._begin(kernel, choice, self._entry_of(kernel, choice))())
+        return self.device.load(self._begin(kernel, choice, self._entry_of(format_kernel(kernel), choice))())
 
     def _begin_best(self, wanted: Wanted) -> Callable[[], Binary]:
         """Begins a kernel by the best choice."""
         kernel = wanted.kernel
         with _naming_line_of(kernel):
             choice = choose(kernel, self.device, self.make, wanted.tune)
-            name = self._entry_of(kernel, choice)
+            name = self._entry_of(wanted.text, choice)
             if name is not None:
-                self.entries[wanted] = name
+                self.entries[wanted.key] = name
             finish = self._begin(kernel, choice, name)
 
         def finish_named() -> Binary:
@@ -159,11 +171,11 @@ class Compiler:
 
         return finish_named
 
-    def _entry_of(self, kernel: Kernel, choice: Choice) -> str | None:
+    def _entry_of(self, text: str, choice: Choice) -> str | None:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
             return None
-        return cache.entry_name(f"{format_kernel(kernel)}\nopts {choice}", self.device.target)
+        return cache.entry_name(f"{text}\nopts {choice}", self.device.target)
 
     def _begin(self, kernel: Kernel, choice: Choice, name: str | None) -> Callable[[], Binary]:
         """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread."""

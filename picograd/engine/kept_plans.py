@@ -24,6 +24,7 @@ from picograd.ir.opcode import Named, OpCode
 from picograd.ir.stages import BufferUse, Executable, Feed, Kernel, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.text import format_graph
 from picograd.ir.text_values import RECORDS, show
+from picograd.record import replace
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
@@ -85,6 +86,23 @@ def _text_of(value: Any, text: Callable[[Any], str]) -> str:
     if isinstance(value, RECORD_TYPES):
         return show(value, text)
     raise _WithoutText
+
+
+# ---- what is kept of a schedule ----
+def compiled(schedule: Schedule, executables: Iterator[Executable]) -> Schedule:
+    """Returns a schedule whose kernels have code, by `kernel_items()`: nothing is kept of their graphs."""
+    items: list[ScheduleItem | LoopItem] = []
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            items.append(replace(item, body=compiled(item.body, executables)))
+        else:
+            items.append(replace(item, kernel=_compiled_kernel(next(executables), len(item.buffers))))
+    return replace(schedule, items=tuple(items))
+
+
+def _compiled_kernel(code: Executable, num_buffers: int) -> Kernel:
+    """Returns the kernel of some code, which may have parameters of its own behind those of the kernel."""
+    return Kernel(code.name, code.params[:num_buffers], code.variables, ())
 
 
 # ---- an entry ----
@@ -172,8 +190,7 @@ def _from_record(
             items.append(LoopItem(bodies[item["body"]], read_dim(item["steps"]), feeds, results, item["memory"]))
             own += numbers[item["body"]]
         else:
-            code = executables[item["kernel"]]
-            kernel = Kernel(code.name, code.params[: len(item["buffers"])], code.variables, ())
+            kernel = _compiled_kernel(executables[item["kernel"]], len(item["buffers"]))
             items.append(ScheduleItem(kernel, tuple(item["buffers"]), tuple(item["checks"])))
             own.append(item["kernel"])
     buffers = [

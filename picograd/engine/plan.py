@@ -20,7 +20,7 @@ from picograd.config import is_on
 from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.garbage import few_collections
-from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
+from picograd.engine.kept_plans import compiled, find_kept, keep_plan, plan_entry
 from picograd.engine.library import library_of
 from picograd.engine.offsets import Moving
 from picograd.engine.progress import telling
@@ -325,9 +325,11 @@ def _make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bo
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
             keep_plan(entry, schedule, compiler, tune)
+        schedule = compiled(schedule, iter(executables))
     else:
         schedule, executables = kept
-    plan = Plan(schedule, tuple(executables), schedule.written(), compiler.device.make_runner(schedule, executables))
+    code = tuple(executables)
+    plan = Plan(schedule, code, schedule.written(), compiler.device.make_runner(schedule, code))
     show("plan", lambda: format_plan(plan))
     return plan
 

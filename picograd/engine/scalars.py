@@ -126,7 +126,8 @@ class Scalars:
             groups = (FIXED,) * len(offsets)
         if len(seen.changed | differ) > MOST_INPUTS:
             return frozenset(), groups
-        seen.changed |= differ
+        if not differ <= seen.changed:
+            seen.changed |= differ
         return seen.changed, groups
 
 

@@ -365,7 +365,7 @@ def test_long_plan_can_be_interrupted(threads: Callable[[int], None]) -> None:
     with pytest.raises(KeyboardInterrupt):
         runner([], [out], {})
     assert 0 < np.count_nonzero(array_of(out)) < 4000
-    assert runner._state[2] == 0
+    assert runner._layout.state[2] == 0
 
 
 # ---- the flat form ----

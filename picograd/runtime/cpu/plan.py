@@ -8,13 +8,13 @@ Called by: runtime/cpu/runner.py.    Next: picograd/runtime/scratch.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from picograd.ir.op import Dim, greatest
-from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
+from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
 from picograd.record import Record, Struct
 from picograd.runtime.cpu.uses import History, Use, last_conflict, touched
@@ -31,6 +31,7 @@ from picograd.runtime.cpu.walker import (
     PLACES,
     REVERSED,
     ROW,
+    STATE_WORDS,
     TURNS,
 )  # fmt: skip
 from picograd.runtime.scratch import place_scratch
@@ -44,6 +45,7 @@ STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether i
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62
+LINE_WORDS = 8
 
 
 class Symbolic(Record):
@@ -61,41 +63,89 @@ class Symbolic(Record):
 
 
 class Layout(Struct):
-    """A schedule as words.
+    """A schedule as words, all in one array; each part of it begins on a cache line.
 
+    words:         the walker's state, then the parts in the order they have here
+    num_places, num_table, num_entries, num_patches, num_reports, num_offsets:  rows of each part
+    entries:       (number of entries, ENTRY_WORDS)
+    patches:       (number of patches, PATCH_WORDS)
     table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
                    then addresses of reports, then what the patches of loops set
     places:        for each argument of each kernel its place in the table
-    patches:       (number of patches, PATCH_WORDS)
-    num_outer:     inputs and outputs
     offsets:       bytes from the start of the arena, for each place in it
+    reports:       what kernels say of their CHECKs
+    work:          elements of one iteration, for each entry, times the steps of the loops around it
+    num_outer:     inputs and outputs
     variables:     names, by their order in the table
     checks:        by report, what its kernel's numbers are in the plan
-    entries:       (number of entries, ENTRY_WORDS)
     arena_nbytes:  of the schedule's temporaries and of the kernels' "scratch" parameters
     scratch_nbytes: of these, how many the temporaries do not need
-    work:          elements of one iteration, for each entry, times the steps of the loops around it
     symbolic:      entries that depend on variables
     strides:       patches that do
     total_work:    elements of all launches, at their greatest
     has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
     """
 
-    table: Words
-    places: Words
-    patches: Words
+    words: Words
+    num_entries: int
+    num_patches: int
+    num_table: int
+    num_places: int
+    num_offsets: int
     num_outer: int
-    offsets: Words
     variables: tuple[str, ...]
     checks: tuple[tuple[Any, ...], ...]
-    entries: Words
     arena_nbytes: int
     scratch_nbytes: int
-    work: Words
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
     total_work: int
     has_gate: bool
+
+    def lengths(self) -> tuple[int, ...]:
+        """Returns the words of each part, in order."""
+        return (
+            STATE_WORDS, self.num_entries * ENTRY_WORDS, self.num_patches * PATCH_WORDS, self.num_table, self.num_places,
+            self.num_offsets, len(self.checks) * REPORT_WORDS, self.num_entries,
+        )  # fmt: skip
+
+    def part(self, number: int) -> Words:
+        """Returns the part of this number."""
+        lengths = self.lengths()
+        first = sum(map(lines_of, lengths[:number]))
+        return self.words[first : first + lengths[number]]
+
+    @property
+    def state(self) -> Words:
+        return self.part(0)
+
+    @property
+    def entries(self) -> Words:
+        return self.part(1).reshape(-1, ENTRY_WORDS)
+
+    @property
+    def patches(self) -> Words:
+        return self.part(2).reshape(-1, PATCH_WORDS)
+
+    @property
+    def table(self) -> Words:
+        return self.part(3)
+
+    @property
+    def places(self) -> Words:
+        return self.part(4)
+
+    @property
+    def offsets(self) -> Words:
+        return self.part(5)
+
+    @property
+    def reports(self) -> Words:
+        return self.part(6).reshape(-1, REPORT_WORDS)
+
+    @property
+    def work(self) -> Words:
+        return self.part(7)
 
 
 # "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
@@ -271,8 +321,6 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
       gate: address of the walker's `gate`
     """
     build = _Builder(schedule, executables, gate, num_threads)
-    entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
-    entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
     outer: list[Place] = []
     for role, least in (("input", len(schedule.inputs)), ("output", 0)):
         sources = [use.source + 1 for use in schedule.buffers if use.role == role]
@@ -285,17 +333,27 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
     gates = GATE_PLACES if build.has_gate else ()
     number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps, *gates])}
     strides = [(row, p.use.numel, p.use.dtype.itemsize) for row, p in enumerate(build.patches)]
-    patches = aligned_words(len(strides) * PATCH_WORDS).reshape(-1, PATCH_WORDS)
-    for (row, numel, itemsize), p in zip(strides, build.patches):
-        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
-    return Layout(
-        aligned_words(len(number)), _words(number[place] for place in build.places), patches, len(outer),
-        _words(offset for _, offset in arena),
-        tuple(name for _, name in variables), tuple(build.checks), entries, build.arena_nbytes,
-        build.arena_nbytes - schedule.arena_nbytes, _words(build.work), tuple(build.symbolic),
-        tuple(Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)),
+    layout = Layout(
+        aligned_words(0), len(build.rows), len(strides), len(number), len(build.places), len(arena), len(outer),
+        tuple([name for _, name in variables]), tuple(build.checks), build.arena_nbytes,
+        build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
+        tuple([Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)]),
         build.total_work, build.has_gate,
     )  # fmt: skip
+    layout.words = aligned_words(sum(map(lines_of, layout.lengths())))
+    layout.entries[:] = np.array(build.rows, np.int64).reshape(-1, ENTRY_WORDS)
+    patches = layout.patches
+    for (row, numel, itemsize), p in zip(strides, build.patches):
+        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
+    layout.places[:] = [number[place] for place in build.places]
+    layout.offsets[:] = [offset for _, offset in arena]
+    layout.work[:] = build.work
+    return layout
+
+
+def lines_of(count: int) -> int:
+    """Returns the words of the cache lines that so many words take."""
+    return -(-count // LINE_WORDS) * LINE_WORDS
 
 
 def aligned_words(count: int) -> Words:
@@ -336,7 +394,3 @@ def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> lis
         use = schedule.buffers[index]
         uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
     return uses
-
-
-def _words(values: Iterable[int]) -> Words:
-    return np.array(list(values), np.int64)

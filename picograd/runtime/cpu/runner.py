@@ -21,7 +21,7 @@ from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cpu.host import HostCode
 from picograd.runtime.cpu.memory import MemoryPool
-from picograd.runtime.cpu.plan import HELP_WORK, aligned_words, chunk_of, lay_out
+from picograd.runtime.cpu.plan import HELP_WORK, chunk_of, lay_out
 from picograd.runtime.cpu.pool import pool
 from picograd.runtime.cpu.walker import (
     ARGUMENTS,
@@ -36,7 +36,6 @@ from picograd.runtime.cpu.walker import (
     HELPERS,
     MOST_ARGUMENTS,
     PLACES,
-    STATE_WORDS,
     STOP,
     STRIDE,
     TABLE,
@@ -46,6 +45,7 @@ from picograd.runtime.cpu.walker import (
     libc_address,
 )  # fmt: skip
 
+NO_REPORTS = np.zeros((0, REPORT_WORDS), np.int64)
 LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
 
 
@@ -55,33 +55,40 @@ class Runner:
     Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
     """
 
+    __slots__ = (
+        "__weakref__", "_arena_address", "_helpers", "_host_code", "_is_long", "_is_short", "_layout", "_lock", "_memory",
+        "_nothing", "_outer", "_outer_bytes", "_over", "_reports", "_settled", "_state_address", "_variables", "_wakes",
+        "_walker", "_words", "executables", "num_threads",
+    )  # fmt: skip
+
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
         self.executables = tuple(executables)  # the code must stay loaded
-        self._host_code = [e.owner for e in self.executables if isinstance(e.owner, HostCode)]
+        self._host_code = tuple([e.owner for e in self.executables if isinstance(e.owner, HostCode)])
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
-        self._outer = layout.table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
+        entries, state, table = layout.entries, layout.state, layout.table
+        self._outer = table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
         self._outer_bytes = self._outer.cast("B")
         self._words: list[bytes] = []  # that are in there; [] where they are unknown
         self._settled: Settled | None = None  # what the last run said of them
-        self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
-        self._nothing = self._reports.tobytes()
-        first = layout.num_outer + len(layout.offsets) + len(layout.variables)
-        layout.table[first : first + len(self._reports)] = [report.ctypes.data for report in self._reports]
+        self._reports = reports = layout.reports if layout.checks else NO_REPORTS
+        self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
+        first = layout.num_outer + layout.num_offsets + len(layout.variables)
+        table[first : first + len(layout.checks)] = [report.ctypes.data for report in layout.reports]
         self._is_long = layout.total_work >= LONG_WORK
         self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
-        is_loop = layout.entries[:, FUNCTION] == 0
-        layout.entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
-        self._state = aligned_words(STATE_WORDS)
-        self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
-        self._state[TABLE], self._state[COPIED] = layout.table.ctypes.data, len(layout.table) if is_loop.any() else 0
-        self._state[MOST_ARGUMENTS] = layout.entries[~is_loop, ARGUMENTS].max(initial=0)
-        self._state[YIELD] = libc_address("sched_yield")
-        self._state_address = self._state.ctypes.data
+        is_loop = entries[:, FUNCTION] == 0
+        entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
+        state[ENTRIES], state[FIRST] = len(entries), entries.ctypes.data
+        state[TABLE], state[COPIED] = table.ctypes.data, len(table) if is_loop.any() else 0
+        state[MOST_ARGUMENTS] = entries[~is_loop, ARGUMENTS].max(initial=0)
+        state[YIELD] = libc_address("sched_yield")
+        self._state_address = state.ctypes.data
         if layout.has_gate:
-            layout.table[-3:] = self._reports.ctypes.data, self._reports.size, self._state_address + 8 * STOP
-        self._over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
+            table[-3:] = reports.ctypes.data, reports.size, self._state_address + 8 * STOP
+        over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
+        self._over = tuple(over)
         self._arena_address = 0
         self._variables: dict[str, int] = {}
         self._helpers = 0
@@ -154,7 +161,7 @@ class Runner:
         if self._reports.tobytes() == self._nothing:
             return []
         found: list[list[int]] = self._reports.tolist()
-        self._reports[:] = self._state[STOP] = 0
+        self._reports[:] = self._layout.state[STOP] = 0
         return found
 
     def _raise_failure(self) -> None:
@@ -192,8 +199,9 @@ class Runner:
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
         self._helpers = self.num_threads - 1 if len(shared) else 0
         self._wakes = min(self._helpers, int(entries[shared, COUNT] @ self._layout.work[shared]) // HELP_WORK)
-        self._state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
-        self._state[HELPERS], self._state[WAKES] = self._helpers, self._wakes
+        state = self._layout.state
+        state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
+        state[HELPERS], state[WAKES] = self._helpers, self._wakes
 
     def _end_of(self, entry: int) -> int:
         """Returns the number of entries up to this one, and to the end of the outermost loop it stands in."""
@@ -218,7 +226,8 @@ class Runner:
         Args:
           may_stop: False where what is wanted is overwritten: an interrupt then waits until all of it is
         """
-        self._state[STOP] = 0  # an interrupt of an interrupt may have left it
+        state = self._layout.state
+        state[STOP] = 0  # an interrupt of an interrupt may have left it
         turn, finished = threading.Lock(), threading.Event()
         failures: list[BaseException] = []
 
@@ -244,15 +253,15 @@ class Runner:
                 if turn.acquire(blocking=False):
                     raise
                 failures.append(error)
-                self._state[STOP] |= may_stop
-        self._state[STOP] = 0
+                state[STOP] |= may_stop
+        state[STOP] = 0
         for failure in failures[:1]:
             raise failure
 
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""
         self._lock = threading.Lock()
-        self._reports[:] = self._state[STOP] = 0
+        self._reports[:] = self._layout.state[STOP] = 0
 
 
 _runners: weakref.WeakSet[Runner] = weakref.WeakSet()
