@@ -181,7 +181,7 @@ def _compute(
         plan = find_plan(roots, form, name)
     known = None if seen is None else Known.of(seen, form, plan)
     if seen is not None and known is not None:
-        _plans[seen.key] = known
+        _keep(seen.key, known)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
     run(plan, inputs, outputs, form.variables, form.error)
@@ -208,14 +208,19 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     """
     plan: Plan | None = _plans.get((name, tune, form.key))
     if plan is None:
-        while len(_plans) >= MOST_PLANS:
-            _plans.pop(next(iter(_plans)), None)  # which another thread may have taken
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
             plan = make_plan(roots, form, compiler_for(name), tune)
-        _plans[(name, tune, form.key)] = plan
+        _keep((name, tune, form.key), plan)
     return plan
+
+
+def _keep(key: Hashable, made: Plan | Known) -> None:
+    """Keeps what is known of a graph, in place of the oldest where there is much."""
+    while len(_plans) >= MOST_PLANS and key not in _plans:
+        _plans.pop(next(iter(_plans)), None)  # which another thread may have taken
+    _plans[key] = made
 
 
 def new_outputs(
