@@ -157,3 +157,34 @@ def test_equal_elements_have_no_variance_and_no_gradient() -> None:
 def test_a_deviation_may_be_a_float16_where_the_variance_is_none() -> None:
     array = (1000 * rng.standard_normal((4, 100))).astype(np.float16)
     assert np.allclose(Tensor(array).std(1).numpy(), array.astype(np.float64).std(1, ddof=1), rtol=2.0**-11)
+
+
+CONVOLUTIONS = {  # images, input and output channels, length of a side, taps of a side
+    "many channels": (5, 512, 32, 8, 3),
+    "few positions": (9, 600, 64, 4, 1),
+    "many taps": (3, 40, 32, 14, 7),
+    "a weight of many positions": (40, 16, 32, 28, 3),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_adds_up_blocks_in_one_order_for_an_image_alone_or_among_others(name: str) -> None:
+    images, channels, out, side, taps = CONVOLUTIONS[name]
+    x = Tensor(np.full((images, channels, side, side), 0.1, np.float32)).requires_grad_()
+    weight = Tensor(np.full((out, channels, taps, taps), 0.1, np.float32)).requires_grad_()
+
+    def convolve(x: Tensor) -> Tensor:
+        return pg.nn.functional.conv2d(x, weight, padding=taps // 2)
+
+    convolve(x).sum().backward()
+    assert x.grad is not None and weight.grad is not None
+    tenth, middle = np.float64(np.float32(0.1)), side // 2
+    found = [convolve(x).detach().numpy(), x.grad.numpy()]
+    for values, exact in zip(found, (channels * taps**2 * tenth**2, out * taps**2 * tenth)):
+        check(values[:, :, middle, middle], np.array(exact), np.array(exact), BLOCK_PRODUCTS + 4 * log2(channels * taps**2))
+    exact = np.array(images * side * side * tenth)
+    check(weight.grad.numpy()[:, :, taps // 2, taps // 2], exact, exact, BLOCK_PRODUCTS + 4 * log2(images * side * side))
+    drawn = Tensor(rng.random(x.shape).astype(np.float32))
+    together = convolve(drawn).detach().numpy()
+    assert np.array_equal(convolve(drawn[:1]).detach().numpy(), together[:1])
+    assert np.array_equal(convolve(drawn[1:3]).detach().numpy(), together[1:3])

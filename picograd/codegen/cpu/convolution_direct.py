@@ -36,7 +36,7 @@ from picograd.device import Target
 from picograd.ir.build import cast, static_shape
 from picograd.ir.coordinates import flatten, unflatten
 from picograd.ir.op import Dim, Op, const
-from picograd.ir.opcode import AxisKind, MemorySpace
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
@@ -251,7 +251,7 @@ class Sums:
         return start, at_least_0(subtract(stop, start))
 
     def _multiply_tile(self, block: Block, at: Sequence[Dim], x: Read, weight: Weight) -> None:
-        """Adds a block of K to the sums of a tile.
+        """Adds a block of K to the sums of a tile: a sum of sums, so that rounding errors of a long K do not pile up.
 
         Args:
           at: point, image, panel and first position
@@ -265,7 +265,7 @@ class Sums:
         def position(i: Dim) -> Sequence[Dim]:
             return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), direct.spatial)
 
-        acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
+        acc = tile.new(build)
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
         extents = [block.num_channels, count, *direct.tap_extents[1:]]
         last = extents[-1]
@@ -279,7 +279,15 @@ class Sums:
                 tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
 
         nested(build, extents[:-1], [], taps)
-        tile.each(build, lambda i, c, place: build.store(self.memory, where(i, c), build.load(acc, place)))
+        if direct.num_k_blocks == 1:
+            tile.each(build, lambda i, c, place: build.store(self.memory, where(i, c), build.load(acc, place)))
+            return
+
+        def put(i: Dim, c: Dim, place: Dim) -> None:
+            total, block_sum = build.load(self.memory, where(i, c)), build.load(acc, place)
+            build.store(self.memory, where(i, c), Op(OpCode.ADD, direct.dtype, (total, block_sum)))
+
+        tile.each(build, put)
 
 
 # ---- results ----

@@ -62,9 +62,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
     if filled < WELL_FILLED or prod(windows.spatial) < FEWEST_POSITIONS or windows.k == 0:
         return False
     direct = direct_of(anchor, target)
-    if not arg.of_weight:  # images that are together take more of the stack: the answer is that for a large batch
-        direct = replace(direct, batch=MANY_POSITIONS)
-    return direct.numel_on_stack * direct.dtype.itemsize <= MOST_STACK
+    return direct.of_many.numel_on_stack * direct.dtype.itemsize <= MOST_STACK
 
 
 def direct_of(anchor: Op, target: Target) -> Direct:
@@ -122,6 +120,14 @@ class Direct(Record, dict=True):
         rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
         return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
 
+    @cached_property
+    def of_many(self) -> Direct:
+        """How a large batch is cut: K of one image likewise, so that it has the same bits alone or among others.
+
+        Images that are together take more of the stack.
+        """
+        return self if self.windows.arg.of_weight else replace(self, batch=MANY_POSITIONS)
+
     # ---- output channels of a group ----
     @cached_property
     def num_panels(self) -> int:
@@ -132,7 +138,7 @@ class Direct(Record, dict=True):
         """Panels of output channels of an iteration of GRID."""
         most = MOST_PANELS
         if self.toom != PLAIN:  # of which an iteration has a whole row, however long
-            of_panel = self.toom.num_points * self.images * self.length * self.tile.columns
+            of_panel = self.toom.num_points * self.of_many.images * self.length * self.tile.columns
             most = max(1, min(most, MOST_SUMS // of_panel))
         return -(-self.num_panels // -(-self.num_panels // most))
 
@@ -224,7 +230,7 @@ class Direct(Record, dict=True):
         first, *others = self.tap_extents
         most = MOST_K // prod(others)
         if self.toom != PLAIN:
-            most = min(most, MOST_VALUES // (self.images * self.toom.num_points * prod(self.padded)))
+            most = min(most, MOST_VALUES // (self.of_many.images * self.toom.num_points * prod(self.padded)))
         return -(-first // -(-first // max(1, most)))
 
     @cached_property
@@ -232,7 +238,7 @@ class Direct(Record, dict=True):
         """Input channels of a block of K: one, unless all taps are in it."""
         if self.num_tap_blocks > 1:
             return 1
-        most = max(1, min(MOST_K // prod(self.tap_extents), MOST_STAGED // self.numel_of_channel))
+        most = max(1, min(MOST_K // prod(self.tap_extents), MOST_STAGED // self.of_many.numel_of_channel))
         if not self.is_shared:
             columns = self.toom.num_points * self.panels * self.tile.columns
             most = max(1, min(most, MOST_OWN // (columns * prod(self.tap_extents))))
