@@ -21,6 +21,7 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Struct
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode
+from picograd.tensor.collected import UsedUp
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 
@@ -133,11 +134,14 @@ class Scan(Struct):
     def _trace(self, start: list[Op], stacked: list[Op]) -> _Traced:
         """Traces a step; once more, with zeros as `.grad`, where it left gradients that it did not find."""
         before: dict[int, Tensor | None] = dict(_grads())
-        kept = before
+        kept: dict[int, Any] = dict(before)
         try:
             traced = self._trace_once(start, stacked)
             self._check_grads(traced.watch, before)
             left = [n for n, grad in _grads() if before.get(n, grad) is None and grad is not None]
+            if self.transform == "jit":  # what the last step leaves is no result of a LOOP
+                name = name_of(self.function)
+                kept = {**before, **{n: UsedUp(name, f"a tensor of shape {leaf_tensors[n].shape}", True) for n in left}}
             if left:
                 _restore(before)
                 zeros: dict[int, Tensor | None] = {n: _zeros(leaf_tensors[n]) for n in left}
@@ -146,7 +150,7 @@ class Scan(Struct):
                 self._check_grads(again.watch, zeros)
                 added = {n: zero for n, zero in zeros.items() if zero is not None and zero.cell in again.watch.written}
                 if added:
-                    traced, kept = again, {**before, **added}
+                    traced, kept = again, {**kept, **added}
         finally:
             _restore(kept)
         traced.watch.check_arguments([*self.carry.tensors, *self.xs.tensors])

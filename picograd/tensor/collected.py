@@ -19,18 +19,19 @@ from picograd.tensor.core import TensorCore
 class UsedUp:
     """Stands in place of a gradient that a jitted function made and used up: it was never stored.
 
-    function:  its name
-    leaf:      how the user would write the tensor
+    function:    its name
+    leaf:        how the user would write the tensor
+    is_of_steps: it is what the last of several steps left
     """
 
-    def __init__(self, function: str, leaf: str):
-        self.function, self.leaf = function, leaf
+    def __init__(self, function: str, leaf: str, is_of_steps: bool = False):
+        self.function, self.leaf, self.is_of_steps = function, leaf, is_of_steps
 
     def error(self) -> JitError:
         """Returns the error for whoever needs the gradient."""
+        why = "makes several steps at a time" if self.is_of_steps else f"writes to {self.leaf} after backward()"
         return JitError(
-            f"jit: the gradient of {self.leaf} was used up in {self.function}, which writes to {self.leaf} after"
-            " backward().",
+            f"jit: the gradient of {self.leaf} was used up in {self.function}, which {why}.",
             f"return it from {self.function}; or forget it by zero_grad() before the next backward().",
         )
 

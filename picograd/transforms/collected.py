@@ -141,7 +141,7 @@ class TraceOfGradients:
             is_known = place in self._looked or place in self._forgotten
             if grad is (self._before[place] if place in self._looked else None) and place not in self._forgotten:
                 continue
-            if grad is None or not is_made(grad.cell):
+            if grad is None or type(grad) is UsedUp or not is_made(grad.cell):
                 put.append((leaf, grad))
             elif is_used_up(leaf.cell, grad.cell):
                 put.append((leaf, used_up(leaf)))

@@ -187,11 +187,14 @@ class Jit:
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
+        hint = "pass numbers that change as Tensors, and pad batches to few shapes."
+        if len({key[1:] for key in cast(Any, self.forms)}) == 1:  # all have Tensors of the same shapes, dtypes and devices
+            hint = "pass numbers that change as Tensors, lengths of sequences, too: only such plain values differ here."
         shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
         warn_user(
             f"jit: {self.name} has been captured for {self.num_captures} forms of its arguments, the last with"
             f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {MOST_CAPTURES} are kept."
-            "\n  hint: pass numbers that change as Tensors, and pad batches to few shapes."
+            f"\n  hint: {hint}"
         )
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:

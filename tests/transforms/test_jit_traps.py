@@ -242,7 +242,7 @@ def test_a_rate_passed_as_a_number_is_right_and_mentioned(device: str) -> None:
             assert step(values(2), i / 4).item() == i / 2
     assert len(warned) == 1
     assert warned[0].filename == __file__
-    assert "pass numbers that change as Tensors" in str(warned[0].message)
+    assert "pass numbers that change as Tensors, lengths of sequences, too: only such" in str(warned[0].message)
 
 
 # ---- randomness ----

@@ -111,3 +111,25 @@ def test_the_number_of_steps_is_checked(steps: Any) -> None:
 def test_a_plain_result_is_refused() -> None:
     with pytest.raises(pg.ArgumentError, match="which is no Tensor"):
         pg.jit(lambda x: (x, 3), steps=2)(Tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_gradient_that_the_last_step_leaves_is_asked_for_in_vain(writes: bool) -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = pg.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (layer(x) ** 2).mean()
+        loss.backward()
+        if writes:
+            optimizer.step()
+        return loss
+
+    several = pg.jit(step, steps=2)
+    for _ in range(4):
+        several(Tensor([[[1.0, 2.0]], [[3.0, 4.0]]]))
+    with pytest.raises(pg.JitError, match="the gradient of layer.weight was used up in step, which makes several steps"):
+        _ = layer.weight.grad
+    optimizer.zero_grad()
+    assert layer.weight.grad is None

@@ -140,7 +140,9 @@ FEATURES: list[Feature] = [
     ),
     Feature(
         "", ("x.add_(1.0)", "x[0] = 3.0", "x.t_()", "x[x < 0] = 0.0\ny = y + x", "x[:1].mul_(2.0)", "x.unsqueeze_(0)",
-             "mask = y > 0\ny[mask] = -1.0\ny = y * mask", "y[y > 1] *= 2.0"),
+             "mask = y > 0\ny[mask] = -1.0\ny = y * mask", "y[y > 1] *= 2.0",
+             "mask = y > 0\ny[mask] = 1 / y[mask] ** 0.5 + 1.0",
+             "y[y.sum(1) > 0] -= x.mean()", "y[y < 0] = -y[y < 0]"),
         after=("r.mul_(2.0)\nshow(x)\nshow(r)", "show(x)", "x.zero_()\nshow(r)"),
         results=("x", "x[0]", "x.t()", "(y, y[0])", "(y, y)", "{'x': x, 'y': y}", "[x, x[:1]]", "x.view(-1)", "x.detach()"),
     ),
@@ -162,6 +164,26 @@ FEATURES: list[Feature] = [
                 "w.grad = None\n(w * 2.0).sum().backward()"),
         after=("show(w)\nshow(w.grad)", "opt.step()\nshow(w)", "show(w)", "opt.step()\nopt.zero_grad()\nshow(w)"),
         results=("w", "w.grad", "w * 1.0"),
+    ),
+    Feature(
+        "u = Tensor([1.0, 2.0], requires_grad=True)",
+        ("y = y * u", "y = y * u.detach()", "with pg.no_grad():\n    y = y * u",
+         "y = y * (u if pg.is_grad_enabled() else 2.0)",
+         "mask = y > 0\ny[mask] = y[mask] ** 0.5 * 3.0\n(y * u).sum().backward()", "y = (y * u > 1.0).float()"),
+        ("u.requires_grad_(False)", "u.grad = None"), always=("u.grad = None", ""),
+        after=("(r.sum() + (u * 3.0).sum()).backward()\nshow(u.grad)",
+               "(r.detach().sum() * u.sum()).backward()\nshow(u.grad)",
+               "with pg.no_grad():\n    t = r.sum()\n(u * t).sum().backward()\nshow(u.grad)",
+               "with pg.no_grad():\n    show(g(x, 0.0))",
+               "t = r.sum() + 1.0\nshow(t)\n(t * u).sum().backward()\nshow(u.grad)",
+               "((r > 0).float().sum() * u).sum().backward()\nshow(u.grad)"),
+        results=("y * u", "(y * u).sum()"),
+    ),
+    Feature(
+        "q = Tensor([1.0, 2.0], requires_grad=True)\nsgd = optim.SGD([q], lr=0.1, momentum=0.9, dampening=0.5)",
+        ("sgd.zero_grad()\n((y * q) ** 2).mean().backward()\nsgd.step()", "sgd.step()"),
+        ("sgd.param_groups[0]['lr'] = 0.5", "sgd.load_state_dict(sgd.state_dict())"),
+        always=("", "", "sgd.zero_grad()\n(q * q).sum().backward()\nsgd.step()"), after=("show(q)",), results=("q * 1.0",),
     ),
     Feature(
         "v = Tensor([1.0, 2.0], requires_grad=True)\nadam = optim.Adam([v], lr=0.1)\n"
