@@ -15,7 +15,7 @@ from picograd.ir.coordinates import Coords, placeholder, unflatten
 from picograd.ir.op import Dim, Op, Shape, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine
+from picograd.ir.symbolic import INDEX_ARITHMETIC, add, affine, mod, mul
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -35,14 +35,27 @@ def index_roots(values: Iterable[Op]) -> list[Op]:
     return list(roots)
 
 
-def coefficients(root: Op, ranges: Sequence[Op]) -> list[int] | None:
+def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
     """Returns the factor of each range in an index, or None where a range stands inside another term."""
     terms, _ = affine(root)
-    wanted = set(ranges)
-    for atom in terms:
-        if atom not in wanted and any(op in wanted for op in toposort([atom])):
+    found: dict[Op, Dim] = dict.fromkeys(ranges, 0)
+    for atom, number in terms.items():
+        factors = _factors(atom)
+        inside = [factor for factor in factors if factor in found]
+        others = [factor for factor in factors if factor not in found]
+        if len(inside) > 1 or any(op in found for factor in others for op in toposort([factor])):
             return None
-    return [terms.get(r, 0) for r in ranges]
+        if inside:
+            factor: Dim = number
+            for other in others:
+                factor = mul(factor, other)
+            found[inside[0]] = add(found[inside[0]], factor)
+    return list(found.values())
+
+
+def _factors(atom: Op) -> list[Op]:
+    """Returns the factors of a product."""
+    return [f for s in atom.src for f in _factors(s)] if atom.code is OpCode.MUL else [atom]
 
 
 def steps_by_one(index: Op, place: Op) -> bool:
@@ -53,7 +66,7 @@ def steps_by_one(index: Op, place: Op) -> bool:
 
 def merge_axes(
     domain: Shape, values: Sequence[Op], apart: frozenset[int] = frozenset()
-) -> tuple[Groups, list[list[int] | None]]:
+) -> tuple[Groups, list[list[Dim] | None]]:
     """Groups adjacent axes of `domain` that can run as one loop.
 
     Axes a and a + 1 merge when every index moves as far along a as along the whole of a + 1.
@@ -63,7 +76,7 @@ def merge_axes(
       apart:  axes that only merge among themselves (those a nest reduces)
 
     Returns: groups of axes in order (axes of length 1 are in none), and for every index expression its factor for
-             each group, or None where that is not a number.
+             each group, or None where it has none.
     """
     axes = [axis for axis, dim in enumerate(domain) if dim != 1]
     roots = index_roots(values)
@@ -75,7 +88,7 @@ def merge_axes(
         extent = domain[axis]
         joins = bool(groups) and not {order[i - 1], order[i]} & blocked
         joins = joins and (axes[i - 1] in apart) == (axis in apart)
-        if joins and isinstance(extent, int) and all(f is None or f[i - 1] == f[i] * extent for f in factors):
+        if joins and all(f is None or f[i - 1] == mul(f[i], extent) for f in factors):
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -98,13 +111,13 @@ def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
     return [numel(domain[axis] for axis in group) for group in groups]
 
 
-def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> int:
+def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
     """Returns how many elements lie behind the whole vectors of an axis, where they are to go in vectors of fewer lanes.
 
     0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
     """
-    rest = extent % lanes if isinstance(extent, int) else 0
-    return rest if rest and any(op.code in TRANSCENDENTAL for op in computed()) else 0
+    rest = mod(extent, lanes)
+    return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
 def vector_lanes(values: Iterable[Op], target: Target) -> int:

@@ -66,7 +66,7 @@ def in_squares(
 
 def along(
     build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
-    before: Callable[[Dim], None] | None = None, rest: int = 0,
+    before: Callable[[Dim], None] | None = None, rest: Dim = 0,
 ) -> None:  # fmt: skip
     """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one.
 
@@ -84,21 +84,31 @@ def along(
     left, place = subtract(count, mul(whole, lanes)), add(start, mul(whole, lanes))
     if left == 0:
         return
-    if not rest:
+    if rest == 0:
         with build.loop(left, AxisKind.LOOP) as index:
             body(add(place, index))
-        return
-    with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # or never
-        in_smaller_vectors(build, add(place, mul(once, rest)), rest, lambda index, _: body(index))
+    elif isinstance(rest, int):
+        with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # or never
+            in_smaller_vectors(build, add(place, mul(once, rest)), rest, lanes, lambda index, _: body(index))
+    else:
+        in_smaller_vectors(build, place, left, lanes, lambda index, _: body(index))
 
 
-def in_smaller_vectors(build: Builder, start: Dim, count: int, body: Callable[[Dim, int], None]) -> None:
-    """Runs body(index, width) for start .. start + count in vectors of powers of two that add up to it, widest first."""
-    for bit in reversed(range(count.bit_length())):
-        if width := count & (1 << bit):
-            with build.loop(width, AxisKind.VECTOR if width > 1 else AxisKind.LOOP) as lane:
+def in_smaller_vectors(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim, int], None]) -> None:
+    """Runs body(index, width) for start .. start + count in vectors of powers of two that add up to it, widest first.
+
+    Args:
+      lanes:  a power of two that is greater than the count
+    """
+    width = lanes // 2
+    while width:
+        there = mod(floordiv(count, width), 2)
+        if there != 0:
+            kind = AxisKind.VECTOR if width > 1 else AxisKind.LOOP
+            with build.loop(there, AxisKind.LOOP), build.loop(width, kind) as lane:
                 body(add(start, lane), width)
-            start = add(start, width)
+        start = add(start, mul(there, width))
+        width //= 2
 
 
 @contextmanager
@@ -112,7 +122,7 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
             yield position
 
 
-def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: int = 0) -> None:
+def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: Dim = 0) -> None:
     """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost.
 
     Args:

@@ -258,8 +258,10 @@ def _reduce_level(
       next_rows: what is read of them is asked for on the way
     """
     *outer, last = rows.column_loops
-    use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
-    copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
+    # Of a length between bounds those that it needs at most: more of them add zeros.
+    use_vectors = lanes > 1 and longest(last) >= lanes
+    copies = _num_copies(level)
+    copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
     sums = [r for _ in places for r in level]
     total = _Totals.new(sums, build, lanes, copies, use_vectors)
     copies = total.copies
@@ -318,7 +320,7 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 
 def _along_line(
     build: Builder, length: Dim, total: _Totals, run: int, before: Callable[[Dim], None],
-    vector: Callable[[_Totals, Dim, Dim], None], joined: Callable[[_Totals, Dim, int], None], in_vectors: int,
+    vector: Callable[[_Totals, Dim, Dim], None], joined: Callable[[_Totals, Dim, int], None], in_vectors: Dim,
 ) -> None:  # fmt: skip
     """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
 
@@ -353,8 +355,8 @@ def _along_line(
             vector(total, lane, add(done, add(mul(number, lanes), lane)))
     done = add(done, mul(more, lanes))
     rest = subtract(length, done)
-    if in_vectors:
-        in_smaller_vectors(build, done, in_vectors, partial(joined, total))
+    if in_vectors != 0:
+        in_smaller_vectors(build, done, in_vectors, lanes, partial(joined, total))
     elif rest != 0 and copies:
         with build.loop(rest, AxisKind.LOOP) as index:
             joined(total, add(done, index), 1)

@@ -19,7 +19,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.fold import identity
-from picograd.ir.op import Dim, Op, const, toposort
+from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -188,9 +188,8 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
 
 
 def is_short(rows: Rows, limit: int) -> bool:
-    """True for rows of no more than so many elements."""
-    columns = numel(rows.column_extents)
-    return isinstance(columns, int) and columns <= limit
+    """True for rows of no more than so many elements, whatever their length is."""
+    return greatest(numel(rows.column_extents)) <= limit
 
 
 def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:

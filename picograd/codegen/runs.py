@@ -6,7 +6,7 @@ Called by: the emitters of reductions and products.    Next: picograd/codegen/ro
 
 A total to which n numbers are added one after the other has an error of up to n roundings. In runs of 16, and runs of 16
 runs, it has 16 for each level: 4 log2(n). Sums no longer than a run are plain loops. How a sum is cut depends on its
-extents alone.
+extents alone. One more level has the same bits, so a length between bounds is cut as each of its values.
 
     for i < 4096: total += x[i]   ->   for a < 16: outer = 0
                                            for b < 16: inner = 0
@@ -25,11 +25,10 @@ from typing import TypeVar
 from picograd.codegen.builder import Builder
 from picograd.ir.op import Dim
 from picograd.ir.opcode import AxisKind
-from picograd.ir.symbolic import add, bounds, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, bounds, floordiv, minimum, mod, mul, subtract
 from picograd.record import Record
 
 RUN_STEPS = 8  # additions to a total before it is added to the next one
-SYMBOLIC_LEVELS = 3  # totals below the last one, at most, where the length of a sum is not known
 
 T = TypeVar("T")
 
@@ -80,7 +79,7 @@ def in_runs(
 
 def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
     """Returns how many iterations a loop has that begins at `start`."""
-    if loop.count == 1 or loop.count and isinstance(extent, int) and extent % (loop.count * loop.step) == 0:
+    if loop.count == 1 or loop.count and mod(extent, loop.count * loop.step) == 0:
         return loop.count
     left = floordiv(add(subtract(extent, start), loop.step - 1), loop.step)
     return minimum(left, loop.count) if loop.count else left
@@ -91,13 +90,12 @@ def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
     found: list[_Loop] = []
     chain, most = 1, run
     for axis in reversed(range(len(extents))):
-        step, levels, extent = 1, 0, extents[axis]
-        left = longest(extent)
-        while chain * left > most and (isinstance(extent, int) or levels < SYMBOLIC_LEVELS):
-            count = _of_run(left, most // chain) if isinstance(extent, int) else most // chain
+        step, left = 1, longest(extents[axis])
+        while chain * left > most:
+            count = most // chain
             if count > 1 or not found:
                 found.append(_Loop(axis, step, count, False))
-                step, levels, left = step * count, levels + 1, -(-left // count)
+                step, left = step * count, -(-left // count)
             found[-1:] = [_Loop(loop.axis, loop.step, loop.count, True) for loop in found[-1:]]
             chain, most = 1, RUN_STEPS
         found.append(_Loop(axis, step, 0, False))
@@ -108,8 +106,3 @@ def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
 def longest(extent: Dim) -> int:
     """Returns the length by which a sum is cut: the greatest it may have."""
     return max(0, bounds(extent)[1])
-
-
-def _of_run(length: int, most: int) -> int:
-    """Returns how many of `length` make a run: a divisor if there is one that is not much shorter."""
-    return next((n for n in range(most, most * 3 // 4, -1) if length % n == 0), most)

@@ -135,16 +135,17 @@ def blocks_of_k(
     block: Callable[[T, Dim, Dim], None],
 ) -> None:  # fmt: skip
     """Runs block(totals, first k, how many) for blocks of K of about one length, the same in every emitter."""
-    length = BLOCK_PRODUCTS
-    if isinstance(depth, int):
-        length = -(-depth // -(-depth // BLOCK_PRODUCTS))
-        length += -length % BLOCK_MULTIPLE
+    length = mul(_num_parts(_num_parts(depth, _num_parts(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
 
     def at(into: T, place: list[Dim]) -> None:
         first = mul(place[0], length)
         block(into, first, minimum(subtract(depth, first), length))
 
-    in_runs(build, [floordiv(add(depth, length - 1), length)], total, fresh, join, at)
+    in_runs(build, [_num_parts(depth, length)], total, fresh, join, at)
+
+
+def _num_parts(count: Dim, length: Dim) -> Dim:
+    return floordiv(add(count, subtract(length, 1)), length)
 
 
 def most_rows(target: Target) -> int:

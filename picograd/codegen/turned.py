@@ -26,13 +26,13 @@ FEWEST_ELEMENTS = 1 << 15  # of a domain, below which caches hold all of it
 FEWEST = 16  # elements of either group
 
 
-def may_be_turned(factors: Sequence[Sequence[int] | None], extents: Sequence[Dim]) -> bool:
+def may_be_turned(factors: Sequence[Sequence[Dim] | None], extents: Sequence[Dim]) -> bool:
     """True where an index takes steps of one along another group than the last, and both are long enough."""
     count = numel(tuple(extents))
     if not isinstance(count, int) or count < FEWEST_ELEMENTS or greatest(extents[-1]) < FEWEST:
         return False
     for steps in factors:
-        if steps is not None and steps[-1] > 1 and 1 in steps and greatest(extents[steps.index(1)]) >= FEWEST:
+        if steps is not None and steps[-1] not in (0, 1) and 1 in steps and greatest(extents[steps.index(1)]) >= FEWEST:
             return True
     return False
 

@@ -57,22 +57,24 @@ class Known(NamedTuple):
     takes:    for each input of the plan the number of a buffer, or ~ the number of a constant
     numbers:  constants, None for one that is an input
     offsets:  all of them
+    lengths:  values of symbolic integers that stand for lengths, by name
     """
 
     plan: Plan
     takes: tuple[int, ...]
     numbers: list[Op | None]
     offsets: list[Offset]
+    lengths: dict[str, int]
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
-        """Returns what is known once graphs have a plan; None where symbolic integers have a part in it.
+        """Returns what is known once graphs have a plan; None where symbolic integers of the user's have a part in it.
 
         Args:
           form:  which the plan was made of
         """
-        moving = form.moving
-        if len(form.variables) > len(moving.values()):
+        moving, lengths = form.moving, {} if form.sizes is None else form.sizes.values
+        if len(form.variables) > len(moving.values()) + len(lengths):
             return None
         place = {buffer: i for i, buffer in enumerate(seen.buffers)}
         numbers: list[Op | None] = [*seen.numbers]
@@ -92,7 +94,7 @@ class Known(NamedTuple):
             if start.__class__ is int
         ]
         takes = [place[form.buffers[op.arg[0]]] for op in plan.schedule.inputs]
-        return Known(plan, tuple(takes), numbers, offsets)
+        return Known(plan, tuple(takes), numbers, offsets, lengths)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
         """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
@@ -104,7 +106,7 @@ class Known(NamedTuple):
             start = seen.blocks[block].arg[axis][0] - constant
             if start if name is None else values.setdefault(name, start) != start:
                 return None
-        return values
+        return {**self.lengths, **values} if self.lengths else values
 
 
 def look_at(roots: Sequence[Op]) -> Seen | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.garbage import few_collections
 from picograd.engine.kept_plans import compiled, find_kept, keep_plan, plan_entry
+from picograd.engine.lengths import LAST_IS_LENGTH, SHAPES, Sizes, with_lengths
 from picograd.engine.library import library_of
-from picograd.engine.offsets import Moving
+from picograd.engine.offsets import BLOCKS, Moving, with_held
 from picograd.engine.progress import telling
 from picograd.engine.show import show
 from picograd.engine.watch import note
@@ -65,6 +66,7 @@ class Template(Record):
     variables:  values of symbolic integers by name
     errors:     what the errors of its CHECKs say, where that is kept without their Ops
     moving:     offsets of blocks, which may be symbolic
+    sizes:      lengths, where they are symbolic
     """
 
     key: Hashable
@@ -74,6 +76,7 @@ class Template(Record):
     variables: Mapping[str, int]
     errors: tuple[CheckError, ...] = ()
     moving: Moving = Moving()
+    sizes: Sizes | None = None
 
     def bare(self) -> Template:
         """Returns the form alone, which keeps no memory alive."""
@@ -247,13 +250,28 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
     slots = {buffer: slot for slot, buffer in enumerate(form.buffers)}
     numbers = {check: number for number, check in enumerate(form.checks())}
     params: dict[Op, Op] = {}
+    lengths = symbolic_arguments(form)
     for op, leaf in form.leaves.items():
         buffer, shape = leaf.arg
-        params[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape, {})))
+        params[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(lengths.pop(op, shape), {})))
     bodies: dict[Op, Op] = {}
     for body in bodies_in(form.order):
         bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
-    return _freed(roots, params, {}, bodies, numbers, form.moving.arguments())
+    return _freed(roots, params, {}, bodies, numbers, form.moving.arguments(lengths))
+
+
+def symbolic_arguments(form: Template) -> dict[Op, Any]:
+    """Returns the arguments that have symbolic lengths, and the shapes of leaves that have any."""
+    if form.sizes is None:
+        return {}
+    dims, found = iter(cast("tuple[Dim, ...]", form.sizes.dims)), dict[Op, Any]()
+    for op in form.order:
+        is_leaf = op in form.leaves
+        if op.code in BLOCKS and not is_leaf:
+            found[op] = with_held(op, dims)
+        elif is_leaf or op.code in SHAPES or op.code in LAST_IS_LENGTH:
+            found[op] = with_lengths(op, is_leaf, dims)
+    return found
 
 
 def _freed(
@@ -277,11 +295,14 @@ def _freed(
         if op.code is OpCode.BIND:
             became[op] = unbound(op, variables)
         elif numbers is not None and op in numbers:
-            became[op] = Op(op.code, op.dtype, src, unbound(with_site(op, numbers[op]), variables))
+            arg = with_site(op, numbers[op])
+            arg = (*arg[:-1], arguments[op][-1]) if op in arguments else arg
+            became[op] = Op(op.code, op.dtype, src, unbound(arg, variables))
         elif op.code in WITH_BODY:
             became[op] = with_body(op, bodies[body_of(op)], src)
             if op.code is OpCode.LOOP:
-                became[op] = became[op].replace(arg=(*became[op].arg[:2], unbound(op.arg[2], variables)))
+                num_steps = arguments.get(op, op.arg)[2]
+                became[op] = became[op].replace(arg=(*became[op].arg[:2], unbound(num_steps, variables)))
         elif op.src or op.arg is not None:
             became[op] = Op(op.code, op.dtype, src, unbound(arguments.get(op, op.arg), variables))
         else:

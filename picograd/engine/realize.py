@@ -32,7 +32,7 @@ from picograd.engine.repeats import Repeats
 from picograd.engine.scalars import Scalars
 from picograd.engine.shared import reads_shared, shared
 from picograd.engine.watch import active
-from picograd.errors import ArgumentError, DeviceError
+from picograd.errors import ArgumentError, DeviceError, ShapeError, UnsupportedOp
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.graphless import Graphless, like_its_sources
@@ -173,12 +173,7 @@ def _compute(
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
-        exact = form
-        if name != EVALUATOR:
-            form = _scalars.freed(form, name, lambda op: _stored(op, name))
-            if (name, False, form.key) not in _plans:
-                _repeats.note(exact, roots[0].shape)
-        plan = find_plan(roots, form, name)
+        form, plan = _plan_of_any(roots, form, name)
     known = None if seen is None else Known.of(seen, form, plan)
     if seen is not None and known is not None:
         _keep(seen.key, known)
@@ -186,6 +181,22 @@ def _compute(
     outputs = new_outputs(plan, name, form.variables, inputs)
     run(plan, inputs, outputs, form.variables, form.error)
     return form, _results(roots, plan, inputs, outputs)
+
+
+def _plan_of_any(roots: Sequence[Op], exact: Template, name: str) -> tuple[Template, Plan]:
+    """Returns a form with what changes as inputs, and its plan; lengths stay numbers where what is symbolic has none."""
+    if name == EVALUATOR:
+        return exact, find_plan(roots, exact, name)
+    while True:
+        form = _scalars.freed(exact, name, lambda op: _stored(op, name))
+        if form.sizes is None and (name, False, form.key) not in _plans:
+            _repeats.note(exact, roots[0].shape)
+        try:
+            return form, find_plan(roots, form, name)
+        except (ShapeError, UnsupportedOp):  # an Op that needs a number, such as a CONV
+            if form.sizes is None:
+                raise
+            _scalars.refuse(form)
 
 
 def _results(roots: Sequence[Op], plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Op]:

@@ -102,13 +102,13 @@ def _assemble(terms: Terms, constant: int) -> Dim:
     for atom in terms if several else ():
         if atom.code is not OpCode.MOD:
             continue
-        divisor = from_op(atom.src[1])
-        if not isinstance(divisor, int) or terms[atom] * divisor not in terms.values():
+        factor, divisor = terms[atom], from_op(atom.src[1])
+        if isinstance(divisor, int) and factor * divisor not in terms.values():
             continue
-        quotient = floordiv(atom.src[0], divisor)
-        if isinstance(quotient, Op) and terms.get(quotient) == terms[atom] * divisor:
-            rest = {other: c for other, c in terms.items() if other is not atom and other is not quotient}
-            return add(_assemble(rest, constant), mul(atom.src[0], terms[atom]))
+        whole, start = affine(mul(mul(floordiv(atom.src[0], divisor), divisor), factor))
+        if start == 0 and whole and all(terms.get(other) == c for other, c in whole.items()):
+            rest = {other: c for other, c in terms.items() if other is not atom and other not in whole}
+            return add(_assemble(rest, constant), mul(atom.src[0], factor))
     result: Op | None = None
     for atom in _in_order(terms) if several else terms:
         factor = terms[atom]

@@ -90,7 +90,7 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
 
 def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
     """Writes `count` neighbouring rows from `start` on, no more than `most`."""
-    if not is_short(rows, UNROLLED):
+    if not is_short(rows, UNROLLED) or not isinstance(numel(rows.column_extents), int):
         _Strip(rows, at, start, count, most, build, lanes).write()
         return
     whole = floordiv(count, lanes) if lanes > 1 else 0
@@ -266,17 +266,22 @@ class _Strip:
 
 # ---- short rows ----
 def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: int) -> None:
-    """Writes one row, or one vector of rows: each element a copy of the body, totals in registers."""
+    """Writes one row, or one vector of rows: each element a copy of the body, totals in registers, cut as in a strip."""
     results: Results = {}
     for level in rows.levels:
-        totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
-        for r, total in zip(level, totals):
-            build.store(total, lane, start_of(r.arg[0], total.dtype))
-        with build.loop(numel(rows.column_extents), AxisKind.UNROLL) as index:
-            coords = rows.coords(at, split(index, rows.column_extents))
-            for r, total in zip(level, totals):
-                value = cast(rows.value(r.src[0], coords, results), total.dtype)
-                build.store(total, lane, rows.accumulated(r, build.load(total, lane), value))
+        totals = _registers(level, build, lane, lanes)
+        length, run = numel(rows.column_extents), RUN_STEPS if any(map(is_rounded_sum, level)) else UNROLLED
+        assert isinstance(length, int), f"a row of {length} elements cannot be written out"
+        for first in range(0, length, run):
+            is_run = first > 0 and first + run <= length
+            own = _registers(level, build, lane, lanes) if is_run else totals
+            with build.loop(min(run, length - first), AxisKind.UNROLL) as index:
+                coords = rows.coords(at, split(add(first, index), rows.column_extents))
+                for r, total in zip(level, own):
+                    value = cast(rows.value(r.src[0], coords, results), total.dtype)
+                    build.store(total, lane, rows.accumulated(r, build.load(total, lane), value))
+            for r, total, part in zip(level, totals, own) if is_run else ():
+                build.store(total, lane, combined(r.arg[0], build.load(total, lane), build.load(part, lane)))
         results |= {r: cast(build.load(total, lane), r.dtype) for r, total in zip(level, totals)}
     if has_elements(rows):
         nested(
@@ -284,3 +289,11 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
             lambda columns: write_stores(build, element_stores(rows, at, columns, results)),
         )  # fmt: skip
     write_stores(build, row_stores(rows, rows.row_coords(at), results))
+
+
+def _registers(level: Sequence[Op], build: Builder, lane: Dim, lanes: int) -> list[Op]:
+    """Makes totals of nothing."""
+    totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
+    for r, total in zip(level, totals):
+        build.store(total, lane, start_of(r.arg[0], total.dtype))
+    return totals

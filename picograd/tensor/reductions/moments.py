@@ -33,9 +33,7 @@ def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
 def nearest_mean(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns the mean over `axes`, which stay, off by little more than its last rounding."""
     mean = mean_op(op, axes, keepdim=True)
-    rest = detached(reduce(op - broadcast_to(mean, op.shape), OpCode.ADD, axes, keepdim=True))
-    count = _count(op, axes)
-    return mean + (rest * _inverse(count) if isinstance(count, int) else _over_count(rest, count))
+    return mean + detached(mean_op(op - broadcast_to(mean, op.shape), axes, keepdim=True))
 
 
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
@@ -52,21 +50,14 @@ def _wide_variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bo
     wide = cast(op, op.dtype.compute_dtype)
     deviation = wide - broadcast_to(mean_op(wide, axes, keepdim=True), op.shape)
     squares = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
-    rest, count = detached(reduce(deviation, OpCode.ADD, axes, keepdim)), _count(op, axes)
-    if isinstance(count, int):  # a row's two quotients do not wait for each other
-        divisor = float(max(0, count - correction))
-        whole, part = squares / divisor, rest * (rest * _inverse(count * divisor))
-    elif isinstance(correction, int):
-        less: Dim = maximum(subtract(count, correction), 0)  # type: ignore[arg-type]
-        whole, part = _over_count(squares, less), rest * _over_count(_over_count(rest, count), less)
-    else:
-        known = broadcast_to(maximum(cast(count, rest.dtype) + -correction, 0.0), rest.shape)
-        whole, part = squares / known, rest * (_over_count(rest, count) / known)
-    return whole - minimum(part, detached(whole))  # of equal elements 0, not below
-
-
-def _inverse(number: float) -> float:
-    return 1.0 / number if number else 0.0
+    rest = reduce(deviation, OpCode.ADD, axes, keepdim)
+    count = _count(deviation, axes)
+    total = squares - detached(minimum(rest * _over_count(rest, count), squares))  # of equal elements 0, not below
+    if isinstance(count, int):
+        return total / float(max(0, count - correction))
+    if isinstance(correction, int):
+        return _over_count(total, maximum(subtract(count, correction), 0))  # type: ignore[arg-type]
+    return total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape)
 
 
 def squeezed(op: Op, axes: tuple[int, ...]) -> Op:

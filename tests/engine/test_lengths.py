@@ -1,0 +1,189 @@
+"""Lengths that change: a plan for those between two powers of two, with the bits of a plan of each length alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor, nn
+from picograd.engine import realize
+from picograd.engine.lengths import STARTS, Lengths, bucket, solve
+from picograd.engine.watch import watch
+
+F = nn.functional
+Array = np.ndarray[Any, Any]
+Shape = Callable[[int], tuple[int, ...]]
+LENGTHS = (20, 23, 31, 16, 28, 9, 50, 3, 64, 77, 299, 1000)
+BUCKETS = len({tuple(bucket(n)) for n in LENGTHS})
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+
+
+def numbers(*shapes: tuple[int, ...]) -> list[Tensor]:
+    random = np.random.default_rng(sum(map(sum, shapes)))
+    made = [Tensor(random.standard_normal(shape).astype(np.float32)).realize() for shape in shapes]
+    return [x.requires_grad_() for x in made]
+
+
+def pulled(out: Tensor, *inputs: Tensor) -> list[Tensor]:
+    """Returns a result and its gradients."""
+    return [out.detach(), *pg.autograd.grad((out * out).sum(), list(inputs))]
+
+
+def with_gradients(function: Callable[..., Tensor], *shapes: Shape) -> Callable[[int], list[Tensor]]:
+    def make(n: int) -> list[Tensor]:
+        inputs = numbers(*[shape(n) for shape in shapes])
+        return pulled(function(*inputs), *inputs)
+
+    return make
+
+
+def advantages(scores: Tensor, returns: Tensor) -> Tensor:
+    """The loss of REINFORCE."""
+    good = (returns - returns.mean()) / (returns.std() + 1e-6)
+    taken = F.log_softmax(scores, dim=1)[pg.arange(len(scores)), pg.arange(len(scores)) % 6]
+    return -(taken * good).sum()
+
+
+def down(n: int) -> tuple[int, ...]:
+    return (n, 6)
+
+
+def along(n: int) -> tuple[int, ...]:
+    return (6, n)
+
+
+def deep(n: int) -> tuple[int, ...]:
+    return (3, n, 16)
+
+
+FUNCTIONS: dict[str, Callable[[int], list[Tensor]]] = {
+    "elementwise": with_gradients(lambda x: x.tanh() * 2 + 1, along),
+    "sum of all": with_gradients(lambda x: x.sum(), along),
+    "sum down": with_gradients(lambda x: x.exp().sum(0), down),
+    "sum along": with_gradients(lambda x: x.exp().sum(-1), along),
+    "mean": with_gradients(lambda x: x.mean(), down),
+    "variance": with_gradients(lambda x: x.var(-1), along),
+    "standard deviation": with_gradients(lambda x: x.std(0), down),
+    "softmax along": with_gradients(lambda x: x.softmax(-1), along),
+    "softmax down": with_gradients(lambda x: x.softmax(0), down),
+    "logsumexp": with_gradients(lambda x: x.logsumexp(-1), along),
+    "cross entropy": with_gradients(lambda x: F.cross_entropy(x, pg.arange(len(x)) % 6), down),
+    "layer norm": with_gradients(lambda x, w: F.layer_norm(x, (6,), w), down, lambda n: (6,)),
+    "layer norm along": with_gradients(lambda x: F.layer_norm(x, (x.shape[1],)), along),
+    "linear": with_gradients(lambda x, w, b: F.linear(x, w, b).relu(), deep, lambda n: (5, 16), lambda n: (5,)),
+    "product over the length": with_gradients(lambda a, b: a @ b, along, down),
+    "product with a vector": with_gradients(lambda a, b: a @ b, along, lambda n: (n,)),
+    "cumulative sum": with_gradients(lambda x: x.cumsum(-1), along),
+    "joined": with_gradients(lambda x, y: pg.cat([x, y]).exp(), down, lambda n: (2 * n - 1, 6)),
+    "turned around": with_gradients(lambda x: x[pg.arange(len(x) - 1, -1, -1)], down),
+    "REINFORCE": with_gradients(advantages, down, lambda n: (n,)),
+}
+
+
+def forgotten() -> None:
+    realize._scalars = type(realize._scalars)()
+    realize._plans.clear()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, found, planned = FUNCTIONS[name], [], []
+    forgotten()
+    for n in LENGTHS:
+        with watch() as counts:
+            found.append([x.numpy() for x in function(n)])
+        planned.append(counts.scheduled)
+    assert sum(planned) <= planned[0] * (2 + BUCKETS), planned
+    assert planned[4] == 0, planned
+    monkeypatch.setattr(Lengths, "sizes", lambda *_: None)
+    forgotten()
+    for n, values in zip(LENGTHS, found):
+        for value, alone in zip(values, function(n), strict=True):
+            np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{name} of {n}")
+
+
+def test_an_op_that_needs_a_number_has_a_plan_for_each_length() -> None:
+    x, w = numbers((1, 2, 40), (3, 2, 3))
+    for n in range(5, 12):
+        found = F.conv1d(x[:, :, :n], w).detach()
+        np.testing.assert_array_equal(found.numpy(), F.conv1d(x, w).detach()[:, :, : n - 2].numpy())
+
+
+def test_lengths_and_offsets_and_numbers_change_together() -> None:
+    data = np.arange(400, dtype=np.float32)
+    x, planned = Tensor(data).realize(), []
+    for step in range(12):
+        start, n, factor = 7 * step, 17 + step, step / 4 + 1
+        with watch() as counts:
+            found = (x[start : start + n] * factor).numpy()
+        np.testing.assert_array_equal(found, data[start : start + n] * np.float32(factor))
+        planned.append(counts.scheduled)
+    assert sum(planned[4:]) == 0, planned
+
+
+def test_a_length_of_one_is_another_form() -> None:
+    for n in (5, 6, 7, 1, 0, 4, 1, 2):
+        (x,) = numbers((n, 6))
+        np.testing.assert_array_equal((x + x[:1]).detach().numpy(), (x.detach().numpy() + x[:1].detach().numpy()))
+
+
+def test_a_check_has_the_length_of_its_own_graph() -> None:
+    for n in (5, 6, 7):
+        (x,) = numbers((n, 3))
+        x[pg.arange(n) + 0].realize()
+        with pytest.raises(IndexError, match=f"{n} is out of range for axis 0 of length {n}"):
+            x[pg.arange(n) + 1].realize()
+
+
+# ---- polynomials ----
+@pytest.mark.parametrize(
+    ("columns", "roots"),
+    [
+        ([(5, 7, 9), (40, 56, 72)], 1),  # 8 n
+        ([(40, 56, 72), (5, 7, 9)], 1),
+        ([(5, 7, 9), (4, 6, 8)], 1),  # n - 1
+        ([(5, 7, 9), (11, 15, 19)], 1),  # 2 n + 1
+        ([(5, 7, 9), (95, 93, 91)], 1),  # 100 - n
+        ([(5, 7, 9), (50, 98, 162)], 1),  # 2 n n
+        ([(5, 7, 9), (3, 8, 2), (15, 56, 18)], 2),  # n m
+        ([(5, 7, 9), (3, 8, 2), (9, 16, 12)], 2),  # n + m + 1
+        ([(5, 7, 9), (3, 8, 2), (6, 6, 6)], 2),
+    ],
+)
+def test_what_lengths_are_of_each_other(columns: list[tuple[int, ...]], roots: int) -> None:
+    samples = list(zip(*columns))
+    solution = solve(samples, len(columns))
+    assert solution is not None and len(solution.roots) == roots
+    assert all(map(solution.holds, samples))
+
+
+def test_a_length_that_does_not_follow_is_one_more_sample() -> None:
+    lengths = Lengths(2, [(5, 10)])
+    assert lengths.sizes((6, 12), "n") is None  # has a plan of its own
+    first = lengths.sizes((7, 14), "n")
+    assert first is not None and first.values == {"n0": 7}
+    second = lengths.sizes((9, 11), "n")
+    assert second is not None and second.values == {"n0": 9, "n1": 11}
+    assert lengths.sizes((7, 14), "n") is not first
+
+
+def test_more_symbolic_integers_than_there_may_be_are_none() -> None:
+    samples = [(5, 11, 23, 47, 101), (7, 17, 40, 90, 64), (8, 29, 31, 63, 13)]
+    assert solve(samples, 5) is None
+    lengths = Lengths(5, samples[:1])
+    assert [lengths.sizes(sample, "n") for sample in samples] == [None] * 3 and lengths.is_refused
+
+
+def test_bounds_of_a_form_hold_for_all_of_its_lengths() -> None:
+    lengths = Lengths(2, [(20, 30), (21, 29)])
+    sizes = lengths.sizes((22, 28), "n")  # the second is 50 - n, and no length is below 2
+    assert sizes is not None and sizes.key[1] == ((16, 31),)  # type: ignore[index]
+    assert bucket(STARTS[1] - 1) == [2, STARTS[1] - 1]
