@@ -155,9 +155,14 @@ class _Grouper:
 
 
 def num_long_ops(nest: Draft, fused: Fused) -> int:
-    """Returns how many Ops a nest computes that become many instructions each; a great many others count as one of them."""
+    """Returns how many Ops a nest computes that become many instructions each; a great many others count as one of them.
+
+    Random bits count as two; their key, which may be computed beside them, as none.
+    """
     computed = _walk(nest, fused)
-    return sum(op.code in TRANSCENDENTAL for op in computed) + len(computed) // LONG_OPS
+    long = sum([op.code in TRANSCENDENTAL and op.code is not OpCode.THREEFRY for op in computed])
+    random = sum([op.code is OpCode.THREEFRY and op.shape != () for op in computed])
+    return long + 2 * random + len(computed) // LONG_OPS
 
 
 def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:

@@ -5,9 +5,10 @@ Out:   `Generator`; `default_generator`, `manual_seed`, `seed`, `initial_seed`, 
 Next:  picograd/tensor/creation/random.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
-Outside a trace the number is known on the host and enters the graph as a small buffer, so that equal draws are equal
-programs. Inside a trace the cell holds it, as state that the captured plan advances. A draw outside a jitted function
-advances at once, whatever becomes of what it was drawn for; a jitted call that raises has drawn nothing.
+Outside a trace the number is known on the host, which works out the key: that enters the graph as a small buffer, so that
+equal draws are equal programs. Inside a trace the cell holds the number, as state that the captured plan advances. A draw
+outside a jitted function advances at once, whatever becomes of what it was drawn for; a jitted call that raises has
+drawn nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.codegen.passes.integers import PARITY, ROTATIONS
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
@@ -26,25 +28,34 @@ from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.exchange.host import default_device, device_or_default
 
+MASK = 0xFFFFFFFF  # 32 bits
+
 
 class GeneratorState:
     """Where one device stands in the sequence.
 
     seed, count:  cells of one uint64 each
-    known:        an Op and the count in it: what the host knows while the cell holds that Op (a plan may have advanced it)
+    known:        Ops that the cells have held last, and the numbers in them: a plan may have advanced a cell meanwhile
     """
 
     def __init__(self, seed: int, device: str):
         self.seed = Cell(_word(seed, device), device)
         self.count = Cell(_word(0, device), device)
-        self.known = self.count.op, 0
+        self.known = {self.seed.op: seed, self.count.op: 0}
 
     def start(self, seed: int, count: int) -> None:
         """Goes on with draw number `count` of the sequence of `seed`."""
         device = self.seed.device or default_device()
         set_op(self.seed, _word(seed, device))
         set_op(self.count, _word(count, device))
-        self.known = self.count.op, count
+        self.known = {self.seed.op: seed, self.count.op: count}
+
+    def on_host(self) -> tuple[int, int]:
+        """Returns seed and count, which are asked of the device only where the host does not know them."""
+        seed, count = self.seed.op, self.count.op
+        if seed not in self.known or count not in self.known:
+            self.known = {op: int(to_host(realize([op])[0])) for op in (seed, count)}
+        return self.known[seed], self.known[count]
 
 
 class Generator:
@@ -139,13 +150,28 @@ class Generator:
             active.on_read(state.count)
             number = state.count.op
             set_op(state.count, _plus_one(number))
-        else:
-            number = state.count.op
-            held, known = state.known
-            known = 1 + (known if held is number else int(to_host(realize([number])[0])))
-            state.count.op = after = _word(known, str(device))
-            state.known = after, known
-        return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
+            return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
+        seed, count = state.on_host()
+        state.count.op = after = _word(count + 1, str(device))
+        state.known = {state.seed.op: seed, after: count + 1}
+        return _word(threefry(count, seed), str(device))
+
+
+def threefry(counter: int, key: int) -> int:
+    """Returns what OpCode.THREEFRY does of two numbers of 64 bits: 20 rounds on their halves.
+
+    Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+    """
+    keys = [key >> 32, key & MASK]
+    keys.append(keys[0] ^ keys[1] ^ PARITY)
+    a, b = (counter >> 32) + keys[0] & MASK, counter + keys[1] & MASK
+    for group in range(5):
+        for rotation in ROTATIONS[group % 2]:
+            a = a + b & MASK
+            b = (b << rotation & MASK | b >> 32 - rotation) ^ a
+        a = a + keys[(group + 1) % 3] & MASK
+        b = b + keys[(group + 2) % 3] + group + 1 & MASK
+    return a << 32 | b
 
 
 def _word(value: int, device: str) -> Op:
