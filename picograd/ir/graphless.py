@@ -1,7 +1,7 @@
 """Values that jitted functions computed from tensors that require grad: no graph leads back from them.
 
 In:    memory of a result
-Out:   `Graphless`, that memory with the name of the function;  `graphless_in` graphs;  `like_its_sources`
+Out:   `Graphless`, that memory with the name of the function;  `graphless_in` graphs;  `like_its_sources`, `named_anew`
 Next:  picograd/ir/shape.py
 
 Without jit a gradient would flow on from such a value. A backward() that comes upon one would leave that part out, so it
@@ -36,6 +36,13 @@ class Graphless(Buffer):
         found.function = function
         cls.living[weakref.ref(found, lambda reference: cls.living.pop(reference, None))] = None
         return found
+
+
+def named_anew(buffer: Buffer) -> Buffer:
+    """Returns the memory of a buffer as another buffer."""
+    if type(buffer) is Graphless:
+        return Graphless.of(buffer, buffer.function)
+    return Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
 
 
 def is_graphless(op: Op) -> bool:

@@ -16,6 +16,7 @@ from typing import cast
 from picograd.engine.plan import Template, computed_from, template
 from picograd.engine.realize import default_device, from_host, to_host
 from picograd.errors import JitError
+from picograd.ir.graphless import Graphless
 from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
@@ -93,6 +94,8 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
     for op in toposort(roots, stop=made):
         if op.code is OpCode.BUFFER or any(s in reads for s in op.src):
             reads.add(op)
+        if op.code is OpCode.DETACH and Graphless.living and not op.src[0].needs_grad:  # a plan is the same without
+            made[op] = substitute([op.src[0]], made)[0]
         if op.code is not OpCode.COPY or op in made:
             continue
         is_constant = op not in reads

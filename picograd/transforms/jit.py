@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from picograd.control.structure import mapped
 from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
+from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.record import replace
@@ -216,7 +217,7 @@ class Jit:
             collected, grads = watch.collected()
             recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
             roots = [leaf.read() for leaf in made]
-            graphless = tuple(i for i, root in enumerate(roots) if root.needs_grad)
+            graphless = tuple(i for i, op in enumerate(roots) if op.needs_grad or graphless_in((op,)) is not None)
             wanted = [leaf.cell.device for leaf in made]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]

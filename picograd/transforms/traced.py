@@ -17,7 +17,7 @@ from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
-from picograd.ir.graphless import Graphless
+from picograd.ir.graphless import named_anew
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -55,13 +55,9 @@ class TraceOfFunction(FunctionTrace):
             if not cell.op.needs_grad:
                 cell.op = buffer
         # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
-        # One that another jitted function has computed is a value like any other here.
-        shared = cell.op.arg[0] if cell.op.code is OpCode.BUFFER else None
-        if shared is not None and (
-            type(shared) is Graphless or any(shared is op.arg[0] for op in self.before.values())
-        ):
-            shape = cell.op.arg[1]
-            own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
+        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
+            shared, shape = cell.op.arg
+            own = named_anew(shared)
             cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op
 
@@ -111,7 +107,7 @@ class TraceOfFunction(FunctionTrace):
 
 def stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
-    copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
+    copy = named_anew(buffer)
     return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)
 
 

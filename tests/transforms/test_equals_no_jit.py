@@ -666,6 +666,43 @@ def in_grad(jit: Jit) -> list[Any]:
     return [pg.autograd.grad(f(X) + m(X).sum(), m.weight) for _ in range(CALLS)]
 
 
+def an_argument_of_another(jit: Jit, change: Callable[[Tensor], Tensor] = lambda value: value) -> list[Any]:
+    inner, outer = linear(), linear()
+    f = jit(lambda x: inner(x))
+    g = jit(lambda h: (outer(change(h)) ** 2).sum().backward())
+    for i in range(CALLS):
+        g(f(X + i))
+    return [inner.weight.grad, outer.weight.grad]
+
+
+def a_detached_argument_of_another(jit: Jit) -> list[Any]:
+    return an_argument_of_another(jit, lambda value: value.detach())
+
+
+def a_state_of_its_own(jit: Jit) -> list[Any]:
+    m = linear()
+
+    def step(h: Tensor) -> Tensor:
+        with pg.no_grad():
+            norm = h.abs().sum()
+        return m(h.detach()) / (1 + norm)
+
+    f, found = jit(step), [X]  # at first a tensor like any other, then a result
+    for _ in range(CALLS):
+        found.append(f(found[-1]))
+    return found
+
+
+def a_closure_of_another(jit: Jit) -> list[Any]:
+    inner, outer = linear(), linear()
+    f = jit(lambda x: inner(x))
+    h = [f(X) for _ in range(3)][-1]
+    g = jit(lambda: (outer(h) ** 2).sum().backward())
+    for _ in range(CALLS):
+        g()
+    return [inner.weight.grad, outer.weight.grad]
+
+
 def detached_and_added(jit: Jit) -> list[Any]:
     return added_to_a_loss(jit, lambda value: (value + 1).detach())
 
@@ -934,9 +971,9 @@ WORK: dict[str, Program] = {
         step_alone_of_kept_gradients, eager_between, mode_switched, parameter_hook, hook_after_accumulation, deep_copy,
         deep_copy_of_a_jitted_method, view_of_an_argument, the_argument_itself, view_of_state,
         two_views_of_one_result, one_result_twice, masked_write, masked_write_of_an_argument, rebound_library_function,
-        rebound_object, rebound_closure, detached_and_added, read_under_no_grad, compared_and_counted,
-        called_with_and_without_gradients, masked_arithmetic, gradient_of_masked_arithmetic, dampened, muon,
-        lbfgs_of_a_jitted_closure,
+        rebound_object, rebound_closure, a_detached_argument_of_another, a_state_of_its_own, detached_and_added,
+        read_under_no_grad, compared_and_counted, called_with_and_without_gradients, masked_arithmetic,
+        gradient_of_masked_arithmetic, dampened, muon, lbfgs_of_a_jitted_closure,
     )
 }  # fmt: skip
 WORK |= {
@@ -951,8 +988,8 @@ REFUSED: dict[str, Program] = {
         python_random, numpy_random, numpy_global_random, computed_names, names_in_vars, long_list, long_dict, long_set,
         long_list_of_objects, long_list_of_layers, set_of_names, hook_that_changes, transposed_in_place,
         transposed_in_place_closure, scheduler_inside, idempotent_attribute, library_functions_in_a_dict,
-        added_to_a_loss, computed_before_it_is_added, a_loss_alone, in_grad, read_by_a_mask, returned_by_a_mask,
-        a_value_for_each_chosen, chosen_by_another_mask, lbfgs,
+        an_argument_of_another, a_closure_of_another, added_to_a_loss, computed_before_it_is_added, a_loss_alone, in_grad,
+        read_by_a_mask, returned_by_a_mask, a_value_for_each_chosen, chosen_by_another_mask, lbfgs,
     )
 }  # fmt: skip
 REFUSED |= {change.__name__: changed_after(change) for change in (other_layer, other_weight)}
