@@ -2,7 +2,7 @@
 
 In:    roots, and the tangents of some Ops
 Out:   for each root its tangent, or None where it does not change
-Next:  picograd/autodiff/counts.py
+Next:  picograd/autodiff/later.py
 """
 
 from __future__ import annotations

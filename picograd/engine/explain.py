@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd.autodiff.later import written_out
 from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import parametrize, schedule_graphs, template
@@ -31,6 +32,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     Raises:
       ArgumentError: the target speaks another language than the graphs' device.
     """
+    roots = written_out(roots)
     graphs = parametrize(roots, template(roots))
     device = devices_of(roots[:1])[0] or default_device()
     own = None if device == EVALUATOR else compiler_for(device).device.target

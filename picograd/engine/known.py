@@ -68,7 +68,9 @@ class Known(NamedTuple):
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
-        """Returns what is known once graphs have a plan; None where symbolic integers of the user's have a part in it.
+        """Returns what is known once graphs have a plan; None where that is not enough to tell what the plan reads.
+
+        So it is with symbolic integers of the user's, and with a number that only the graph of a gradient has.
 
         Args:
           form:  which the plan was made of
@@ -77,11 +79,8 @@ class Known(NamedTuple):
         if len(form.variables) > len(moving.values()) + len(lengths):
             return None
         place = {buffer: i for i, buffer in enumerate(seen.buffers)}
-        numbers: list[Op | None] = [*seen.numbers]
-        for i, number in enumerate(seen.numbers):
-            leaf = form.leaves.get(number)
-            if leaf is not None:
-                place[leaf.arg[0]], numbers[i] = ~i, None
+        place |= {form.leaves[op].arg[0]: ~i for i, op in enumerate(seen.numbers) if op in form.leaves}
+        numbers = [None if op in form.leaves else op for op in seen.numbers]
         free = {
             (offset.op, offset.axis): (moving.name(group), constant)
             for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants())
@@ -93,8 +92,10 @@ class Known(NamedTuple):
             for axis, (start, _) in enumerate(block.arg)
             if start.__class__ is int
         ]
-        takes = [place[form.buffers[op.arg[0]]] for op in plan.schedule.inputs]
-        return Known(plan, tuple(takes), numbers, offsets, lengths)
+        reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
+        if not place.keys() >= {*reads} or {offset.name for offset in offsets} - {None} != moving.values().keys():
+            return None
+        return Known(plan, tuple(map(place.__getitem__, reads)), numbers, offsets, lengths)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
         """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
@@ -113,38 +114,44 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     """Returns what graphs are; None where only a form can tell.
 
     The walk goes from the roots to the sources, and an Op that it meets again is told by its number: equal walks are of
-    equal graphs.
+    equal graphs. A second one is through the graphs of which there are GRADIENTs: what has been computed there is no end.
     """
     key: list[Hashable] = []
-    number: dict[Op, int] = {}
     slots: dict[Buffer, int] = {}
     numbers: list[Op] = []
     blocks: list[Op] = []
-    stack = [*roots]
-    while stack:
-        op = stack.pop()
-        place = number.get(op)
-        if place is not None:
-            key.append(place)
-            continue
-        number[op] = len(number)
-        code = op.code
-        leaf = op if code is OpCode.BUFFER else op.realized
-        if leaf is not None:
-            buffer, shape = leaf.arg
-            key.append((slots.setdefault(buffer, len(slots)), leaf.dtype, shape))
-        elif code is OpCode.CONST:
-            key.append(op.dtype)
-            numbers.append(op)
-        elif code in BLOCKS:
-            key.append((code, op.dtype, *_lengths(op)))
-            blocks.append(op)
-            stack += op.src
-        elif code in LEFT_TO_FORMS:
-            return None
-        else:
-            key.append((code, op.dtype, None if code is OpCode.LEAF else op.arg, len(op.src)))
-            stack += op.src
+    differentiated: list[Op] = []
+    for stack in ([*roots], differentiated):
+        number: dict[Op, int] = {}
+        while stack:
+            op = stack.pop()
+            place = number.get(op)
+            if place is not None:
+                key.append(place)
+                continue
+            number[op] = len(number)
+            code = op.code
+            leaf = op if code is OpCode.BUFFER else op.realized
+            if leaf is not None:
+                buffer, shape = leaf.arg
+                key.append((slots.setdefault(buffer, len(slots)), leaf.dtype, shape))
+                if stack is not differentiated or not op.needs_grad:
+                    continue
+            if code is OpCode.CONST:
+                key.append(op.dtype)
+                numbers.append(op)
+            elif code in BLOCKS:
+                key.append((code, op.dtype, *_lengths(op)))
+                blocks.append(op)
+                stack += op.src
+            elif code is OpCode.GRADIENT:
+                key.append((code, op.arg, len(op.src)))
+                differentiated += op.src
+            elif code in LEFT_TO_FORMS:
+                return None
+            else:
+                key.append((code, op.dtype, None if code is OpCode.LEAF else op.arg, len(op.src)))
+                stack += op.src
     buffers = [*slots]
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from picograd.autodiff.later import written_out
 from picograd.config import setting
 from picograd.device import chosen_device, named
 from picograd.dtype import DType
@@ -67,23 +68,40 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     seen = None if shared.data else look_at(missing)
     if seen is not None and _are_known(missing, seen):
         return [op.realized or op for op in ops]  # what is memory already has no other
-    order = order_of(missing)
+    made = _computed_anew(missing, seen)
+    return [made.get(op) or op.realized or op for op in ops]
+
+
+def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+    """Computes graphs by way of their form; returns for each the BUFFER Op with its value.
+
+    Args:
+      seen:  the graphs as they are looked at, which is enough the next time
+    """
+    graphs = dict(zip(missing, written_out(missing)))
+    left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
+    order = order_of(left)
     by_device: dict[str | None, list[Op]] = {}
-    for op, device in zip(missing, devices_of(missing, order)):
+    for op, device in zip(left, devices_of(left, order)):
         by_device.setdefault(device, []).append(op)
     whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
+    if not whole or len(left) < len(missing) or None in by_device:
+        seen = None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        alone = whole and name is not None
-        form, buffers = _compute(roots, name or default_device(), order if whole else None, seen if alone else None)
+        form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)
         made.update(zip(roots, buffers))
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
         if name is not None and not reads_shared(form.buffers):
             for op in roots:
                 op.realized = made[op]
+    for op, graph in graphs.items():
+        value = graph if graph.code is OpCode.BUFFER else graph.realized
+        made[op] = value or made[graph]
+        op.realized = value
     if shared.data:
         _forget_copies(order)
-    return [made.get(op) or op.realized or op for op in ops]
+    return made
 
 
 def _forget_copies(order: Sequence[Op]) -> None:
@@ -151,7 +169,7 @@ def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
     read, numbers = seen.buffers, seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
-    run(plan, inputs, outputs, variables, lambda report: template(roots).error(report))
+    run(plan, inputs, outputs, variables, lambda report: template(written_out(roots)).error(report))
     for op, value in zip(roots, _results(roots, plan, inputs, outputs)):
         op.realized = value
     return True

@@ -130,6 +130,8 @@ class OpCode(Named):
     OUTPUT: ClassVar[OpCode]  #          (x,)                 i: the i-th result of x
     CALL: ClassVar[OpCode]  #            arguments            body, a SINK over PARAMs
     LOOP: ClassVar[OpCode]  #            carry + stacked      (body, num_carry, num_steps)
+    GRADIENT: ClassVar[OpCode]  #        roots + their grads  n, the number of roots: the gradients of the leaves
+    #                                     + leaves
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
     CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
@@ -189,5 +191,5 @@ TRANSCENDENTAL = frozenset(
 )  # fmt: skip
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
-SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP}
+SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

@@ -23,7 +23,17 @@ from picograd.tensor.change import last_change
 from picograd.tensor.collected import UsedUp, read_grad, store_grad
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
-from picograd.tensor.gradient_flow import Several, check_graphs, gradients_at, leaf_inputs, leaves_of, seeds_of, weights_of
+from picograd.tensor.gradient_flow import (
+    Several,
+    check_graphs,
+    gradients_at,
+    gradients_for_later,
+    leaf_inputs,
+    leaves_among,
+    reached,
+    seeds_of,
+    weights_of,
+)
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook
 
@@ -170,11 +180,14 @@ def backward(
                 hint="Tensor(data, requires_grad=True)",
             )
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
-    leaves = leaves_of([tensor.op for tensor in roots])
-    chosen = None if inputs is None else leaf_inputs("backward", inputs)
-    grads = gradients_at(seeds, leaves)
+    on_the_way = reached(list(seeds))
+    leaves = leaves_among(on_the_way)
+    if inputs is not None:
+        chosen = leaf_inputs("backward", inputs)
+        leaves = [leaf for leaf in leaves if leaf in chosen]
+    grads = gradients_at(seeds, leaves) if create_graph else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
-    for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
+    for leaf in leaves:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
             found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat

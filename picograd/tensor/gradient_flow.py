@@ -1,7 +1,8 @@
 """Where gradients begin, which Ops they reach, and what arrives at the leaves.
 
 In:    results with their weights
-Out:   `seeds_of`, what arrives at each result; `leaves_of`, what can be reached from there; `gradients_at` them
+Out:   `seeds_of`, what arrives at each result; `reached`, `leaves_among`: what gradients flow to;
+       `gradients_at` leaves
 Called by: tensor/autograd.py, tensor/gradients.py.    Next: picograd/tensor/collected.py
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
+from picograd.autodiff.later import gradients_later
 from picograd.autodiff.reverse import reverse
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
 from picograd.ir.custom import custom_gradient
@@ -20,6 +22,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast
+from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.hooks import LeafNumber, hooks_among
 
@@ -113,13 +116,13 @@ def _arguments_with_gradients(call: Op) -> list[Op]:
     return [source for source, place in zip(call.src, places) if place is not None]
 
 
-def leaves_of(roots: Sequence[Op]) -> list[Op]:
-    """Returns the LEAFs that gradients reach from roots, each once.
+def leaves_among(ops: Sequence[Op]) -> list[Op]:
+    """Returns the LEAFs among the Ops that gradients reach.
 
     Raises:
       GradientError: one of them stands for a value whose graph is gone.
     """
-    found = [op for op in reached(roots) if op.code is OpCode.LEAF]
+    found = [op for op in ops if op.code is OpCode.LEAF]
     for op in found:
         if op in stale_leaves:
             raise GradientError(
@@ -132,5 +135,11 @@ def leaves_of(roots: Sequence[Op]) -> list[Op]:
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
-    hooked = hooks_among(leaves_of(list(seeds))) if LeafNumber.hooked else {}
+    hooked = hooks_among(leaves_among(reached(list(seeds)))) if LeafNumber.hooked else {}
     return reverse(seeds, set(leaves), chain_rules, changes=hooked)
+
+
+def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:
+    """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
+    found = None if LeafNumber.hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
+    return gradients_at(seeds, leaves) if found is None else found

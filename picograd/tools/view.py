@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.gradient import gradient
+from picograd.autodiff.later import written_out
 from picograd.dtype import DType
 from picograd.engine.realize import realized, to_host
 from picograd.errors import ArgumentError, GradientError
@@ -261,6 +262,7 @@ def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
 
     By the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
     """
+    ops = written_out(ops)
     held = {op: op.realized or op for op in toposort(ops, stop=realized)}
     known = {op: to_host(buffer) for op, buffer in held.items() if buffer.code is OpCode.BUFFER}
     return evaluate(ops, known)

@@ -1,0 +1,70 @@
+"""Gradients that are graphs only when their plan is made: until then one Op stands for all of a backward pass.
+
+In:    results with the gradients that arrive there, and leaves
+Out:   `gradients_later`: the gradients of the leaves;  `written_out`: graphs without GRADIENTs
+Called by: tensor/gradient_flow.py, engine/realize.py, engine/explain.py.    Next: picograd/autodiff/counts.py
+
+    loss.backward()      # GRADIENT (loss, 1, w, b), and OUTPUTs 0 and 1 of it
+
+An eager training step whose plan is known reads no graph of its gradients, so it makes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from picograd.autodiff.chain_rules import chain_rules
+from picograd.autodiff.reverse import reverse
+from picograd.ir.bodies import WITH_BODY
+from picograd.ir.lines import copy_lines
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+
+AT_ONCE = WITH_BODY | {OpCode.CUSTOM}  # whose gradients a user may have written, or which may have none
+DEEPER = 3  # times as deep as a graph is that of its gradients
+
+
+def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Sequence[Op]) -> dict[Op, Op] | None:
+    """Returns the gradients of leaves, each of which is reached; None where they must be made at once.
+
+    Args:
+      seeds:    root -> the gradient that arrives there
+      reached:  all Ops that gradients reach
+    """
+    if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in reached):
+        return None
+    src = (*seeds, *seeds.values(), *leaves)
+    gradient = Op(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds))
+    gradient.depth = 1 + DEEPER * max([op.depth for op in src])
+    return {leaf: Op(OpCode.OUTPUT, leaf.dtype, (gradient,), i) for i, leaf in enumerate(leaves)}
+
+
+def written_out(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs in which gradients are graphs like any other.
+
+    Values that have been computed stay so: what became of such an Op is known to have its value.
+    """
+    became: dict[Op, Op] = {}
+    found: dict[Op, list[Op]] = {}
+    for op in toposort(roots, sources=_sources):
+        src = tuple([became.get(s, s) for s in op.src])
+        if op.code is OpCode.GRADIENT:
+            found[op] = _gradients(src, op.arg)
+        elif op.code is OpCode.OUTPUT and op.src[0] in found:
+            became[op] = found[op.src[0]][op.arg]
+        elif src != op.src:
+            new = became[op] = op.replace(src=src)
+            copy_lines(op, new)
+            new.realized = op.realized or new.realized
+    return [became.get(root, root) for root in roots]
+
+
+def _sources(op: Op) -> tuple[Op, ...]:
+    """Returns what an Op is computed from, and what gradients flow to through it."""
+    return op.src if op.realized is None or op.needs_grad else ()
+
+
+def _gradients(src: Sequence[Op], num_roots: int) -> list[Op]:
+    roots, seeds, leaves = src[:num_roots], src[num_roots : 2 * num_roots], src[2 * num_roots :]
+    grads = reverse(dict(zip(roots, seeds)), set(leaves), chain_rules)
+    return [grads.get(leaf) or leaf.filled(0) for leaf in leaves]
