@@ -1,7 +1,7 @@
 """Gradients that are graphs only when their plan is made: until then one Op stands for all of a backward pass.
 
 In:    results with the gradients that arrive there, and leaves
-Out:   `gradients_later`: the gradients of the leaves;  `written_out`: graphs without GRADIENTs
+Out:   `gradients_later`: the gradients of the leaves;  `written_out`: graphs without GRADIENTs and FORMULAs
 Called by: tensor/gradient_flow.py, engine/realize.py, engine/explain.py.    Next: picograd/autodiff/counts.py
 
     loss.backward()      # GRADIENT (loss, 1, w, b), and OUTPUTs 0 and 1 of it
@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.reverse import reverse
 from picograd.ir.bodies import WITH_BODY
+from picograd.ir.formula import formula_results
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
+SURE = chain_rules.sure | {OpCode.FORMULA}
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM}  # whose gradients a user may have written, or which may have none
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
@@ -31,7 +33,10 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
       seeds:    root -> the gradient that arrives there
       reached:  all Ops that gradients reach
     """
-    if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in reached):
+    codes = {op.code for op in reached}
+    if not leaves or not codes.isdisjoint(AT_ONCE):
+        return None
+    if not codes <= SURE and any(op.code not in SURE and chain_rules.find(op) is None for op in reached):
         return None
     src = (*seeds, *seeds.values(), *leaves)
     gradient = Op(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds))
@@ -40,7 +45,7 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
 
 
 def written_out(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs in which gradients are graphs like any other.
+    """Returns graphs in which gradients and results of formulas are graphs like any other.
 
     Values that have been computed stay so: what became of such an Op is known to have its value.
     """
@@ -50,6 +55,8 @@ def written_out(roots: Sequence[Op]) -> list[Op]:
         src = tuple([became.get(s, s) for s in op.src])
         if op.code is OpCode.GRADIENT:
             found[op] = _gradients(src, op.arg)
+        elif op.code is OpCode.FORMULA:
+            found[op] = formula_results(op.arg, src)
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
             became[op] = found[op.src[0]][op.arg]
         elif src != op.src:

@@ -132,6 +132,7 @@ class OpCode(Named):
     LOOP: ClassVar[OpCode]  #            carry + stacked      (body, num_carry, num_steps)
     GRADIENT: ClassVar[OpCode]  #        roots + their grads  n, the number of roots: the gradients of the leaves
     #                                     + leaves
+    FORMULA: ClassVar[OpCode]  #         operands             Formula: what a function gives (ir/formula.py)
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
     CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
@@ -191,5 +192,5 @@ TRANSCENDENTAL = frozenset(
 )  # fmt: skip
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
-SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT}
+SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

@@ -79,6 +79,8 @@ class PatternMatcher:
     """A table of rules, dispatched by opcode; the first that fits and does not decline wins.
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
+
+    sure:  the codes of which every Op has a rule that fits
     """
 
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
@@ -92,6 +94,7 @@ class PatternMatcher:
             first = rule.pattern
             if first.name is not None and first == Pattern(first.codes, name=first.name):
                 self._sure[code] = rule, first.name
+        self.sure = frozenset(self._sure)
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(other.rules + self.rules)

@@ -273,6 +273,8 @@ def _result_shapes(producer: Op) -> list[Shape]:
         return [s.shape for s in producer.arg.src]
     if producer.code is OpCode.GRADIENT:
         return [s.shape for s in producer.src[2 * producer.arg :]]
+    if producer.code is OpCode.FORMULA:
+        return [shape for _, shape in producer.arg.kinds]
     if producer.code is OpCode.LOOP:
         body, num_carry, num_steps = producer.arg
         return [s.shape if i < num_carry else (num_steps, *s.shape) for i, s in enumerate(body.src)]

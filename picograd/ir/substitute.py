@@ -2,7 +2,7 @@
 
 In:    graphs, and what stands for some of their Ops
 Out:   the graphs with these Ops replaced
-Next:  picograd/ir/symbolic.py
+Next:  picograd/ir/formula.py
 """
 
 from __future__ import annotations

@@ -14,7 +14,19 @@ from picograd.errors import ArgumentError
 from picograd.ir.build import maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.optim.counted import Counted, check_betas, decayed, moments, power, read_state, scalar, values_of
+from picograd.optim.counted import (
+    Counted,
+    check_betas,
+    computed,
+    decayed,
+    decayed_by,
+    nearer,
+    nearer_square,
+    power,
+    scalar,
+    setting,
+    values_of,
+)
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.build import broadcast_to, cast
@@ -72,26 +84,20 @@ class SGD(Optimizer):
                 self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        value, d = decayed(*values_of(parameter, grad), group, False)
-        if group["momentum"] or "momentum" in group.changing:
-            d = self._momentum(place, parameter, d, group)
-        parameter.write("step", value - d * scalar(group.lr_tensor.read(), value))
-
-    def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
-        """Returns the direction of the step from the running sum, which is stored."""
-        if "momentum_buffer" not in self.state.get(place, {}):
+        state = self.state.get(place, {})
+        if "momentum_buffer" not in state and (group["momentum"] or "momentum" in group.changing):
             if trace.get() is None:
+                _, d = decayed(*values_of(parameter, grad), group, False)
                 self._keep(place, {"momentum_buffer": Tensor.from_op(cast(d, parameter.dtype), parameter.cell.device)})
-                return d + d * group.value("momentum", d) if group["nesterov"] else d
-            self._start_in_a_trace(place, parameter)
-        state, momentum, share = self.state[place], group.value("momentum", d), 1.0 - group["dampening"]
-        added = d * share
-        if "is_first" in state:
-            added = where(broadcast_to(state["is_first"].read(), d.shape), d, added)
-            state["is_first"].write("step", state["is_first"].op.filled(False))
-        running: Op = cast(state["momentum_buffer"].read(), d.dtype) * momentum + added
-        state["momentum_buffer"].write("step", running)
-        return d + running * momentum if group["nesterov"] else running
+            else:
+                self._start_in_a_trace(place, parameter)
+                state = self.state[place]
+        kept = [state["momentum_buffer"]] if "momentum_buffer" in state else []
+        is_first = state["is_first"].read() if "is_first" in state else 0.0
+        if isinstance(is_first, Op):
+            state["is_first"].write("step", is_first.filled(False))
+        settings = (*group.numbers("momentum"), group["dampening"], group["weight_decay"])
+        self._store(sgd_step, group["nesterov"], [parameter, *kept], (grad, group.lr_tensor.read(), is_first, *settings))
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
         """Makes state that a step which is traced can read: its graph is that of every later step."""
@@ -101,6 +107,24 @@ class SGD(Optimizer):
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})
         finally:
             trace.reset(token)
+
+
+def sgd_step(is_nesterov: bool, parameter: Op, *others: Any) -> list[Op]:
+    """Returns the parameter, and the running sum where there is one, after a step of SGD.
+
+    Args:
+      others:  the running sum; the gradient, the learning rate; whether that step is the first, as an Op where only the
+               device knows; momentum, dampening, weight decay
+    """
+    *before, grad, lr, is_first, momentum, dampening, decay = others
+    value, d = decayed_by(decay, lr, *computed(parameter, grad), False)
+    added, momentum = d * (1.0 - dampening), setting(momentum, d)
+    if isinstance(is_first, Op):
+        added = where(broadcast_to(is_first, d.shape), d, added)
+    running = [cast(op, d.dtype) * momentum + added for op in before]
+    for total in running:
+        d = d + total * momentum if is_nesterov else total
+    return [value - d * scalar(lr, value), *running]
 
 
 class Adam(Counted):
@@ -148,26 +172,39 @@ class Adam(Counted):
         kinds = {"amsgrad": amsgrad, "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**settings, **kinds})
 
+    def _names(self, group: ParamGroup) -> tuple[str, ...]:
+        return "exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())
+
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
-        return {name: Tensor.zeros_like(parameter) for name in names}
+        return {name: Tensor.zeros_like(parameter) for name in self._names(group)}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         beta1, beta2 = group.value("betas", step)
         return lr / (-power(beta1, step) + 1.0), unary(OpCode.SQRT, -power(beta2, step) + 1.0)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        """Stores both running means and the parameter, in the order of the formulas above."""
-        state = self.state[place]
-        value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
-        mean, square = moments(state, d, group)
-        if group["amsgrad"]:
-            (greatest,) = read_state(state, d, "max_exp_avg_sq")
-            square = maximum(greatest, square)
-            state["max_exp_avg_sq"].write("step", square)
-        rate, root = self._factor(place, value)
-        scale = unary(OpCode.SQRT, square) / root + group["eps"]
-        parameter.write("step", value - mean / scale * rate)
+        """Stores the parameter and its running means."""
+        kept = [self.state[place][name] for name in self._names(group)]
+        numbers = self._shared_numbers(place, parameter.dtype.compute_dtype)
+        settings = (*group.numbers("betas"), group["eps"], group["weight_decay"])
+        operands = (grad, group.lr_tensor.read(), *numbers, *settings)
+        self._store(adam_step, group["decoupled_weight_decay"], [parameter, *kept], operands)
+
+
+def adam_step(is_decoupled: bool, parameter: Op, mean: Op, square: Op, *others: Any) -> list[Op]:
+    """Returns the parameter and its running means after a step of Adam.
+
+    Args:
+      others:  the greatest square so far, where that counts; the gradient, the learning rate; rate and root of this step;
+               betas, eps, weight decay
+    """
+    *before, grad, lr, rate, root, beta1, beta2, eps, decay = others
+    value, d = decayed_by(decay, lr, *computed(parameter, grad), is_decoupled)
+    mean = nearer(cast(mean, d.dtype), d, setting(beta1, d))
+    square = nearer_square(cast(square, d.dtype), d, setting(beta2, d))
+    greatest = [maximum(cast(op, d.dtype), square) for op in before]
+    scale = unary(OpCode.SQRT, greatest[0] if greatest else square) / broadcast_to(root, value.shape) + eps
+    return [value - mean / scale * broadcast_to(rate, value.shape), mean, square, *greatest]
 
 
 class AdamW(Adam):

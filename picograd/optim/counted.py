@@ -98,8 +98,11 @@ class Counted(Optimizer):
 
     def _factor(self, place: int, like: Op) -> tuple[Op, ...]:
         """Returns the numbers of this step as `like`, repeated to its shape."""
-        numbers = self._factors[id(self.state[place]["step"]), like.dtype]
-        return tuple([broadcast_to(number, like.shape) for number in numbers])
+        return tuple([broadcast_to(number, like.shape) for number in self._shared_numbers(place, like.dtype)])
+
+    def _shared_numbers(self, place: int, dtype: DType) -> tuple[Op, ...]:
+        """Returns the numbers of this step in a dtype, each 0-d."""
+        return self._factors[id(self.state[place]["step"]), dtype]
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:
@@ -125,7 +128,12 @@ def _split(count: Tensor) -> Tensor:
 # ---- on Ops ----
 def values_of(parameter: Tensor, grad: Op) -> tuple[Op, Op]:
     """Returns a parameter and its gradient; a step of a 16-bit float is computed in float32."""
-    value = cast(parameter.detach().read(), parameter.dtype.compute_dtype)
+    return computed(parameter.detach().read(), grad)
+
+
+def computed(value: Op, grad: Op) -> tuple[Op, Op]:
+    """Returns a parameter and its gradient in the dtype in which a step is computed."""
+    value = cast(value, value.dtype.compute_dtype)
     return value, cast(grad, value.dtype)
 
 
@@ -134,18 +142,26 @@ def read_state(state: Mapping[str, Tensor], like: Op, *names: str) -> tuple[Op, 
     return tuple(cast(state[name].read(), like.dtype) for name in names)
 
 
+def nearer(mean: Op, d: Op, keep: float | Op) -> Op:
+    """Returns the running mean m + (1 - keep) (d - m)."""
+    return mean + (d - mean) * (-keep + 1.0)
+
+
+def nearer_square(square: Op, d: Op, keep: float | Op) -> Op:
+    """Returns the running mean of squares keep v + (1 - keep) d^2."""
+    return square * keep + d * d * (-keep + 1.0)
+
+
 def running_mean(state: Mapping[str, Tensor], d: Op, keep: float | Op, name: str = "exp_avg") -> Op:
     """Returns and stores the running mean m = m + (1 - keep) (d - m)."""
-    mean = cast(state[name].read(), d.dtype)
-    mean = mean + (d - mean) * (-keep + 1.0)
+    mean = nearer(cast(state[name].read(), d.dtype), d, keep)
     state[name].write("step", mean)
     return mean
 
 
 def running_square(state: Mapping[str, Tensor], d: Op, keep: float | Op, name: str = "exp_avg_sq") -> Op:
     """Returns and stores the running mean of squares v = keep v + (1 - keep) d^2."""
-    square = cast(state[name].read(), d.dtype)
-    square = square * keep + d * d * (-keep + 1.0)
+    square = nearer_square(cast(state[name].read(), d.dtype), d, keep)
     state[name].write("step", square)
     return square
 
@@ -159,17 +175,26 @@ def moments(state: Mapping[str, Tensor], d: Op, group: ParamGroup) -> tuple[Op, 
 def decayed(value: Op, grad: Op, group: ParamGroup, decoupled: bool) -> tuple[Op, Op]:
     """Returns parameter and gradient after weight decay: of the parameter itself, or as part of the gradient."""
     decay = group["weight_decay"]
+    return decayed_by(decay, group.lr_tensor.read(), value, grad, decoupled) if decay else (value, grad)
+
+
+def decayed_by(decay: float, lr: Op, value: Op, grad: Op, decoupled: bool) -> tuple[Op, Op]:
+    """The same for a weight decay and a learning rate."""
     if not decay:
         return value, grad
     if decoupled:
-        keep = -(group.lr_tensor.read() * decay) + 1.0
-        return value * scalar(keep, value), grad
+        return value * scalar(-(lr * decay) + 1.0, value), grad
     return value, grad + value * decay
 
 
 def scalar(op: Op, like: Op) -> Op:
     """Returns a 0-d Op as the dtype of `like`, repeated to its shape."""
     return broadcast_to(cast(op, like.dtype), like.shape)
+
+
+def setting(number: float | Op, like: Op) -> float | Op:
+    """Returns a setting as formulas take it: a number, or where that changes an Op of the dtype and shape of `like`."""
+    return scalar(number, like) if isinstance(number, Op) else number
 
 
 def stored(op: Op, dtype: DType) -> Op:

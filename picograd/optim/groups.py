@@ -83,12 +83,17 @@ class ParamGroup(dict[str, Any]):
 
     def value(self, name: str, like: Op) -> Any:
         """Returns a setting as formulas take it: its numbers, or where they change Ops of the dtype and shape of `like`."""
+        if name not in self.changing:
+            return self[name]
+        ops = tuple([broadcast_to(cast(part, like.dtype), like.shape) for part in self.numbers(name)])
+        return ops if self.changing[name].ndim else ops[0]
+
+    def numbers(self, name: str) -> tuple[Any, ...]:
+        """Returns the numbers of a setting; 0-d Ops where they change."""
         buffer = self.changing.get(name)
         if buffer is None:
-            return self[name]
-        parts = buffer.unbind() if buffer.ndim else (buffer,)
-        ops = tuple(broadcast_to(cast(part.read(), like.dtype), like.shape) for part in parts)
-        return ops if buffer.ndim else ops[0]
+            return self[name] if isinstance(self[name], tuple) else (self[name],)
+        return tuple([part.read() for part in (buffer.unbind() if buffer.ndim else (buffer,))])
 
     def update(self, *settings: Any, **more: Any) -> None:
         """Sets several settings, as dict.update does.

@@ -11,7 +11,7 @@ so that every step runs the same plan.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -28,6 +28,7 @@ from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.exchange.host import array_of
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -124,6 +125,20 @@ class Optimizer:
                 "make one such step before, without jit.",
             )
         self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
+
+    @staticmethod
+    def _store(
+        formula: Callable[..., Sequence[Op]], options: Hashable, tensors: Sequence[Tensor], operands: Sequence[Op | float]
+    ) -> None:
+        """Writes formula(options, *tensors, *operands) to the tensors, the first of which is the parameter.
+
+        The formula computes in the dtype of its step. Outside of a trace its graphs are made when their plan is.
+        """
+        before = [tensor.read() for tensor in tensors]
+        wide = before[0].dtype.compute_dtype
+        kinds = tuple([(wide, op.shape) for op in before])
+        for tensor, value in zip(tensors, by_formula(formula, options, [*before, *operands], kinds)):
+            tensor.write("step", value)
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Prepares what the parameters of a group that have gradients share."""

@@ -24,7 +24,7 @@ from picograd.engine.shared import own_copy, shared
 from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Settled
 from picograd.ir.symbolic import add, subtract
 from picograd.record import Record
@@ -290,6 +290,7 @@ class Pending(threading.local):
 
 pending = Pending()
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
+differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # a function, by its graph
 
 
 def read_through(op: Op, view: View) -> Op:
@@ -307,6 +308,8 @@ def write_through(op: Op, view: View, value: Op) -> Op:
     Raises:
       ShapeError: the view shows one place several times (EXPAND).
     """
+    if not any(code in MOVEMENT for code, _ in view):
+        return value if op.needs_grad and (OpCode.DETACH, None) not in view else detached(value)
     shown, view = [op], cut_first(op.shape, view)
     for code, arg in view:
         shown.append(apply_step(shown[-1], code, arg))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.later import gradients_later
+from picograd.autodiff.later import gradients_later, written_out
 from picograd.autodiff.reverse import reverse
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
 from picograd.ir.custom import custom_gradient
@@ -135,8 +135,14 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
-    hooked = hooks_among(leaves_among(reached(list(seeds)))) if LeafNumber.hooked else {}
-    return reverse(seeds, set(leaves), chain_rules, changes=hooked)
+    every = written_out([*seeds, *seeds.values(), *leaves])
+    roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
+    hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
+    arriving: dict[Op, Op] = {}
+    for root, weight in zip(roots, weights):
+        arriving[root] = arriving[root] + weight if root in arriving else weight
+    found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
+    return {leaf: found[op] for leaf, op in zip(leaves, wanted) if op in found}
 
 
 def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:

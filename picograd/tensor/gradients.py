@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.autodiff.jvp import jvp as forward_gradient
+from picograd.autodiff.later import written_out
 from picograd.errors import ArgumentError, GradientError, ShapeError
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
@@ -181,6 +182,7 @@ def jvp(outputs: TensorCore, inputs: Several, tangents: Several) -> Any:
         if tangent.shape != tensor.shape:
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
         moves[leaf] = cast(tangent.read(), tensor.dtype)
-    (moved,) = forward_gradient([outputs.op], moves)
+    root, *every = written_out([outputs.op, *moves, *moves.values()])
+    (moved,) = forward_gradient([root], dict(zip(every[: len(moves)], every[len(moves) :])))
     moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
     return type(outputs).from_op(moved, outputs.cell.device)

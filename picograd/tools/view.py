@@ -139,7 +139,7 @@ def draw(
         raise ArgumentError(f'draw: format must be "svg" or "dot", got {format!r}.')
     if (active := trace.get()) is not None:
         active.on_host_read("draw")
-    root = tensor.op
+    (root,) = written_out([tensor.op])
     nodes = _nodes(root, _names(names or {}))
     _show_numbers(root, nodes, values, gradients)
     return Drawing(

@@ -28,7 +28,7 @@ from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.record import replace
-from picograd.tensor.cell import trace
+from picograd.tensor.cell import differentiating, trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -39,7 +39,6 @@ from picograd.transforms.donate import donated_parameters
 from picograd.transforms.effects import Effects, GlobalDraws
 from picograd.transforms.forms import Form, modes_now
 from picograd.transforms.guards import guards_of, modules_of
-from picograd.transforms.point import differentiating
 from picograd.transforms.returned import recipes_of
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (

@@ -13,7 +13,6 @@ nest in any order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from itertools import islice
 from typing import Any
 
@@ -29,13 +28,12 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import substitute
 from picograd.tensor.build import cast, detached
+from picograd.tensor.cell import differentiating
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
-
-differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # plans give no gradients
 
 
 class Point:

@@ -109,7 +109,7 @@ def _fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, shares_heads: bool, scale: float
 ) -> Tensor:
     """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
-    if is_causal:
+    if is_causal and key.shape[-2] != query.shape[-2]:
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
     sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
@@ -120,6 +120,8 @@ def _fused(
 
 def _with_four_axes(x: Tensor, shares_heads: bool) -> Tensor:
     """Returns (batch, heads, length, features), of what may have more axes of a batch, or lack it, or heads too."""
+    if x.ndim == 4:
+        return x
     if x.ndim == 3 and not shares_heads:
         return x.unsqueeze(1)  # axis 0 is a batch
     return x.flatten(0, -4) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]

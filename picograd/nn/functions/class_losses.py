@@ -9,6 +9,8 @@ N rows, C classes, D any further axes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, reduce, where
@@ -18,6 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.build import broadcast_to, cast, need_float, static
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.indexing.brackets import gather_op, same_as_iota
 from picograd.tensor.reductions.moments import mean_op
 from picograd.tensor.reductions.reduce import logsumexp_op
@@ -64,18 +67,43 @@ def cross_entropy(
         if ignore_index is not None and ignore_index >= 0:
             raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.compute_dtype)
-    labels = target.read()
-    last = len(x.shape) - 1
-    total = logsumexp_op(x, (last,))
-    classes = class_numbers("cross_entropy", labels, x, ignore_index)
-    rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
-    factor = _class_factor("cross_entropy", weight, x, classes)
+    return _of_classes("cross_entropy", _cross_entropy, input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+Options = tuple[int | None, str, float]  # ignore_index, reduction, label_smoothing
+
+
+def _of_classes(
+    function: str,
+    formula: Callable[..., Sequence[Op]],
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int | None,
+    reduction: str,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Returns a loss of classes by its formula, which takes Options, scores, labels, classes and maybe weights of these."""
+    x, labels = _classes_last(function, input, target).read(), target.read()
+    classes = class_numbers(function, labels, x, ignore_index)
+    if weight is not None:
+        _check_class_weight(function, weight, x.shape[-1])
+    operands = [x, labels, classes, *([] if weight is None else [weight.read()])]
+    shape = labels.shape if reduction == "none" else ()
+    (loss,) = by_formula(formula, (ignore_index, reduction, label_smoothing), operands, ((input.dtype, shape),))
+    return Tensor.from_op(loss, input.other_device(function, target))
+
+
+def _cross_entropy(options: Options, x: Op, labels: Op, classes: Op, *weight: Op) -> list[Op]:
+    wide, last, smoothing = cast(x, x.dtype.compute_dtype), len(x.shape) - 1, options[2]
+    total = logsumexp_op(wide, (last,))
+    rows = total - reduce(where(same_as_iota(classes, wide.shape), wide, 0.0), OpCode.ADD, (last,))
+    factor = _class_factor(wide, classes, *weight)
     rows = rows if factor is None else rows * factor
-    if label_smoothing:
-        smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
-        rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
-    return _reduced_rows("cross_entropy", rows, labels, factor, ignore_index, reduction, input, target)
+    if smoothing:
+        smooth = _weighted_rest(wide, total, *weight) if weight else total - mean_op(wide, (last,))
+        rows = rows * (1.0 - smoothing) + smooth * smoothing
+    return [cast(_reduced_rows(options, rows, labels, factor), x.dtype)]
 
 
 def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
@@ -90,12 +118,9 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
     return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
 
 
-def _class_factor(function: str, weight: Tensor | None, x: Op, classes: Op) -> Op | None:
+def _class_factor(x: Op, classes: Op, weight: Op | None = None) -> Op | None:
     """Returns the factor of each row's class."""
-    if weight is None:
-        return None
-    _check_class_weight(function, weight, x.shape[-1])
-    return gather_op(cast(weight.read(), x.dtype), classes, 0)
+    return None if weight is None else gather_op(cast(weight, x.dtype), classes, 0)
 
 
 def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:
@@ -103,34 +128,28 @@ def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:
         raise ShapeError(f"{function}: weight must be ({count},), a factor for each class, got {weight.shape}.")
 
 
-def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
+def _weighted_rest(x: Op, total: Op, weight: Op) -> Op:
     """Returns the mean over classes of weight * -log softmax."""
-    factors = broadcast_to(cast(weight.read(), x.dtype), x.shape)
+    factors = broadcast_to(cast(weight, x.dtype), x.shape)
     spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
     return mean_op((spread - x) * factors, (len(x.shape) - 1,))
 
 
-def _reduced_rows(
-    function: str,
-    rows: Op,
-    labels: Op,
-    factor: Op | None,
-    ignore_index: int | None,
-    reduction: str,
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-) -> Tensor:
+def _reduced_rows(options: Options, rows: Op, labels: Op, factor: Op | None) -> Op:
     """Returns the loss of all rows, those with the class to ignore left out."""
+    ignore_index, reduction, _ = options
     axes = tuple(range(len(rows.shape)))
     count: Op | None = None if factor is None else factor
     if ignore_index is not None:
         counted = compare(OpCode.CMPNE, labels, ignore_index)
         rows = where(counted, rows, 0.0)
         count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
-    op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
+    if reduction == "none":
+        return rows
+    total = reduce(rows, OpCode.ADD, axes)
     if reduction == "mean":
-        op = mean_op(rows, axes) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
-    return Tensor.from_op(cast(op, input.dtype), input.other_device(function, target))
+        return mean_op(rows, axes) if count is None else total / reduce(count, OpCode.ADD, axes)  # NaN of no rows
+    return total
 
 
 def _soft_cross_entropy(
@@ -173,13 +192,13 @@ def nll_loss(
     Tensor(1.)
     """
     check_reduction("nll_loss", reduction)
-    x = _classes_last("nll_loss", input, target).read()
-    labels = target.read()
-    classes = class_numbers("nll_loss", labels, x, ignore_index)
+    return _of_classes("nll_loss", _nll, input, target, weight, ignore_index, reduction)
+
+
+def _nll(options: Options, x: Op, labels: Op, classes: Op, *weight: Op) -> list[Op]:
     rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = _class_factor("nll_loss", weight, x, classes)
-    rows = rows if factor is None else rows * factor
-    return _reduced_rows("nll_loss", rows, labels, factor, ignore_index, reduction, input, target)
+    factor = _class_factor(x, classes, *weight)
+    return [_reduced_rows(options, rows if factor is None else rows * factor, labels, factor)]
 
 
 def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002

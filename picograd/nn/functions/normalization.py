@@ -9,14 +9,17 @@ N batch, C channels. 16-bit floats are normalised in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.op import Op
+from picograd.ir.build import reshape
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import broadcast_to, cast, detached, need_float
+from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float
 from picograd.tensor.elements import pointwise
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor
 
@@ -53,11 +56,8 @@ def layer_norm(
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
-    op = cast(need_float("layer_norm", input.read()), input.dtype.compute_dtype)
-    axes = tuple(range(input.ndim - len(shape), input.ndim))
-    result = Tensor.from_op(cast(_standardized(op, axes, eps), input.dtype), input.cell.device)
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+    need_float("layer_norm", input.op)
+    return _standard(input, tuple(range(input.ndim - len(shape), input.ndim)), weight, bias, eps, shape)
 
 
 @widened
@@ -183,9 +183,9 @@ def batch_norm(
         return _affine(input, weight, bias)
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
         raise ShapeError(f"batch_norm: in training a channel needs more than one value, got input {input.shape}.")
-    op, result = cast(input.read(), input.dtype.compute_dtype), standardized(input, axes, weight, bias, eps)
-    _take_in("batch_norm", running_mean, mean_op(op, axes), momentum)
-    _take_in("batch_norm", running_var, variance_op(op, axes, 1), momentum)
+    result = standardized(input, axes, weight, bias, eps)
+    _take_in("batch_norm", running_mean, _batch_mean, (axes,), input, momentum)
+    _take_in("batch_norm", running_var, _batch_variance, (axes,), input, momentum)
     return result
 
 
@@ -231,9 +231,9 @@ def instance_norm(
         return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
     if all(dim == 1 for dim in input.op.shape[2:]):
         raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
-    op, result = cast(input.read(), input.dtype.compute_dtype), standardized(input, axes, weight, bias, eps)
-    _take_in("instance_norm", running_mean, mean_op(mean_op(op, axes), (0,)), momentum)
-    _take_in("instance_norm", running_var, mean_op(variance_op(op, axes, 1), (0,)), momentum)
+    result = standardized(input, axes, weight, bias, eps)
+    _take_in("instance_norm", running_mean, _batch_mean, (axes, (0,)), input, momentum)
+    _take_in("instance_norm", running_var, _batch_variance, (axes, (0,)), input, momentum)
     return result
 
 
@@ -279,8 +279,31 @@ def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta
 # ---- what they share ----
 def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
-    standard = _standardized(cast(x.read(), x.dtype.compute_dtype), axes, eps)
-    return _affine(Tensor.from_op(cast(standard, x.dtype), x.cell.device), weight, bias)
+    return _standard(x, axes, weight, bias, eps, (x.op.shape[1], *(1,) * (x.ndim - 2)))
+
+
+def _standard(
+    x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float, shape: Sequence[Dim]
+) -> Tensor:
+    """Returns (x - mean) / sqrt(var + eps) * weight + bias; `shape` is that of weight and bias beside x."""
+    factors = [tensor for tensor in (weight, bias) if tensor is not None]
+    ops = [x.read(), *[tensor.read() for tensor in factors]]
+    kind = (common_dtype(ops), ops[0].shape)
+    options = axes, tuple(shape), weight is not None, bias is not None
+    (result,) = by_formula(_normalized, options, [eps, *ops], (kind,))
+    return Tensor.from_op(result, x.other_device("norm", *factors))
+
+
+def _normalized(options: tuple[tuple[int, ...], tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op) -> list[Op]:
+    axes, shape, has_weight, has_bias = options
+    found, rest = cast(_standardized(cast(x, x.dtype.compute_dtype), axes, eps), x.dtype), iter(others)
+    for code, is_there in ((OpCode.MUL, has_weight), (OpCode.ADD, has_bias)):
+        if is_there:
+            other = next(rest)
+            wide = common_dtype([found, other])
+            other = broadcast_to(reshape(cast(other, wide), shape), found.shape)
+            found = Op(code, wide, (cast(found, wide), other))
+    return [found]
 
 
 def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
@@ -298,12 +321,39 @@ def _by_running(input: Tensor, running_mean: Tensor, running_var: Tensor, eps: f
     return ((input.to(wide) - mean.to(wide)) * scale).to(input.dtype)
 
 
-def _take_in(function: str, running: Tensor | None, new: Op, momentum: float | Tensor) -> None:
-    """Moves running statistics towards those of a batch, in place."""
+def _take_in(
+    function: str, running: Tensor | None, statistic: Callable[..., Sequence[Op]], axes: tuple[tuple[int, ...], ...],
+    x: Tensor, momentum: float | Tensor,
+) -> None:  # fmt: skip
+    """Moves running statistics towards those of a batch, in place.
+
+    Args:
+      axes:  over which the statistic is taken, and over which then the mean is, if any
+    """
     if running is not None:
-        before = cast(running.detach().read(), new.dtype)
-        factor = broadcast_to(cast(momentum.read(), new.dtype), new.shape) if isinstance(momentum, Tensor) else momentum
-        running.detach().write(function, detached(before + (new - before) * factor))
+        before, factor = detached(running.read()), momentum.read() if isinstance(momentum, Tensor) else momentum
+        kinds = ((x.dtype.compute_dtype, before.shape),)
+        (after,) = by_formula(statistic, axes, [before, detached(x.read()), factor], kinds)
+        running.detach().write(function, after)
+
+
+def _batch_mean(axes: tuple[tuple[int, ...], ...], before: Op, x: Op, factor: Op | float) -> list[Op]:
+    wide = cast(x, x.dtype.compute_dtype)
+    return _moved(before, mean_op(wide, axes[0]), axes[1:], factor)
+
+
+def _batch_variance(axes: tuple[tuple[int, ...], ...], before: Op, x: Op, factor: Op | float) -> list[Op]:
+    wide = cast(x, x.dtype.compute_dtype)
+    return _moved(before, variance_op(wide, axes[0], 1), axes[1:], factor)
+
+
+def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | float) -> list[Op]:
+    """Returns running statistics nearer to new ones, of which the mean is taken over more axes."""
+    for axes in more:
+        new = mean_op(new, axes)
+    before = cast(before, new.dtype)
+    share = broadcast_to(cast(factor, new.dtype), new.shape) if isinstance(factor, Op) else factor
+    return [before + (new - before) * share]
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
