@@ -22,7 +22,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
 SURE = chain_rules.sure | {OpCode.FORMULA}
-AT_ONCE = WITH_BODY | {OpCode.CUSTOM}  # whose gradients a user may have written, or which may have none
+AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
 
