@@ -21,7 +21,7 @@ from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
-SURE = chain_rules.sure | {OpCode.FORMULA}
+SURE = chain_rules.sure | {OpCode.FORMULA, OpCode.OUTPUT}
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
 DEEPER = 3  # times as deep as a graph is that of its gradients
 

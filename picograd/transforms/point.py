@@ -2,7 +2,7 @@
 
 In:    a Python function, its arguments, and which of them move
 Out:   `Point`: the graphs of its results over LEAFs of its own, and the gradients and tangents of those
-Called by: transforms/gradients.py, transforms/tangents.py, transforms/jacobians.py, transforms/jit.py.
+Called by: transforms/gradients.py, transforms/tangents.py, transforms/jacobians.py.
 Next: picograd/transforms/vmap.py
 
 Each Tensor that moves is a LEAF while the function runs, so that the same Tensor read as a closure stays where it is. In

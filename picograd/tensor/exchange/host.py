@@ -2,7 +2,7 @@
 
 In:    what users pass to Tensor(...)
 Out:   `host_array`, `array_of`; `default_device`, `device_named`, `usable_device`, `device_or_default`, `gpu_named`
-Next:  picograd/tensor/build.py
+Next:  picograd/tensor/formulas.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,184 @@
+"""Gradients and formulas that wait for their plan: equal to those made at once, and made by nobody whose plan is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor, nn, optim
+from picograd.autodiff.later import written_out
+from picograd.engine.watch import watch
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.nn import functional as F
+
+
+def codes(op: Op) -> set[OpCode]:
+    return {each.code for each in toposort([op])}
+
+
+def leaf(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), requires_grad=True)
+
+
+def graph_of_grad(tensor: Tensor) -> Op:
+    assert tensor.grad is not None
+    return tensor.grad.cell.op
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a product": lambda w, x: (x @ w).relu().sum(),
+    "a norm": lambda w, x: F.layer_norm(x @ w, (4,)).square().sum(),
+    "of a batch": lambda w, x: (F.batch_norm(x @ w, None, None, training=True) ** 3).sum(),
+    "classes": lambda w, x: F.cross_entropy(x @ w, Tensor([0, 1, 3])),
+    "classes and probabilities": lambda w, x: F.nll_loss((x @ w).log_softmax(1), Tensor([0, 1, 3]), reduction="none").sum(),
+    "views and writes": lambda w, x: (w[1:] * w[:-1]).sum() + w.T.reshape(-1)[3],
+    "a part that is flat": lambda w, x: (w.floor() * w).sum(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_for_later_have_the_bits_of_those_made_at_once(name: str) -> None:
+    x = leaf(3, 5, seed=1).detach()
+    values = []
+    for create_graph in (False, True):
+        w = leaf(5, 4)
+        loss = LOSSES[name](w, x)
+        loss.backward(create_graph=create_graph)
+        assert (OpCode.GRADIENT in codes(graph_of_grad(w))) is not create_graph
+        assert w.grad is not None
+        values.append((loss.detach().numpy().tobytes(), w.grad.detach().numpy().tobytes()))
+    assert values[0] == values[1]
+
+
+def test_graphs_written_out_have_neither_gradients_nor_formulas() -> None:
+    w, x = leaf(5, 4), leaf(3, 5)
+    F.cross_entropy(F.layer_norm(x @ w, (4,)), Tensor([0, 1, 3])).backward()
+    waiting = graph_of_grad(w)
+    assert codes(waiting) >= {OpCode.GRADIENT, OpCode.FORMULA}
+    (plain,) = written_out([waiting])
+    assert not codes(plain) & {OpCode.GRADIENT, OpCode.FORMULA}
+    assert (plain.dtype, plain.shape) == (waiting.dtype, waiting.shape)
+    (same,) = written_out([plain])
+    assert same is plain
+
+
+def test_values_that_were_computed_are_read_and_differentiated_through() -> None:
+    for _ in range(4):
+        w, x = leaf(5, 4), leaf(3, 5)
+        hidden = F.layer_norm(x @ w, (4,))
+        before = hidden.detach().numpy()
+        loss = (hidden * hidden).sum()
+        assert loss.item() == pytest.approx((before**2).sum(), rel=1e-6)
+        loss.backward()
+        assert w.grad is not None and x.grad is not None
+        other, same = leaf(5, 4), leaf(3, 5)
+        (F.layer_norm(same @ other, (4,)) ** 2).sum().backward()
+        assert other.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), other.grad.numpy(), atol=1e-6)
+
+
+def test_gradients_of_gradients_come_upon_no_formula() -> None:
+    w, x = leaf(5, 4), leaf(3, 5)
+    loss = F.cross_entropy(F.layer_norm(x @ w, (4,)), Tensor([0, 1, 3]))
+    (first,) = pg.grad(loss, w, create_graph=True)
+    (second,) = pg.grad(first.square().sum(), w)
+    assert np.isfinite(second.numpy()).all() and second.abs().sum().item() > 0
+    tangent = pg.func.jvp(lambda w: F.layer_norm(x @ w, (4,)), (w.detach(),), (pg.ones(5, 4),))[1]
+    assert tangent.shape == (3, 4)
+
+
+def test_hooks_see_gradients_on_the_way() -> None:
+    w = leaf(3, 4)
+    hidden = F.layer_norm(w, (4,))
+    seen: list[Tensor] = []
+    hidden.register_hook(seen.append)
+    hidden.retain_grad()
+    (hidden * 3).sum().backward()
+    assert hidden.grad is not None and hidden.grad.tolist() == seen[0].tolist() == [[3.0] * 4] * 3
+
+
+def test_a_leaf_that_no_gradient_reaches_gets_none() -> None:
+    w, unused = leaf(3, 4), leaf(3, 4)
+    F.layer_norm(w, (4,)).sum().backward()
+    assert w.grad is not None and unused.grad is None
+    with pytest.raises(pg.GradientError, match="does not depend|do not depend"):
+        pg.grad(F.layer_norm(w, (4,)).sum(), unused)
+
+
+def test_inputs_chooses_leaves() -> None:
+    w, x = leaf(5, 4), leaf(3, 5)
+    (x @ w).sum().backward(inputs=[w])
+    assert w.grad is not None and x.grad is None
+
+
+def test_gradients_add_up_over_batches() -> None:
+    w = leaf(5, 4)
+    total = np.zeros((5, 4), np.float32)
+    for seed in range(4):
+        x = leaf(3, 5, seed=seed).detach()
+        (x @ w).sum().backward()
+        total += x.numpy().sum(0)[:, None]
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), total, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optim.SGD(p, lr=0.1),
+        lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        lambda p: optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+        lambda p: optim.Adam(p, lr=0.1, amsgrad=True),
+        lambda p: optim.AdamW(p, lr=0.1),
+    ],
+    ids=["SGD", "nesterov", "dampening", "amsgrad", "AdamW"],
+)
+def test_eager_steps_equal_jitted_ones_and_make_no_graphs(make: Callable[[list[Tensor]], optim.Optimizer]) -> None:
+    def run(jits: bool) -> tuple[list[bytes], int]:
+        pg.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+        optimizer = make(list(model.parameters()))
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call = pg.jit(step) if jits else step
+        losses, late = [], 0
+        for i in range(6):
+            x, y = leaf(16, 5, seed=i).detach(), Tensor(np.arange(16) % 4)
+            x.realize(), y.realize()
+            with watch() as counts:
+                losses.append(call(x, y).detach().numpy().tobytes())
+            late += counts.scheduled if i >= 3 else 0
+        return losses + [p.detach().numpy().tobytes() for p in model.parameters()], late
+
+    eager, late = run(False)
+    assert (eager, late) == (run(True)[0], 0)
+
+
+def test_an_eager_step_whose_plan_is_known_makes_few_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 4))
+    optimizer = optim.AdamW(model.parameters())
+    x, y = leaf(16, 5).detach().realize(), Tensor(np.arange(16) % 4).realize()
+
+    def step() -> None:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step()
+    made: list[OpCode] = []
+    new = Op.__new__
+    monkeypatch.setattr(Op, "__new__", lambda cls, code, *args: made.append(code) or new(cls, code, *args))
+    step()
+    assert {OpCode.GRADIENT, OpCode.FORMULA} <= {*made} and len(made) <= 190, len(made)
