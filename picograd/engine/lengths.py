@@ -12,6 +12,10 @@ polynomial of what differs elsewhere, equal in all samples, or a symbolic intege
 polynomials to the test; where they give another length than it has, it is one more sample. The bounds of a symbolic
 integer are powers of two, so that kernels are as good as those of one length, and add up in the same order. Lengths of 0
 and 1 belong to a form.
+
+A sum on a CPU has the bits of a plan of its length, but for two kinds whose last bits may differ: a sum over several axes
+that do not merge, the last of them symbolic, and gradients of a norm's weights where bounds leave open whether there are
+rows enough for blocks (codegen/cpu/reduce_both.py). On a GPU threads of a row follow from its length: any sum may differ.
 """
 
 from __future__ import annotations

@@ -110,6 +110,19 @@ def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pyt
             np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{name} of {n}")
 
 
+def test_weights_of_a_norm_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are added up beside the rows (codegen/cpu/reduce_both.py), in blocks of as many rows for each length."""
+    function = with_gradients(lambda x, w: F.layer_norm(x, (64,), w), lambda n: (32, n, 64), lambda n: (64,))
+    lengths = (18, 30, 24, 16, 31)
+    forgotten()
+    found = [[x.numpy() for x in function(n)] for n in lengths]
+    monkeypatch.setattr(Lengths, "sizes", lambda *_: None)
+    forgotten()
+    for n, values in zip(lengths, found):
+        for value, alone in zip(values, function(n), strict=True):
+            np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{n}")
+
+
 def test_an_op_that_needs_a_number_has_a_plan_for_each_length() -> None:
     x, w = numbers((1, 2, 40), (3, 2, 3))
     for n in range(5, 12):

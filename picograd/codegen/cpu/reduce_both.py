@@ -41,7 +41,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
 from picograd.ir.substitute import substitute
-from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, bounds, floordiv, minimum, mul, subtract
 from picograd.record import Record
 
 Phases = tuple[tuple[Nest, ...], ...]
@@ -142,7 +142,7 @@ def _joined(
     if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
         return None  # a row is added up as it is where there are fewer, and nothing goes together
     block = _rows_of_block(nest)
-    num_blocks = -(-int(numel(nest.row_shape)) // block)
+    num_blocks = floordiv(add(numel(nest.row_shape), block - 1), block)
     sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
     return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
 
@@ -159,9 +159,18 @@ def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
 
 
 def _rows_of_block(nest: Nest) -> int:
-    """Returns how many rows add up their columns together: 0 where rows are too few for that."""
-    total, domain = numel(nest.row_shape), numel(nest.domain)
-    if not isinstance(total, int) or not isinstance(domain, int) or domain <= FEW_ELEMENTS:
+    """Returns how many rows add up their columns together: 0 where rows are too few for that, or of a symbolic length.
+
+    Where their number is symbolic, it has to be as many for the least and for the greatest.
+    """
+    if not all(isinstance(nest.domain[axis], int) for axis in nest.reduced):
+        return 0
+    least, greatest = (_rows_of(*counts) for counts in zip(bounds(numel(nest.row_shape)), bounds(numel(nest.domain))))
+    return least if least == greatest else 0
+
+
+def _rows_of(total: int, domain: int) -> int:
+    if domain < FEW_ELEMENTS:
         return 0
     of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
     block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS)) if domain <= total * MOST_WIDE else FEWEST_ROWS
