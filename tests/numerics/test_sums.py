@@ -16,7 +16,6 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.codegen.cpu.reduce_both import FEWEST_ROWS
-from picograd.codegen.scatter import RUN_PLACES, RUN_UPDATES
 from picograd.codegen.tile import BLOCK_PRODUCTS
 from picograd.tensor.core import realize
 from tests.on_devices import device_params
@@ -189,19 +188,3 @@ def test_a_convolution_adds_up_blocks_in_one_order_for_an_image_alone_or_among_o
     together = convolve(drawn).detach().numpy()
     assert np.array_equal(convolve(drawn[:1]).detach().numpy(), together[:1])
     assert np.array_equal(convolve(drawn[1:3]).detach().numpy(), together[1:3])
-
-
-@pytest.mark.parametrize(
-    ("places", "width", "length"), [(1, 1, 200_000), (27, 3, 50_000), (100, 40, 20_000), (40, 400, 3000)]
-)
-def test_updates_of_few_places_are_added_up_in_runs(places: int, width: int, length: int) -> None:
-    index = Tensor(np.resize([0, 0, 0, places - 1], length))
-    tenths = Tensor(np.full((length, width), 0.1, np.float32))
-    table = pg.ones(places, width).requires_grad_()
-    (pg.nn.functional.embedding(index, table) * 0.1).sum().backward()
-    assert table.grad is not None
-    count = length if places == 1 else length * 3 // 4
-    exact, run = np.array(count * np.float64(np.float32(0.1))), max(RUN_UPDATES, RUN_PLACES * places)
-    bincount = pg.bincount(index, tenths[:, 0])
-    for found in (pg.zeros(places, width).index_add(0, index, tenths)[0], bincount[0], table.grad[0]):
-        check(found.numpy(), exact, exact, run + 4 * log2(length))
