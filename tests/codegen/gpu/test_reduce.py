@@ -17,6 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, For, Shuffle, walk
+from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
@@ -24,7 +25,7 @@ from tests.codegen.cpu.test_turned import param, values_for
 from tests.compilers import needs_compiler
 from tests.gpu_programs import run
 
-WITHOUT_SHUFFLES = Target(**{**vars(TARGET), "has_shuffle": False, "has_mma": False})
+WITHOUT_SHUFFLES = replace(TARGET, has_shuffle=False, has_mma=False)
 
 
 def centred(rows: int, columns: int, dtype: dtypes.DType = dtypes.float32) -> Op:
