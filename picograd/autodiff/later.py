@@ -21,8 +21,8 @@ from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
-SURE = chain_rules.sure | {OpCode.FORMULA, OpCode.OUTPUT}
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
+SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # of which every Op has a row
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
 
@@ -33,10 +33,8 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
       seeds:    root -> the gradient that arrives there
       reached:  all Ops that gradients reach
     """
-    codes = {op.code for op in reached}
-    if not leaves or not codes.isdisjoint(AT_ONCE):
-        return None
-    if not codes <= SURE and any(op.code not in SURE and chain_rules.find(op) is None for op in reached):
+    unsure = [op for op in reached if op.code not in SURE]
+    if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in unsure):
         return None
     src = (*seeds, *seeds.values(), *leaves)
     gradient = Op(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds))

@@ -257,6 +257,11 @@ def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
 
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
+    if producer.code is OpCode.GRADIENT:  # of many leaves: not by way of all their shapes
+        return producer.src[2 * producer.arg + arg].shape
+    if producer.code is OpCode.FORMULA:
+        shape: Shape = producer.arg.kinds[arg][1]
+        return shape
     shapes = _result_shapes(producer)
     if not 0 <= arg < len(shapes):
         raise ShapeError(f"output: there is no result {arg} of {producer.code.name}, which has {len(shapes)}.")
@@ -271,10 +276,6 @@ def _result_shapes(producer: Op) -> list[Shape]:
         return [s.shape for s in producer.src[:3]]
     if producer.code is OpCode.CALL:
         return [s.shape for s in producer.arg.src]
-    if producer.code is OpCode.GRADIENT:
-        return [s.shape for s in producer.src[2 * producer.arg :]]
-    if producer.code is OpCode.FORMULA:
-        return [shape for _, shape in producer.arg.kinds]
     if producer.code is OpCode.LOOP:
         body, num_carry, num_steps = producer.arg
         return [s.shape if i < num_carry else (num_steps, *s.shape) for i, s in enumerate(body.src)]

@@ -25,16 +25,13 @@ from picograd.tensor.cell import Cell, pending, replace_op
 
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
 
-# For each cell those that are computed with it, unasked.
-computed_with: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
-
 
 def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
     """Lets whoever asks for one of these cells, or of `others`, get all these: most of the work is the same."""
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
-        computed_with[cell] = references
+        cell.beside = references
 
 
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
@@ -58,8 +55,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     written: list[Cell | None] = []
     if joined:
         given = frozenset(ops)
-        if computed_with:
-            others = [reference() for cell in asked for reference in computed_with.get(cell, ())]
+        others = [reference() for cell in asked for reference in cell.beside]
         if pending.writes:
             written = [reference() for reference in pending.writes.keyrefs()]
         for cell in [*others, *written]:
@@ -77,10 +73,10 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
         _undo_writes_that_fail()
         raise
     if written:
-        pending.writes.clear()
+        pending.writes = weakref.WeakKeyDictionary()  # which takes less than clear()
     if others:
         for cell in asked:
-            computed_with.pop(cell, None)
+            cell.beside = ()
     return results
 
 
