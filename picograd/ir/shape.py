@@ -258,7 +258,8 @@ def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
     if producer.code is OpCode.GRADIENT:  # of many leaves: not by way of all their shapes
-        return producer.src[2 * producer.arg + arg].shape
+        leaf: Op = producer.src[2 * producer.arg + arg]
+        return leaf.shape
     if producer.code is OpCode.FORMULA:
         shape: Shape = producer.arg.kinds[arg][1]
         return shape
