@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from picograd.autodiff.later import written_out
 from picograd.config import is_on
 from picograd.device import Target
 from picograd.engine.devices import counted
@@ -315,7 +316,7 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     """Parametrized graphs -> Schedule, by way of the simplified graph; for a CPU unless a target is given."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    merged = merge_bodies(compose_attention(roots, partial(has_kernel, target=target)))
+    merged = merge_bodies(compose_attention(written_out(roots), partial(has_kernel, target=target)))
     simple = _simplified(map_bodies(merged, _simplified))
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.codegen.lower import lower
 from picograd.engine.host import runs_on_host
 from picograd.engine.plan import parametrize, schedule_graphs, template
@@ -26,7 +27,7 @@ SOME_STEPS = 8  # of a loop whose length is computed
 
 def counts_of(tensors: Sequence[Tensor]) -> list[str]:
     """Returns what the graphs of tensors are made of, and the Programs of their kernels on each target."""
-    roots = [tensor.op for tensor in tensors]
+    roots = written_out([tensor.op for tensor in tensors])
     graphs = parametrize(roots, template(roots))
     schedules = {name: schedule_graphs(graphs, target) for name, target in TARGETS.items()}
     lines = [f"graph {_joined(_codes(roots))}", f"plan {_joined(_memory(schedules['cpu']))}"]
