@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.reverse import reverse
 from picograd.ir.bodies import WITH_BODY
+from picograd.ir.build import permute, reshape
 from picograd.ir.formula import formula_results
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
@@ -57,11 +58,19 @@ def written_out(roots: Sequence[Op]) -> list[Op]:
             found[op] = formula_results(op.arg, src)
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
             became[op] = found[op.src[0]][op.arg]
+            copy_lines(op, became[op])
         elif src != op.src:
-            new = became[op] = op.replace(src=src)
+            new = became[op] = _built(op, src)
             copy_lines(op, new)
             new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]
+
+
+def _built(op: Op, src: tuple[Op, ...]) -> Op:
+    """Returns an Op on other sources, as it would have been built on them: two reshapes become one."""
+    if op.code is OpCode.RESHAPE:
+        return reshape(src[0], op.arg)
+    return permute(src[0], op.arg) if op.code is OpCode.PERMUTE else op.replace(src=src)
 
 
 def _sources(op: Op) -> tuple[Op, ...]:

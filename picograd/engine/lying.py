@@ -61,4 +61,5 @@ def _added(a: Op, b: Op) -> Array | None:
 
 
 def _is_known(op: Op) -> bool:
-    return all(dim.__class__ is int for dim in op.shape)
+    ends = [end for cut in op.arg for end in cut] if op.code is OpCode.SHRINK else ()
+    return all(dim.__class__ is int for dim in (*op.shape, *ends))

@@ -12,6 +12,7 @@ An eager step whose plan is known reads none of these graphs, so it makes none.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -21,6 +22,7 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Record
 
 Kind = tuple[DType, Shape]
+at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # graphs are looked at as they are made
 
 
 class Formula(Record):
@@ -63,4 +65,8 @@ def formula_results(formula: Formula, src: Sequence[Op]) -> list[Op]:
     operands: list[Any] = [*src]
     for i in formula.numbers:
         operands[i] = src[i].arg
-    return list(formula.function(formula.options, *operands))
+    token = at_once.set(True)
+    try:
+        return list(formula.function(formula.options, *operands))
+    finally:
+        at_once.reset(token)

@@ -292,7 +292,6 @@ class Pending(threading.local):
 
 pending = Pending()
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
-differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # a function, by its graph
 
 
 def read_through(op: Op, view: View) -> Op:

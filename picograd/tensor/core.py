@@ -33,6 +33,7 @@ from picograd.tensor.growth import settle
 from picograd.tensor.hooks import LeafNumber
 
 new = object.__new__
+FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
@@ -395,7 +396,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     lying = lying_on_host(tensor.op)
     if lying is not None:
         return lying.copy()
-    if 4 * tensor.op.numel >= tensor.cell.op.numel:  # else only what is shown is computed
+    if tensor.cell.op.numel <= max(4 * tensor.op.numel, FEW):  # else only what is shown is computed
         compute([tensor.cell])
     op = tensor.op
     while op.code in (OpCode.LEAF, OpCode.DETACH):

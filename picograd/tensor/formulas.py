@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from picograd.ir import formula
 from picograd.ir.formula import Kind
 from picograd.ir.op import Op
-from picograd.tensor.cell import differentiating, trace
+from picograd.tensor.cell import trace
 
 
 def by_formula(
@@ -23,6 +23,6 @@ def by_formula(
     Args:
       kinds:  dtype and shape of each result
     """
-    if trace.get() is None and not differentiating.get():
+    if trace.get() is None and not formula.at_once.get():
         return formula.by_formula(function, options, operands, kinds)
     return function(options, *operands)

@@ -24,11 +24,12 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from picograd.control.structure import mapped
 from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
+from picograd.ir.formula import at_once
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.record import replace
-from picograd.tensor.cell import differentiating, trace
+from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -87,7 +88,7 @@ class Jit:
         return getattr(self.function, "__name__", "the function")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if trace.get() is not None or differentiating.get():
+        if trace.get() is not None or at_once.get():
             return self.traced(args, kwargs)
         with self.one_caller:
             form, buffers = self.latest, None

@@ -23,12 +23,12 @@ from picograd.autodiff.reverse import reverse
 from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.formula import at_once
 from picograd.ir.lines import record
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import substitute
 from picograd.tensor.build import cast, detached
-from picograd.tensor.cell import differentiating
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.modes import enable_grad, is_grad_enabled
@@ -58,11 +58,11 @@ class Point:
         starts = [tensor.read() for taken in self.moving for tensor in taken.tensors]
         self._check_floats(starts)
         self.leaves = [Op(OpCode.LEAF, op.dtype, (op,), next(leaf_ids)) for op in starts]
-        token = differentiating.set(True)
+        token = at_once.set(True)
         try:
             self._run(function, args, kwargs, numbers, has_aux)
         finally:
-            differentiating.reset(token)
+            at_once.reset(token)
 
     def _run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],

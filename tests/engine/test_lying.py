@@ -56,5 +56,6 @@ def test_a_number_and_another_run_nothing() -> None:
 
 def test_all_else_is_left_to_plans() -> None:
     x = Tensor([1.0, 2.0], device="CPU").realize()
-    others = [x + 1, x.pad((1, 1)), Tensor([1.0], device="NUMPY"), pg.ones(2)]
-    assert [lying_on_host(other.op) for other in others] == [None] * 4
+    n = pg.Variable("n", 1, 2).bind(2)
+    others = [x[:n][-1], x[n - 1 :], x + 1, x.pad((1, 1)), Tensor([1.0], device="NUMPY"), pg.ones(2)]
+    assert [lying_on_host(other.op) for other in others] == [None] * 6

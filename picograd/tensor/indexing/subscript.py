@@ -25,6 +25,7 @@ from picograd.tensor.exchange.host import Array
 from picograd.tensor.variable import Length
 
 Place = int | Length
+ENDS = (int, type(None), TensorCore)  # of a slice
 
 
 class NewAxis(Record):
@@ -53,6 +54,9 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
       IndexingError: an index is outside its axis, or there are more indices than axes.
       DTypeError:    an index is no int, slice, None, ..., integer array or bool mask.
     """
+    block = _leading_block(index, shape)
+    if block is not None:
+        return Subscript(block, (), ())
     items = _without_ellipsis(_without_masks(index, shape, host_value), shape)
     steps, places = _view_steps(items, shape)
     arrays: list[TensorCore | Array] = []
@@ -67,6 +71,28 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
             arrays.append(_checked(item, dim, axis, shape) if isinstance(dim, int) else item)
         axis += item is not None and not isinstance(item, NewAxis)
     return Subscript(steps, tuple(arrays), places)
+
+
+def _leading_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
+    """Returns the view steps of x[i] and of x[i:j], the commonest; None for all else, which is looked at part by part."""
+    if not shape or shape[0].__class__ is not int:
+        return None
+    dim: Any = shape[0]
+    final: tuple[Step, ...] = ()
+    if index.__class__ is int:
+        start = index if index >= 0 else dim + index
+        if not 0 <= start < dim:
+            return None
+        stop, final = start + 1, ((OpCode.RESHAPE, shape[1:]),)
+    elif index.__class__ is slice and index.step is None and isinstance(index.start, ENDS) and isinstance(index.stop, ENDS):
+        start, stop, _ = _slice_indices(index, dim)
+        if start >= stop:
+            return None
+    else:
+        return None
+    if (start, stop) == (0, dim):
+        return final
+    return ((OpCode.SHRINK, ((start, stop), *[(0, n) for n in shape[1:]])), *final)
 
 
 def one_place(axis: int, index: Place, shape: Shape) -> tuple[Step, ...]:
@@ -233,12 +259,16 @@ def _now(dim: Op) -> int:
     return value
 
 
-def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:
-    """Returns (flip first?, block to cut, elements, step within the block, elements missing at its end)."""
+def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
     try:
-        start, stop, step = item.indices(dim)
+        return item.indices(dim)
     except (TypeError, ValueError):
         raise IndexingError(f"index: {item} needs ints, and a step that is not 0.") from None
+
+
+def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:
+    """Returns (flip first?, block to cut, elements, step within the block, elements missing at its end)."""
+    start, stop, step = _slice_indices(item, dim)
     count = len(range(start, stop, step))
     flipped = step < 0
     if flipped:

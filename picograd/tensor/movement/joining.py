@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Self
 
-from picograd.dtype import bool_
+from picograd.dtype import DType, bool_
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad, pad_axis, unary, where
+from picograd.ir.build import pad, pad_axis, reshape, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole
 from picograd.tensor.core import TensorCore
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.movement.diagonals import Diagonals
 from picograd.tensor.variable import lengths
 
@@ -200,7 +201,10 @@ class Joining(Diagonals):
             ):
                 shapes = ", ".join(str(t.shape) for t in tensors)
                 raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.")
-        return cls.from_op(_join([cast(op, dtype) for op in ops], axis), device)
+        total = reduce(add, [op.shape[axis] for op in ops])
+        kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
+        (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
+        return cls.from_op(joined, device)
 
     concat = concatenate = cat
 
@@ -223,8 +227,11 @@ class Joining(Diagonals):
             shapes = ", ".join(str(t.shape) for t in tensors)
             raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
         axis = axis_of("stack", shape, dim if axis is None else axis, extra=1)
-        line = (*shape[:axis], 1, *shape[axis:])
-        return cls.cat([t.viewed(OpCode.RESHAPE, line) for t in tensors], axis)
+        ops = [t.read() for t in tensors]
+        dtype, each = common_dtype(ops), ops[0].shape
+        kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
+        (joined,) = by_formula(_stacked, (axis, dtype), ops, (kind,))
+        return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
 
 
 def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
@@ -237,6 +244,18 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
 
 
 MOST_JOINED = 16
+
+
+def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Returns Ops side by side along an axis, in a dtype."""
+    axis, dtype = options
+    return [_join([cast(op, dtype) for op in ops], axis)]
+
+
+def _stacked(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Returns Ops side by side along a new axis, in a dtype."""
+    axis, _ = options
+    return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
 
 
 def _join(ops: list[Op], axis: int) -> Op:
