@@ -1,7 +1,7 @@
 """Views of memory that the host can read: their values, taken from where they lie.
 
 In:    an Op
-Out:   `lying_on_host`: an array over the memory of a view, where nothing has to be computed or brought
+Out:   `lying_on_host`: the value of a view, where nothing has to be computed or brought
 Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
     ix[3].item(), x[i:j].tolist(), x.T.numpy()      # no plan, no kernel
@@ -34,7 +34,7 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
 
 
 def lying_on_host(op: Op) -> Array | None:
-    """Returns the value of a view of host memory, not copied; None where it is anything else.
+    """Returns a copy of the value of a view of host memory; None where it is anything else.
 
     A number plus another is no more than the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
     """
@@ -52,7 +52,7 @@ def lying_on_host(op: Op) -> Array | None:
     array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
     for step in reversed(steps):
         array = SHOWS[step.code](array, step.arg)
-    return array
+    return array.copy()  # NOTE: here, while `buffer` is held: it may be written over once nobody does
 
 
 def _added(a: Op, b: Op) -> Array | None:

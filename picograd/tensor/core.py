@@ -119,6 +119,7 @@ class TensorCore(Extent):
         tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
         cell.content, cell.device = held, device
         cell._named = cell.made_in = tensor._grad = tensor._shown = None
+        cell.beside = ()
         tensor.cell, tensor.steps = cell, ()
         return tensor
 
@@ -395,7 +396,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
     lying = lying_on_host(tensor.op)
     if lying is not None:
-        return lying.copy()
+        return lying
     if tensor.cell.op.numel <= max(4 * tensor.op.numel, FEW):  # else only what is shown is computed
         compute([tensor.cell])
     op = tensor.op

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
 def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
     problem = given(72, 72, features, causal=causal)
-    large = replace(problem, attention=replace(problem.attention, queries=4096, keys=4096))
+    large = dataclasses.replace(problem, attention=replace(problem.attention, queries=4096, keys=4096))
     for tile in tiles_of(large.attention, HOPPER):
         _, log = nvrtc.compiled(source_of(large, tile), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
