@@ -190,7 +190,8 @@ class Runner:
                 layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
         for stride in layout.strides:
             layout.patches[stride.row, STRIDE] = stride.scale * dim_value(stride.dim, variables)
-        self._count_helpers()
+        if layout.symbolic:  # else the grids are those that they were
+            self._count_helpers()
         self._variables = variables
 
     def _count_helpers(self) -> None:
