@@ -58,8 +58,8 @@ class Heads(Record, dict=True):
         return accumulator_dtype(self.anchor)
 
     @property
-    def num_queries(self) -> int:
-        return static_shape(self.anchor.src[0].shape[2:3])[0]
+    def num_queries(self) -> Dim:
+        return self.anchor.src[0].shape[2]
 
     @property
     def num_keys(self) -> Dim:
@@ -68,8 +68,8 @@ class Heads(Record, dict=True):
     @property
     def num_rows(self) -> int:
         """Queries of all heads that share a head of keys."""
-        H, G = static_shape((self.anchor.src[0].shape[1], self.anchor.src[1].shape[1]))
-        return H // G * self.num_queries
+        H, G, T = static_shape((self.anchor.src[0].shape[1], self.anchor.src[1].shape[1], self.num_queries))
+        return H // G * T
 
     @property
     def mask(self) -> Op | None:
@@ -130,7 +130,7 @@ class Heads(Record, dict=True):
             found = condition if found is None else both(found, condition)
         return found
 
-    def keys_of(self, first: Dim, count: int) -> tuple[Dim, Dim]:
+    def keys_of(self, first: Dim, count: Dim) -> tuple[Dim, Dim]:
         """Returns from which key on, and to which, some of these queries see any."""
         T, S = self.num_queries, self.num_keys
         start: Dim = 0
@@ -159,11 +159,15 @@ def num_blocks(length: Dim, block: int) -> Dim:
     return floordiv(add(at_least_0(length), block - 1), block)
 
 
-def last_at(position: Dim, length: int, step: int) -> Dim:
+def last_at(position: Dim, length: Dim, step: int) -> Dim:
     """Returns a position, or the last there is for one behind it; none is in tiles of `step` that fit the length."""
-    return position if length % step == 0 else minimum(position, length - 1)
+    return position if _fits(length, step) else minimum(position, subtract(length, 1))
 
 
-def is_there(position: Dim, length: int, step: int) -> Op | bool:
+def is_there(position: Dim, length: Dim, step: int) -> Op | bool:
     """Returns whether there is a position; all are in tiles of `step` that fit the length."""
-    return length % step == 0 or less(position, length)
+    return _fits(length, step) or less(position, length)
+
+
+def _fits(length: Dim, step: int) -> bool:
+    return isinstance(length, int) and length % step == 0

@@ -80,9 +80,9 @@ def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
     return part
 
 
-def needs_numbers(op: Op) -> bool:
+def needs_numbers(op: Op, is_gpu: bool) -> bool:
     """Returns whether graphs with an Op have a plan for each length: their symbolic kernels have other bits, or none."""
-    return op.code in OF_NUMBERS or op.code is OpCode.ATTENTION and len(op.src) == 3
+    return op.code in OF_NUMBERS or op.code is OpCode.ATTENTION and is_gpu and len(op.src) == 3
 
 
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from picograd.dtype import bool_
+from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import Lengths, Sizes, lengths_of, needs_numbers
 from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_prefix, offsets_of, regrouped
 from picograd.engine.plan import Template
@@ -88,7 +89,8 @@ class Scalars:
         key = (device, *parts.rest)
         with self._lock:
             if key not in self._forms:
-                is_refused = any(op not in form.leaves and needs_numbers(op) for op in form.order)
+                is_gpu = compiler_for(device).device.target.is_gpu
+                is_refused = any(op not in form.leaves and needs_numbers(op, is_gpu) for op in form.order)
                 lengths = Lengths(len(parts.lengths), [parts.sample()], is_refused)
                 self._keep(self._forms, key, _Form(values, moving.places(), lengths))
             known = self._forms[key]

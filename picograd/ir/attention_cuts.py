@@ -22,6 +22,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import takes_tf32
 from picograd.ir.statements import WARP_THREADS
+from picograd.ir.symbolic import bounds
 from picograd.record import Record
 
 MOST_WARPS = 4
@@ -134,7 +135,8 @@ def as_it_is_cut(attention: Op, target: Target | None) -> Op:
 def has_kernel(attention: Op, target: Target | None) -> bool:
     """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
 
-    Its lengths are known, but for the batch's, and on a GPU with shuffles, where queries are few, for that of the keys.
+    Its lengths are known, but for the batch's; on a CPU, but for a gradient, for those of queries and keys; on a GPU with
+    shuffles, where queries are few, for that of the keys.
     Gradients of few rows have none there, and masks only averages of few.
     """
     if target is not None and parts_of(attention, target):
@@ -142,10 +144,12 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     attention = as_it_is_cut(attention, target)
     if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
         return False
-    if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:]):
+    is_cpu = target is None or not target.is_gpu
+    known = slice(1, None, 2) if is_cpu and attention.code is OpCode.ATTENTION else slice(1, None)
+    if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[known]):
         return False
     if target is None or not target.is_gpu:
-        return bool(attention.src[0].shape[2] >= FEWEST_LANES)
+        return bounds(attention.src[0].shape[2])[0] >= FEWEST_LANES
     if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
         return False
     cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)

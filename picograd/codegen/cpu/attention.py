@@ -1,6 +1,6 @@
 """The loops of an attention on a CPU: scores, softmax and averages of some queries against some keys at a time.
 
-In:    Nest (kind ATTENTION), whose anchor is an ATTENTION of known lengths
+In:    Nest (kind ATTENTION), whose anchor is an ATTENTION
 Out:   one phase of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/cpu/attention_grad.py
 
@@ -27,6 +27,7 @@ from picograd.codegen.builder import Builder, read
 from picograd.codegen.cpu.head_strips import HeadStrips, strips_of
 from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
+from picograd.codegen.runs import longest
 from picograd.device import Target
 from picograd.ir.build import cast, compare, maximum, unary, where
 from picograd.ir.coordinates import flatten
@@ -43,8 +44,9 @@ def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Tar
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
-    H, G, T, S, _, _ = heads.lengths
-    blocks = -(-T // heads.block)
+    H, G, _, _ = heads.known_lengths
+    T, S = heads.num_queries, heads.num_keys
+    blocks = num_blocks(T, heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
         b, head, number = split(position, [heads.batch, H, blocks])
         group = floordiv(head, H // G)
@@ -53,7 +55,7 @@ def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Tar
         k, v = heads.element(1, b, group), heads.element(2, b, group)
         start, stop = heads.keys_of(first, heads.block)
         start = mul(floordiv(start, strips.key_block), strips.key_block)
-        steps = minimum(num_blocks(subtract(stop, start), strips.key_block), -(-S // strips.key_block))
+        steps = minimum(num_blocks(subtract(stop, start), strips.key_block), num_blocks(S, strips.key_block))
         with build.loop(steps, AxisKind.LOOP) as step, build.loop(strips.count, AxisKind.LOOP) as strip:
             strips.look_at(strip, add(start, mul(step, strips.key_block)), k, v)
         slots = {output.arg: params[slot] for slot, output in nest.outputs}
@@ -71,11 +73,12 @@ class Strips:
     """
 
     def __init__(self, heads: HeadStrips, build: Builder, q: Element, first: Dim):
-        _, _, T, S, D, E = heads.lengths
+        _, _, D, E = heads.known_lengths
+        T, most_keys = heads.num_queries, longest(heads.num_keys)
         self.heads, self.build, self.first = heads, build, first
         self.count = minimum(num_blocks(subtract(T, first), heads.width), heads.strips)
-        self.rows = heads.tile_rows(S)
-        self.key_block = -(-min(S, heads.block) // self.rows) * self.rows
+        self.rows = heads.tile_rows(most_keys)
+        self.key_block = -(-min(most_keys, heads.block) // self.rows) * self.rows
         self.packed = heads.memory(build, heads.block * D)
         self.scores = heads.memory(build, self.key_block * heads.width)
         self.out = heads.memory(build, heads.block * E)
@@ -95,7 +98,7 @@ class Strips:
 
     def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element) -> None:
         """Takes a block of keys and values into account."""
-        heads, E = self.heads, self.heads.lengths[5]
+        heads, E = self.heads, self.heads.known_lengths[3]
         _, stop = heads.keys_of(add(self.first, mul(strip, heads.width)), heads.width)
         tiles = minimum(num_blocks(subtract(stop, first_key), self.rows), self.key_block // self.rows)
         peak = self._score(strip, first_key, tiles, k)
@@ -107,7 +110,7 @@ class Strips:
     def _score(self, strip: Dim, first_key: Dim, tiles: Dim, k: Element) -> Op:
         """Stores the scores of some keys, and returns the greatest of each query, or what was greatest before."""
         build, heads = self.build, self.heads
-        _, _, _, S, D, _ = heads.lengths
+        (_, _, D, _), S = heads.known_lengths, heads.num_keys
         peak = heads.tile(1).new(build, lambda _, c: build.load(self.peak, self._of_query(strip, c)))
         with build.loop(tiles, AxisKind.LOOP) as index:
             tile, row = heads.tile(self.rows), mul(index, self.rows)
@@ -160,7 +163,7 @@ class Strips:
     def _average(self, strip: Dim, feature: Dim, rows: int, first_key: Dim, count: Dim, v: Element) -> None:
         """Adds the values of some keys to some features of the result."""
         build, heads = self.build, self.heads
-        _, _, _, S, _, E = heads.lengths
+        (_, _, _, E), S = heads.known_lengths, heads.num_keys
         tile = heads.tile(rows)
 
         def place(i: Dim, c: Dim) -> Dim:
@@ -181,7 +184,7 @@ class Strips:
     def store(self, strip: Dim, b: Dim, head: Dim, slots: dict[int, Op]) -> None:
         """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
         build, heads = self.build, self.heads
-        H, _, T, _, _, E = heads.lengths
+        (H, _, _, E), T = heads.known_lengths, heads.num_queries
         first = add(self.first, mul(strip, heads.width))
         valid = minimum(subtract(T, first), heads.width)
         if 1 in slots:

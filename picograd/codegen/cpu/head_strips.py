@@ -36,6 +36,13 @@ class HeadStrips(Heads):
     most: int
     has_fma: bool
 
+    @property
+    def known_lengths(self) -> tuple[int, int, int, int]:
+        """H, G, D, E, which must be known; how many queries and keys there are need not."""
+        q, k, v = (source.shape for source in self.anchor.src[:3])
+        H, G, D, E = static_shape((q[1], k[1], q[3], v[3]))
+        return H, G, D, E
+
     # ---- how it is cut ----
     @property
     def width(self) -> int:
@@ -81,14 +88,14 @@ class HeadStrips(Heads):
 
         A place without a position of its own gets the last one's. Square by square where features lie side by side.
         """
-        length, features = static_shape(self.anchor.src[source].shape[2:])
+        length, (features,) = self.anchor.src[source].shape[2], static_shape(self.anchor.src[source].shape[3:])
 
         def where(place: Dim, feature: Dim) -> Dim:
             strip, column = split(place, [count, self.width])
             return self.place(strip, features, feature, column)
 
         def one(place: Dim, feature: Dim) -> None:
-            build.store(memory, where(place, feature), x(minimum(add(first, place), length - 1), feature))
+            build.store(memory, where(place, feature), x(minimum(add(first, place), subtract(length, 1)), feature))
 
         apart = lines_apart(swap_last(self.anchor.src[source]), self.dtype, self.lanes)
         own = 0 if apart is None else minimum(subtract(length, first), mul(count, self.width))
