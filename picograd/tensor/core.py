@@ -29,7 +29,7 @@ from picograd.tensor.compute import compute
 from picograd.tensor.exchange.host import default_device, host_array, usable_device
 from picograd.tensor.exchange.sharing import is_shared, store
 from picograd.tensor.extent import Extent
-from picograd.tensor.growth import settle
+from picograd.tensor.growth import plain_cells, settle
 from picograd.tensor.hooks import LeafNumber
 
 new = object.__new__
@@ -108,6 +108,8 @@ class TensorCore(Extent):
         tensor.steps, tensor._grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
+        elif not grad_mode.get():
+            plain_cells.add(cell)
         record(op)
         if settles:
             settle(cell, op)

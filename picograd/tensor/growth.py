@@ -1,8 +1,11 @@
 """Graphs that grow without bound: noticed, computed, and mentioned once for each line.
 
 In:    a value just made
-Out:   `expect`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop that never reads x
-Called by: tensor/core.py, tensor/autograd.py, tensor/stored_data.py.    Next: picograd/tensor/exchange/sharing.py
+Out:   `expect`, `settle_choice`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop
+       that never reads x
+Called by: tensor/core.py, tensor/autograd.py, tensor/stored_data.py, tensor/creation/random.py,
+           tensor/reductions/reduce.py.
+Next: picograd/tensor/exchange/sharing.py
 
 Results are the same, only computed earlier. A value that needs gradients keeps its graph, for backward(); that the graph
 grows is mentioned all the same.
@@ -14,15 +17,17 @@ import warnings
 
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
-from picograd.tensor.cell import Cell, LivingCells, trace
+from picograd.tensor.cell import Cell, LivingCells, grad_mode, trace
 from picograd.tensor.compute import compute, compute_writes
 
 MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
 MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
 MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
+CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients = LivingCells()  # of a deep network, maybe not computed yet
+plain_cells = LivingCells()  # made where no gradients are recorded, maybe not computed yet
 _mentioned: set[Line | None] = set()
 
 
@@ -62,6 +67,17 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     if line not in _mentioned:
         _mentioned.add(line)
         _mention(op, line)
+
+
+def settle_choice(chosen: Cell) -> None:
+    """Computes what was drawn or chosen where no gradients are recorded, and all that is alive of what was made there.
+
+    A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. What lives
+    on, such as a cache, is what PyTorch would hold in memory.
+    """
+    if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
+        compute([chosen, *plain_cells.cells()])
+        plain_cells.clear()
 
 
 def expect(cell: Cell) -> None:

@@ -139,8 +139,9 @@ def draw(
         raise ArgumentError(f'draw: format must be "svg" or "dot", got {format!r}.')
     if (active := trace.get()) is not None:
         active.on_host_read("draw")
-    (root,) = written_out([tensor.op])
-    nodes = _nodes(root, _names(names or {}))
+    named = _names(names or {})
+    root, *ops = written_out([tensor.op, *named])
+    nodes = _nodes(root, dict(zip(ops, named.values())))
     _show_numbers(root, nodes, values, gradients)
     return Drawing(
         _svg(nodes) if format == "svg" else _dot(nodes), format, len(nodes), sum(len(node.sources) for node in nodes)

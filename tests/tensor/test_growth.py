@@ -10,7 +10,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine.watch import watch
 from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.tensor import growth
 
 
@@ -106,3 +108,33 @@ def test_gradients_of_a_deep_network_are_computed_together(monkeypatch: pytest.M
         for w in weights:
             w -= w.grad * 0.5
     assert all(w.grad is not None and w.grad.op.code.name == "BUFFER" for w in weights[:20])
+
+
+def test_a_loop_that_goes_on_from_its_choices_shares_plans() -> None:
+    pg.manual_seed(0)
+    net = pg.nn.Sequential(*[pg.nn.Linear(8, 8) for _ in range(4)], pg.nn.LayerNorm(8))
+    table = pg.nn.Embedding(8, 8)
+    rows = Tensor.zeros(1, 1).to(pg.int64)
+    lengths, cache = [], Tensor.zeros(1, 8)
+    with pg.no_grad():
+        for _ in range(40):
+            with watch() as counts:
+                hidden = net(table(rows))[:, -1]
+                cache = pg.cat([cache, hidden])
+                token = (hidden @ hidden.T.flip(0) + cache.sum() + hidden).softmax(-1).multinomial(1)
+                rows = pg.cat([rows, token], dim=1)
+            lengths.append(counts.scheduled)
+    assert sum(lengths[:16]) <= 14 and sum(lengths[17:]) <= 4, lengths
+    assert rows.shape == (1, 41) and cache.shape == (41, 8)
+
+
+def test_what_is_chosen_among_is_computed_with_the_choice() -> None:
+    net = pg.nn.Sequential(*[pg.nn.Linear(8, 8) for _ in range(24)])
+    x, y = Tensor.ones(4, 8).realize(), Tensor([0, 1, 2, 3]).realize()
+    with pg.no_grad(), watch() as counts:
+        logits = net(x)
+        right = (logits.argmax(1) == y).sum()
+        assert logits.op.code is OpCode.BUFFER  # so that the loss does not compute the network again
+        loss = pg.nn.functional.cross_entropy(logits, y)
+        pg.realize([right, loss])
+    assert counts.plans == 2

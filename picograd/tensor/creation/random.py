@@ -24,6 +24,7 @@ from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.creation.ranges import Ranges
 from picograd.tensor.exchange.host import default_device, device_or_default
+from picograd.tensor.growth import settle_choice
 
 
 class Random(Ranges):
@@ -203,11 +204,17 @@ class Random(Ranges):
         bits = random_bits(lengths, generator, self.device)
         if is_ordered:
             keys = exponential_op(bits, mass.dtype) / mass.read()
-            return self._like(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)))[..., :num_samples]
+            return self._chosen(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)))[..., :num_samples]
         shares = mass * 2.0 ** (62 - static(classes).bit_length())
         bounds = shares.to(dtypes.int64).cumsum(-1)
         drawn = part_of(broadcast_to(cast(bounds[..., -1:].read(), dtypes.uint64), lengths), bits)
-        return bounds.searchsorted(self._like(cast(drawn, dtypes.int64)), right=True)
+        return self._chosen(bounds.searchsorted(self._like(cast(drawn, dtypes.int64)), right=True).read())
+
+    def _chosen(self, op: Op) -> Self:
+        """Returns what was drawn with these weights, which a loop may go on from."""
+        chosen = self._like(op)
+        settle_choice(chosen.cell)
+        return chosen
 
     def _like(self, op: Op) -> Self:
         return self.from_op(op, self.cell.device)

@@ -23,6 +23,7 @@ from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
+from picograd.tensor.growth import settle_choice
 from picograd.tensor.reductions.moments import deviation_op, mean_op, squeezed, variance_op
 
 Axes = int | Sequence[int] | None
@@ -256,7 +257,9 @@ class Reduce(Pairs):
         axis = axis_of(function, op.shape, dim)
         extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
         place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
-        return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
+        chosen = self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
+        settle_choice(chosen.cell)
+        return chosen
 
     # ---- truth ----
     def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
