@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from picograd.autodiff.later import written_out
 from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
@@ -60,7 +61,7 @@ def check_same_meaning(
                  from an error analysis of the graph, or from whole numbers so small that every sum is exact.
       kernel_tolerance: of a kernel against its Programs; the greatest of `tolerance` where it is not given
     """
-    known = dict(variables or {})
+    roots, known = written_out(roots), dict(variables or {})
     tolerances = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(roots)
     verify_graph(roots, after="test")
     expected = evaluate(roots, arrays, known)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.engine.realize import to_host
 from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort
@@ -19,6 +20,7 @@ from tests.operations.test_operations import KINDS, _side, pair, tensors_of
 
 def computed(op: Op) -> tuple[tuple[int, ...], str]:
     """Returns shape and dtype of what the evaluator makes of a graph, as it leaves it."""
+    (op,) = written_out([op])
     buffers = {part: to_host(part) for part in toposort([op]) if part.code is OpCode.BUFFER}
     (array,) = evaluate([op], buffers)
     return np.shape(array), np.asarray(array).dtype.name

@@ -23,6 +23,7 @@ from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast,
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.operators import Operand
 from picograd.tensor.indexing.brackets import integer_index, same_as_iota
+from picograd.tensor.indexing.chosen import in_a_trace
 from picograd.tensor.indexing.slices import Slices
 from picograd.tensor.variable import known
 
@@ -44,6 +45,8 @@ class Selection(Slices):
                 known("masked_select", tensor.shape, axis)
         shape = broadcast_shapes("masked_select", self.op.shape, mask.op.shape)
         whole_mask = type(self).from_op(broadcast_to(mask.read(), shape), mask.cell.device)
+        if in_a_trace():
+            whole_mask._host("masked_select")  # raises: how many elements there are only values tell
         return self.expand(shape).reshape(-1)[whole_mask.reshape(-1)]
 
     def masked_fill_(self, mask: TensorCore, value: Operand) -> Self:
