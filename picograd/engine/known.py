@@ -29,12 +29,14 @@ class Seen(NamedTuple):
     buffers:  what they read, all of one device
     numbers:  their CONSTs
     blocks:   their SHRINKs and PADs
+    results:  which result of a plan each of them is, once that is known: two of them may be one
     """
 
     key: Hashable
     buffers: list[Buffer]
     numbers: list[Op]
     blocks: list[Op]
+    results: list[int]
 
 
 class Offset(NamedTuple):
@@ -58,6 +60,7 @@ class Known(NamedTuple):
     numbers:  constants, None for one that is an input
     offsets:  all of them
     lengths:  values of symbolic integers that stand for lengths, by name
+    results:  which result of the plan each graph is
     """
 
     plan: Plan
@@ -65,6 +68,7 @@ class Known(NamedTuple):
     numbers: list[Op | None]
     offsets: list[Offset]
     lengths: dict[str, int]
+    results: list[int]
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
@@ -95,7 +99,7 @@ class Known(NamedTuple):
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
         if not place.keys() >= {*reads} or {offset.name for offset in offsets} - {None} != moving.values().keys():
             return None
-        return Known(plan, tuple(map(place.__getitem__, reads)), numbers, offsets, lengths)
+        return Known(plan, tuple(map(place.__getitem__, reads)), numbers, offsets, lengths, seen.results)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
         """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
@@ -156,7 +160,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None
     key.append((len(roots), buffers[0].device))
-    return Seen(tuple(key), buffers, numbers, blocks)
+    return Seen(tuple(key), buffers, numbers, blocks, [])
 
 
 def _lengths(block: Op) -> Iterator[Hashable]:

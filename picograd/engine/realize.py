@@ -85,8 +85,10 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     for op, device in zip(left, devices_of(left, order)):
         by_device.setdefault(device, []).append(op)
     whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
-    if not whole or len(left) < len(missing) or None in by_device:
-        seen = None
+    place = {graph: i for i, graph in enumerate(left)}
+    if seen is not None:
+        is_plain = whole and None not in by_device and place.keys() >= {*graphs.values()}
+        seen = seen._replace(results=[place[graph] for graph in graphs.values()]) if is_plain else None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)
@@ -170,7 +172,7 @@ def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
     run(plan, inputs, outputs, variables, lambda report: template(written_out(roots)).error(report))
-    for op, value in zip(roots, _results(roots, plan, inputs, outputs)):
+    for op, value in zip(roots, _results(roots, plan, inputs, outputs, known.results)):
         op.realized = value
     return True
 
@@ -217,10 +219,18 @@ def _plan_of_any(roots: Sequence[Op], exact: Template, name: str) -> tuple[Templ
             _scalars.refuse(form)
 
 
-def _results(roots: Sequence[Op], plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Op]:
-    """Returns the BUFFER Ops with the values of graphs that a plan has computed."""
+def _results(
+    roots: Sequence[Op], plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer],
+    places: Sequence[int] | None = None,
+) -> list[Op]:  # fmt: skip
+    """Returns the BUFFER Ops with the values of graphs that a plan has computed.
+
+    Args:
+      places:  which of its results each of them is; None: one after the other
+    """
+    indices = plan.schedule.outputs
     results = []
-    for root, index in zip(roots, plan.schedule.outputs):
+    for root, index in zip(roots, indices if places is None else [indices[i] for i in places]):
         use = plan.schedule.buffers[index]
         buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
         if Graphless.living:

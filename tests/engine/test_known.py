@@ -12,6 +12,7 @@ from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.known import Known, look_at
 from picograd.engine.watch import watch
+from picograd.ir.stages import Plan
 from picograd.nn import functional as F
 from tests.calls import calls
 
@@ -140,3 +141,23 @@ def test_an_eager_value_costs_few_calls() -> None:
     for _ in range(4):
         (x + 1).realize()
     assert calls(lambda: (x + 1).realize()) <= 64
+
+
+def test_graphs_that_come_to_be_one_are_known() -> None:
+    """Adam's averages of two parameters that start alike and have one gradient, as an LSTM's biases have."""
+    a, b, x = (held(4).requires_grad_() if i < 2 else held(4) for i in range(3))
+    optimizer = pg.optim.Adam([a, b], lr=0.1)
+    late = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        ((a + b) * x).sum().backward()
+        with watch() as counts:
+            optimizer.step()
+        late.append(counts.scheduled)
+        assert a.tolist() == b.tolist()
+    assert late[3:] == [0, 0, 0] and all(isinstance(plan, (Known, Plan)) for plan in realize._plans.values())
+    before = len(realize._plans)
+    optimizer.zero_grad()
+    ((a + b) * x).sum().backward()
+    optimizer.step()
+    assert len(realize._plans) == before
