@@ -1,4 +1,4 @@
-"""What is passed from stage to stage: a few named values that stay as they were made.
+"""Records, which stages pass to each other: a few named values that stay as they were made.
 
 In:    names, annotations and defaults of a class
 Out:   a class of immutable records, equal and hashed by their values

@@ -1,4 +1,4 @@
-"""What tests ask of compilers: whether the machine has one, which kernels ours is given."""
+"""Questions of tests about compilers: whether the machine has one, which kernels ours is given."""
 
 from __future__ import annotations
 

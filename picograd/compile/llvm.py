@@ -37,7 +37,7 @@ _num_working = 0  # threads in LLVM's code generator
 
 
 class Tools(NamedTuple):
-    """What one thread at a time compiles with.
+    """Context and machine of LLVM, which one thread at a time compiles with.
 
     machine:  code is made for it
     layout:   how data lies in its memory

@@ -127,7 +127,7 @@ def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
 
 # ---- samples -> polynomials ----
 class Solution(Record):
-    """What the numbers of a form are of each other.
+    """Polynomials that give the numbers of a form from a few of them.
 
     parts:  a polynomial for each number; None for a start of a block that is none, or does not change
     roots:  for each symbolic integer the number that it stands for

@@ -35,7 +35,7 @@ MOST_OFFSETS = 256  # of one form, that move each by itself
 
 
 class _Form(Struct):
-    """What is known of graphs that differ in numbers, offsets and lengths.
+    """Knowledge of graphs that differ in numbers, offsets and lengths.
 
     values:   of the constants of the first one
     offsets:  axes and values of those of its blocks
@@ -48,7 +48,7 @@ class _Form(Struct):
 
 
 class _Seen(Struct):
-    """What is known of graphs that differ in numbers and offsets, of some lengths.
+    """Knowledge of graphs of some lengths that differ in numbers and offsets.
 
     values:   of its constants, in the first graph
     offsets:  axes and values of those of its blocks, there

@@ -32,7 +32,7 @@ FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects that mean the
 
 
 class Watched:
-    """What guards depend on, as it is now, in the form that is quickest to look at.
+    """The state that guards depend on, as it is now, in the form that is quickest to look at.
 
     asks:  there is something to look at where nothing has changed in any Module
     """

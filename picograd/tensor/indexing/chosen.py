@@ -26,7 +26,7 @@ ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 
 
 class Chosen:
-    """What x[mask] gives in a trace.
+    """The result of x[mask] in a trace.
 
     whole:   a tensor of the shape of x
     mask:    over its leading axes, and
