@@ -19,7 +19,8 @@ PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
-    {"record", "loading"}, {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
+    {"record", "latest", "loading"},
+    {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
     STAGES, {"engine"}, {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"},
     {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"},
     {"cli"}, {"__main__"},

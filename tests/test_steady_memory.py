@@ -133,7 +133,7 @@ def test_of_plans_the_oldest_go_first() -> None:
 
 
 def check_oldest_go_first() -> None:
-    realize.MOST_PLANS = 3
+    realize._plans.most = 3
     for length in (5, 6, 7, 8, 9):
         (Tensor(np.ones(length, np.float32)) * length).tolist()
     assert len(realize._plans) == 3

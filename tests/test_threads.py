@@ -12,11 +12,13 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.dtype import float32
+from picograd.engine import realize as realizing
 from picograd.engine.plan import template
 from picograd.engine.realize import realize
 from picograd.engine.scalars import Scalars
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.latest import Latest
 
 NUM_THREADS = 8
 
@@ -101,6 +103,30 @@ def test_networks_train_in_many_threads(same: bool) -> None:
     in_threads(run)
     # What is computed together decides whether a sum over two axes runs along one or both, and so its last bits: half a
     # dozen roundings in each of six steps.
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_tables_make_room_while_threads_add_to_them() -> None:
+    table: Latest[tuple[int, int], int] = Latest(4)
+
+    def run(number: int) -> None:
+        for step in range(3000):
+            table.put((number, step), step)
+            assert table.get((number, step), step) == step
+
+    in_threads(run)
+    assert len(table) == 4
+
+
+def test_networks_train_in_many_threads_while_their_plans_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realizing, "_plans", Latest(2))
+    expected = [train(n, 3, 3 + n) for n in range(NUM_THREADS)]
+    found: list[list[float]] = [[] for _ in range(NUM_THREADS)]
+
+    def run(number: int) -> None:
+        found[number] = train(number, 3, 3 + number)
+
+    in_threads(run)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

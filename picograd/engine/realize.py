@@ -40,6 +40,7 @@ from picograd.ir.graphless import Graphless, like_its_sources
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
+from picograd.latest import Latest
 
 
 class _Realized:
@@ -51,10 +52,9 @@ class _Realized:
 
 realized = _Realized()
 # A Plan of a device, whether tuning was asked for, and a form; a Known of what graphs are.
-_plans: dict[Hashable, Any] = {}
+_plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns, of which nearly each eager plan has one
 _scalars = Scalars()
 _repeats = Repeats()
-MOST_PLANS = 1024  # and Knowns, of which nearly each eager plan has one; the oldest goes first
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
@@ -196,7 +196,7 @@ def _compute(
         form, plan = _plan_of_any(roots, form, name)
     known = None if seen is None else Known.of(seen, form, plan)
     if seen is not None and known is not None:
-        _keep(seen.key, known)
+        _plans.put(seen.key, known)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
     run(plan, inputs, outputs, form.variables, form.error)
@@ -251,15 +251,8 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
             plan = make_evaluator_plan(roots, form)
         else:
             plan = make_plan(roots, form, compiler_for(name), tune)
-        _keep((name, tune, form.key), plan)
+        _plans.put((name, tune, form.key), plan)
     return plan
-
-
-def _keep(key: Hashable, made: Plan | Known) -> None:
-    """Keeps what is known of a graph, in place of the oldest where there is much."""
-    while len(_plans) >= MOST_PLANS and key not in _plans:
-        _plans.pop(next(iter(_plans)), None)  # which another thread may have taken
-    _plans[key] = made
 
 
 def new_outputs(

@@ -19,7 +19,6 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 
 from picograd.dtype import bool_
 from picograd.engine.devices import compiler_for
@@ -28,6 +27,7 @@ from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_p
 from picograd.engine.plan import Template
 from picograd.ir.op import Op
 from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.latest import Latest
 from picograd.record import Record, Struct, replace
 
 MOST_INPUTS = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
@@ -67,8 +67,8 @@ class Scalars:
 
     def __init__(self, most_forms: int = 1024) -> None:
         self.most_forms = most_forms
-        self._forms: dict[Hashable, _Form] = {}
-        self._seen: dict[Hashable, _Seen] = {}
+        self._forms: Latest[Hashable, _Form] = Latest(most_forms)
+        self._seen: Latest[Hashable, _Seen] = Latest(most_forms)
         self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
@@ -92,14 +92,14 @@ class Scalars:
                 is_gpu = compiler_for(device).device.target.is_gpu
                 is_refused = any(op not in form.leaves and needs_numbers(op, is_gpu) for op in form.order)
                 lengths = Lengths(len(parts.lengths), [parts.sample()], is_refused)
-                self._keep(self._forms, key, _Form(values, moving.places(), lengths))
+                self._forms.put(key, _Form(values, moving.places(), lengths))
             known = self._forms[key]
             sizes = known.lengths.sizes(parts.sample(), free_prefix(form.variables, "length"))
             own = (key, parts.lengths if sizes is None else sizes.key)
             if own not in self._seen:
                 first = _Form(values, moving.places(), known.lengths) if sizes is None else known
                 seen = _Seen(first.values, first.offsets, frozenset(), self._moved(offsets, form))
-                self._keep(self._seen, own, seen)
+                self._seen.put(own, seen)
             changed, groups = self._changed(self._seen[own], values, moving.places())
         moving = _moving(parts, groups, sizes, free_prefix(form.variables))
         if not changed and not any(groups) and sizes is None:
@@ -122,12 +122,6 @@ class Scalars:
             known = self._forms.get(form.key[0])  # type: ignore[index]
             if known is not None:
                 known.lengths.refuse()
-
-    def _keep(self, table: dict[Hashable, Any], key: Hashable, made: Any) -> None:
-        """Remembers what is new, in place of the oldest where there is much."""
-        if len(table) >= self.most_forms:
-            del table[next(iter(table))]
-        table[key] = made
 
     def _moved(self, offsets: Sequence[Offset], form: Template) -> tuple[int, ...]:
         """Returns the groups of the offsets of a new form: of those that move at a line, as other forms have shown.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DataError, PicogradError, UnsupportedOp
+from picograd.latest import Latest
 from picograd.onnx.plan import Planner
 from picograd.onnx.record import Graph, Operator, Step
 from picograd.onnx.types import check_types, signature, type_of
@@ -48,7 +49,7 @@ class Run:
     def __init__(self, planner: Planner, constants: Constants) -> None:
         self.planner, self.constants = planner, constants
         # The step is kept beside its body: its id must stay its own.
-        self._bodies: dict[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = {}
+        self._bodies: Latest[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = Latest(MAX_BODIES)
 
     # ---- graphs ----
     def graph(self, graph: Graph, inputs: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
@@ -100,12 +101,10 @@ class Run:
     def _typed_body(self, step: Step, inputs: Sequence[Value]) -> Graph:
         """Returns the body of a step that depends on the types of its inputs; the last MAX_BODIES are kept."""
         key = (id(step), signature(inputs))
-        kept = self._bodies.pop(key, None)
+        kept = self._bodies.get(key)
         if kept is None:
             kept = step, self.planner.typed_body(step, [type_of(value) for value in inputs])
-        self._bodies[key] = kept  # behind all others: the one used last
-        if len(self._bodies) > MAX_BODIES:
-            del self._bodies[next(iter(self._bodies))]
+        self._bodies.put(key, kept)
         return kept[1]
 
     # ---- rows of the table ----

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DataError, UnsupportedOp
+from picograd.latest import Latest
 from picograd.tensor.cell import trace
 from picograd.tensor.exchange.host import default_device
 from picograd.tensor.modes import no_grad
@@ -88,8 +89,7 @@ def is_tensor_dtype(array: Array) -> bool:
     return array.dtype.kind in "biufV" and dtypes.from_numpy(array.dtype) is not None
 
 
-_FIXED: dict[tuple[Any, ...], Tensor] = {}  # the last tensors made of arrays that are known
-MAX_FIXED = 1024
+_FIXED: Latest[tuple[Any, ...], Tensor] = Latest(1024)  # the last tensors made of arrays that are known
 MAX_FIXED_NBYTES = 1 << 26  # of all of them
 
 
@@ -99,13 +99,13 @@ def fixed(array: Array, device: str | None = None) -> Tensor:
         dtype = dtypes.from_numpy(array.dtype)
         return Tensor.full(array.shape, array.reshape(()).item(), dtype=dtype, device=device)
     key = (device or default_device(), array.dtype, array.shape, sha256(array.tobytes()).digest())
-    found = _FIXED.pop(key, None)
+    found = _FIXED.get(key)
     if found is None:
         with unwatched():
             found = Tensor(array, device=device)
-    _FIXED[key] = found  # behind all others: the one used last
-    while len(_FIXED) > 1 and (len(_FIXED) > MAX_FIXED or sum(t.nbytes for t in _FIXED.values()) > MAX_FIXED_NBYTES):
-        del _FIXED[next(iter(_FIXED))]
+    _FIXED.put(key, found)
+    while len(_FIXED) > 1 and sum(t.nbytes for t in [*_FIXED.values()]) > MAX_FIXED_NBYTES:
+        _FIXED.popitem(last=False)
     return found
 
 

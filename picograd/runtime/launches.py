@@ -27,6 +27,7 @@ from picograd.ir.stages import (
     ScheduleItem,
     Settled,
 )
+from picograd.latest import Latest
 from picograd.record import Record
 from picograd.runtime.interrupts import held_back
 from picograd.runtime.scratch import Piece, place_scratch
@@ -125,16 +126,14 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
     steps = symbolic_steps(schedule)
     only = None if steps else make(NONE)
     over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
-    kept: dict[tuple[int, ...], Runner] = {}
+    kept: Latest[tuple[int, ...], Runner] = Latest(MOST_KEPT)
     one_by_one = Lock()
 
     def runner_for(variables: Mapping[str, int]) -> Runner:
         numbers = tuple(dim_value(each, variables) for each in steps)
         with one_by_one:
-            runner = kept.pop(numbers, None) or make(variables)
-            kept[numbers] = runner
-            if len(kept) > MOST_KEPT:
-                del kept[next(iter(kept))]  # the one that was not asked for the longest time
+            runner = kept.get(numbers) or make(variables)
+            kept.put(numbers, runner)  # the one that was not asked for the longest time goes
         return runner
 
     def run(

@@ -28,6 +28,7 @@ from picograd.ir.formula import at_once
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
+from picograd.latest import Latest
 from picograd.record import replace
 from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
@@ -69,7 +70,7 @@ class Jit:
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     tune: bool = False  # whether kernels are the fastest of some candidates
-    forms: dict[Hashable, Form] = field(default_factory=dict)
+    forms: Latest[Hashable, Form] = field(default_factory=lambda: Latest(MOST_CAPTURES))
     latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
@@ -159,9 +160,8 @@ class Jit:
             form = self.forms.get(given.key)
         if form is not None:
             return form
-        form = self.forms[given.key] = Form(modules_of(self.function, args, kwargs), given.kinds(args))
-        if len(self.forms) > MOST_CAPTURES:
-            del self.forms[next(iter(self.forms))]
+        form = Form(modules_of(self.function, args, kwargs), given.kinds(args))
+        self.forms.put(given.key, form)
         return form
 
     def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:

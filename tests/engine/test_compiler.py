@@ -17,6 +17,7 @@ from picograd.engine.devices import compiler_for
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel
+from picograd.latest import Latest
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
 from picograd.schedule.create import create_schedule
 from tests.calls import calls
@@ -35,7 +36,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> set[Kernel]:
         return [Executable(kernel.name, kernel.params, kernel.variables, (), ()) for kernel in wanted]
 
     monkeypatch.setattr(Compiler, "executables", executables)
-    monkeypatch.setattr(realize, "_plans", {})
+    monkeypatch.setattr(realize, "_plans", Latest(1024))
     return kernels
 
 

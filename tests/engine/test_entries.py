@@ -15,6 +15,7 @@ import pytest
 import picograd as pg
 from picograd.engine import devices, entries, realize
 from picograd.engine.watch import watch
+from picograd.latest import Latest
 from picograd.tools import doctor
 from picograd.tools.cache import clear_cache
 
@@ -94,7 +95,7 @@ def test_kernels_of_damaged_entries_are_compiled_again(own_folder: Path, monkeyp
     def run() -> list[float]:
         compiler = devices.compiler_for("CPU")
         monkeypatch.setattr(compiler, "_made", {})
-        monkeypatch.setattr(realize, "_plans", {})
+        monkeypatch.setattr(realize, "_plans", Latest(1024))
         return [(x * 3 + 1).tolist()[2], x.softmax(0).sum().round(4).item()]
 
     expected = run()

@@ -21,6 +21,7 @@ from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_ent
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.ir.stages import Kernel, LoopItem, Schedule
 from picograd.ir.text import format_schedule
+from picograd.latest import Latest
 from picograd.record import replace
 
 pytestmark = pytest.mark.req("G8")
@@ -168,7 +169,7 @@ def test_a_plan_from_disk_computes_the_same(
     case: Callable[[], list[Tensor]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = computed(case())
-    monkeypatch.setattr("picograd.engine.realize._plans", {})
+    monkeypatch.setattr("picograd.engine.realize._plans", Latest(1024))
     monkeypatch.setattr("picograd.engine.plan.schedule_graphs", lambda *_: pytest.fail("scheduled again"))
     for value, expected in zip(computed(case()), first):
         np.testing.assert_array_equal(value, expected)

@@ -13,6 +13,7 @@ from picograd.engine import realize
 from picograd.engine.known import Known, look_at
 from picograd.engine.watch import watch
 from picograd.ir.stages import Plan
+from picograd.latest import Latest
 from picograd.nn import functional as F
 from tests.calls import calls
 
@@ -42,7 +43,7 @@ GRAPHS: dict[str, Callable[[], Tensor]] = {
 
 @pytest.fixture(autouse=True)
 def plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realize, "_plans", {})
+    monkeypatch.setattr(realize, "_plans", Latest(1024))
 
 
 def test_each_graph_has_a_key_of_its_own_and_the_same_each_time() -> None:

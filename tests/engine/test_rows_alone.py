@@ -13,6 +13,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
+from picograd.latest import Latest
 from picograd.nn import functional as F
 from picograd.record import replace
 
@@ -199,7 +200,7 @@ def test_a_row_times_integers_where_sums_are_plain(kind: str, monkeypatch: pytes
     compiler = compiler_for("CPU")
     monkeypatch.setattr(compiler.device, "target", replace(compiler.device.target, plain_sums=True))
     monkeypatch.setattr(compiler, "_made", {})
-    monkeypatch.setattr(realize, "_plans", {})
+    monkeypatch.setattr(realize, "_plans", Latest(1024))
     check(times_integers(kind), [np.random.default_rng(1).standard_normal((33, 96), dtype=np.float32)], (2, 9, 33))
 
 

@@ -15,6 +15,7 @@ from picograd.engine import compiler, realize, tune
 from picograd.engine.devices import compiler_for
 from picograd.engine.watch import watch
 from picograd.errors import JitError
+from picograd.latest import Latest
 from tests.compilers import kernels_asked_for
 
 pytestmark = pytest.mark.req("G9")
@@ -30,7 +31,7 @@ def fresh(monkeypatch, tmp_path):
         monkeypatch.setattr(compiler_for("CPU"), "_made", {})
         monkeypatch.setattr(compiler_for("CPU"), "entries", {})
         monkeypatch.setattr(compiler_for("CPU"), "_by_entry", {})
-        monkeypatch.setattr(realize, "_plans", {})
+        monkeypatch.setattr(realize, "_plans", Latest(1024))
 
     forget()
     return forget
