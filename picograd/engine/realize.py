@@ -193,7 +193,7 @@ def _compute(
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
-        form, plan = _plan_of_any(roots, form, name)
+        form, plan = find_plan_of_any(roots, form, name, _scalars, _repeats)
     known = None if seen is None else Known.of(seen, form, plan)
     if seen is not None and known is not None:
         _plans.put(seen.key, known)
@@ -203,20 +203,27 @@ def _compute(
     return form, _results(roots, plan, inputs, outputs)
 
 
-def _plan_of_any(roots: Sequence[Op], exact: Template, name: str) -> tuple[Template, Plan]:
-    """Returns a form with what changes as inputs, and its plan; lengths stay numbers where what is symbolic has none."""
+def find_plan_of_any(
+    roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None
+) -> tuple[Template, Plan]:
+    """Returns a form with what changes as inputs, and its plan; lengths stay numbers where what is symbolic has none.
+
+    Args:
+      scalars:  what is known of graphs that differ in numbers, offsets and lengths
+      repeats:  counts plannings of lengths that stay numbers, if anybody does
+    """
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)
     while True:
-        form = _scalars.freed(exact, name, lambda op: _stored(op, name))
-        if form.sizes is None and (name, False, form.key) not in _plans:
-            _repeats.note(exact, roots[0].shape)
+        form = scalars.freed(exact, name, lambda op: _stored(op, name))
+        if repeats is not None and form.sizes is None and (name, False, form.key) not in _plans:
+            repeats.note(exact, roots[0].shape)
         try:
             return form, find_plan(roots, form, name)
         except (ShapeError, UnsupportedOp):  # an Op that needs a number, such as a CONV
             if form.sizes is None:
                 raise
-            _scalars.refuse(form)
+            scalars.refuse(form)
 
 
 def _results(

@@ -2,7 +2,7 @@
 
 In:    the Template of a graph whose plan is not there
 Out:   `Scalars`: the same form, with the constants that were seen to change among its leaves, and symbolic offsets
-Called by: engine/realize.py.    Next: picograd/engine/lengths.py
+Called by: engine/realize.py, transforms/jit.py.    Next: picograd/engine/lengths.py
 
     for step in range(1000):
         p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 
 from picograd.dtype import bool_
@@ -63,7 +64,10 @@ class _Seen(Struct):
 
 
 class Scalars:
-    """The forms of graphs seen so far, whatever constants they have; threads may ask at once."""
+    """The forms of graphs seen so far, whatever constants they have; threads may ask at once.
+
+    Eager graphs share one, and a jitted function has one for its captures.
+    """
 
     def __init__(self, most_forms: int = 1024) -> None:
         self.most_forms = most_forms
@@ -71,11 +75,7 @@ class Scalars:
         self._seen: Latest[Hashable, _Seen] = Latest(most_forms)
         self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
         self._lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        _living.add(self)
 
     def freed(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
@@ -153,6 +153,18 @@ class Scalars:
         if not differ <= seen.changed:
             seen.changed |= differ
         return seen.changed, groups
+
+
+_living: weakref.WeakSet[Scalars] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for scalars in list(_living):
+        scalars._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not start with a lock held by a thread it does not have
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Parts(Record):

@@ -1,7 +1,7 @@
 """What a length comes to once the symbolic integers in it have values.
 
 In:    a Dim, and numbers by the names of symbolic integers
-Out:   `dim_value`
+Out:   `dim_value`; `with_variables`, where some have none
 Next:  picograd/ir/coordinates.py
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from picograd.errors import UnsupportedOp, VerifyError
 from picograd.ir.op import ARITHMETIC, Dim, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import with_values
 
 
 def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
@@ -38,6 +39,21 @@ def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
         else:
             raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
     return values[dim]
+
+
+def with_variables(dim: Dim, variables: Mapping[str, int]) -> Dim:
+    """Returns a dimension in which symbolic integers of these names have their values, and all others stay symbolic.
+
+    >>> n, m = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 1, 8)) for name in "nm")
+    >>> with_variables(Op(OpCode.MUL, dtypes.int64, (n, n)), {"n": 3, "m": 5})
+    9
+    >>> with_variables(m, {"n": 3}) is m
+    True
+    """
+    if isinstance(dim, int):
+        return dim
+    atoms = [op for op in toposort([dim]) if op.code is OpCode.VARIABLE and op.arg[0] in variables]
+    return with_values(dim, {op: variables[op.arg[0]] for op in atoms})
 
 
 class _Bound:

@@ -14,9 +14,10 @@ from math import prod
 from typing import Any, Protocol
 
 from picograd.dtype import DType
+from picograd.ir.dims import with_variables
 from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement
-from picograd.record import Record
+from picograd.record import Record, replace
 
 REPORT_WORDS = 2  # of a "report" parameter
 
@@ -376,6 +377,11 @@ class Plan(Record, eq=False, dict=True):
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
     run: Runner
+
+    def of(self, variables: Mapping[str, int]) -> Plan:
+        """Returns the plan for these values of symbolic integers: lengths of outputs that depend on no others are known."""
+        outputs = [replace(use, numel=with_variables(use.numel, variables)) for use in self.outputs]
+        return replace(self, outputs=tuple(outputs))
 
     @cached_property
     def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:

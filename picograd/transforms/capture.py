@@ -52,7 +52,7 @@ class Capture(Record, dict=True):
                that is on the CPU, while the plan runs elsewhere, ("brought arg", i) or ("brought state", i)
     state:     cells it reads
     kinds:     of state
-    constants: buffers it made itself
+    constants: buffers it made itself, and numbers that other captures have other ones of
     written:   cells it writes
     updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor, and
@@ -86,10 +86,6 @@ class Capture(Record, dict=True):
     graphless: tuple[int, ...]
     plan: Plan | None = None
 
-    def with_plan(self, plan: Plan) -> Capture:
-        """Returns the capture as it is kept: with the plan, and without the graphs, which would keep memory alive."""
-        return replace(self, plan=plan, form=self.form.bare(), roots=())
-
     @cached_property
     def replay(self) -> Replay:
         """Runs the plan on the Tensors of a call."""
@@ -106,7 +102,7 @@ class Replay:
     reads:      other state that the plan reads
     brought:    sources of numbers that are brought from another device, and
     away:       (which of the results, device) of those that are taken to one
-    constants:  buffers the function made itself
+    constants:  buffers the function made itself, and numbers of the capture
     inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
@@ -147,7 +143,7 @@ class Replay:
         self.away = [(k, place) for k, place in enumerate(places) if place is not None]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
         self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
-        shapes = [(capture.state[i], op.shape) for (kind, i), op in zip(takes, plan.schedule.inputs) if kind == "state"]
+        shapes = [(cell, kind[2]) for i, (cell, kind) in enumerate(capture.kinds.kinds) if ("state", i) in takes]
         shapes += [(cell, shape) for cell, (_, _, shape) in zip(capture.written, roots[first:])]
         self.of_some_length = {cell for cell, shape in shapes if any(isinstance(dim, Op) for dim in shape)}
         self.apart, self.updated = frozenset(self.stored), capture.updated

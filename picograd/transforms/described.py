@@ -1,7 +1,7 @@
 """From a trace to a capture: where each buffer of the graphs comes from.
 
 In:    what a function touched, returned and wrote while it was traced
-Out:   `described`: a `Capture` without a plan
+Out:   `described`: a `Capture` without a plan; `with_plan`, `with_plan_of`: as it is kept
 Called by: transforms/jit.py.    Next: picograd/transforms/homes.py
 """
 
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from picograd.engine.plan import Template
 from picograd.ir.op import Buffer, Op
+from picograd.ir.stages import Plan
+from picograd.record import replace
 from picograd.transforms.capture import BROUGHT, Capture
 from picograd.transforms.collected import Collected
 from picograd.transforms.guards import Guards
@@ -53,3 +56,28 @@ def described(
         plan.form, tuple(plan.roots), tuple(sources), tuple(cells), Kinds(cells, plan.device), tuple(constants),
         tuple(watch.written), updated, skeleton, shapes, away, plan.device, name, guards, collected, recipes, graphless,
     )  # fmt: skip
+
+
+def with_plan(capture: Capture, form: Template, plan: Plan) -> Capture:
+    """Returns a capture as it is kept: with the plan, and without the graphs, which would keep memory alive.
+
+    Args:
+      form:  which the plan was made of: it may read numbers besides the buffers of the capture's own form
+    """
+    own = {name: value for name, value in form.variables.items() if name not in capture.form.variables}
+    numbers, first = form.buffers[len(capture.sources) :], len(capture.constants)
+    return replace(
+        capture,
+        plan=plan.of(own) if own else plan,
+        form=replace(capture.form.bare(), variables=form.variables),
+        roots=(),
+        sources=(*capture.sources, *[("constant", first + i) for i in range(len(numbers))]),
+        constants=(*capture.constants, *numbers),
+    )
+
+
+def with_plan_of(first: Capture, second: Capture) -> Capture:
+    """Returns a second capture, which is the same, with the plan of the first."""
+    numbers = first.constants[len(second.constants) :]
+    constants = (*second.constants, *numbers)
+    return replace(second, plan=first.plan, form=first.form, roots=(), sources=first.sources, constants=constants)

@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
-from picograd.engine.realize import find_plan
+from picograd.engine.plan import Template
+from picograd.engine.realize import find_plan, find_plan_of_any
+from picograd.engine.scalars import Scalars
 from picograd.errors import JitError, warn_user
 from picograd.ir.formula import at_once
 from picograd.ir.graphless import graphless_in
@@ -36,7 +38,7 @@ from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture
 from picograd.transforms.containers import Arguments, buffers_like, flatten
-from picograd.transforms.described import described
+from picograd.transforms.described import described, with_plan, with_plan_of
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.effects import Effects, GlobalDraws
 from picograd.transforms.forms import Form, modes_now
@@ -73,6 +75,7 @@ class Jit:
     forms: Latest[Hashable, Form] = field(default_factory=lambda: Latest(MOST_CAPTURES))
     latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
+    scalars: Scalars = field(default_factory=Scalars)  # what differs from capture to capture
     one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
 
     def __post_init__(self) -> None:
@@ -173,18 +176,24 @@ class Jit:
             effects.check(self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
             found.append(found[0])
-            now = capture.with_plan(cast(Plan, found[0].plan))
+            now = with_plan_of(found[0], capture)
         else:
-            now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device, self.tune))
+            now = with_plan(capture, *self.plan_of(capture))
             found.append(now)
             self.num_captures += 1
         del capture
+        if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
+            self.mention(given.tensors)  # now: what is donated has no shape after the run
         result = now.replay(given.tensors, given.buffers, given)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
-        if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
-            self.mention(given.tensors)
         return result
+
+    def plan_of(self, capture: Capture) -> tuple[Template, Plan]:
+        """Returns the form of a capture as it is planned, and the plan: from the third length on one for many lengths."""
+        if self.tune:  # with a length that varies there are fewer ways to choose from
+            return capture.form, find_plan(capture.roots, capture.form, capture.device, tune=True)
+        return find_plan_of_any(capture.roots, capture.form, capture.device, self.scalars)
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
