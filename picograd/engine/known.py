@@ -16,9 +16,10 @@ from typing import NamedTuple
 from picograd.engine.offsets import BLOCKS, FIXED
 from picograd.engine.plan import Template
 from picograd.ir.op import Buffer, Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Plan
 
+MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 
 
@@ -118,7 +119,9 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     """Returns what graphs are; None where only a form can tell.
 
     The walk goes from the roots to the sources, and an Op that it meets again is told by its number: equal walks are of
-    equal graphs. A second one is through the graphs of which there are GRADIENTs: what has been computed there is no end.
+    equal graphs. But a block of memory is met each time as if it were another: of a batch of pieces of a text, drawn at
+    random, two may begin at one place, and then they are one Op. A second walk is through the graphs of which there are
+    GRADIENTs: what has been computed there is no end.
     """
     key: list[Hashable] = []
     slots: dict[Buffer, int] = {}
@@ -127,14 +130,16 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     differentiated: list[Op] = []
     for stack in ([*roots], differentiated):
         number: dict[Op, int] = {}
+        count = 0
         while stack:
             op = stack.pop()
+            code = op.code
             place = number.get(op)
-            if place is not None:
+            if place is not None and not (code in MOVEMENT and _is_block_of_memory(op)):
                 key.append(place)
                 continue
-            number[op] = len(number)
-            code = op.code
+            number[op] = count
+            count += 1
             leaf = op if code is OpCode.BUFFER else op.realized
             if leaf is not None:
                 buffer, shape = leaf.arg
@@ -161,6 +166,17 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
         return None
     key.append((len(roots), buffers[0].device))
     return Seen(tuple(key), buffers, numbers, blocks, [])
+
+
+def _is_block_of_memory(op: Op) -> bool:
+    """Returns whether an Op is few views from what has been computed, one of them a block, and no gradient goes there."""
+    has_block = False
+    for _ in range(MOST_VIEWS):
+        if op.realized is not None or op.code not in MOVEMENT:
+            break
+        has_block = has_block or op.code is OpCode.SHRINK
+        op = op.src[0]
+    return has_block and not op.needs_grad and (op.code is OpCode.BUFFER or op.realized is not None)
 
 
 def _lengths(block: Op) -> Iterator[Hashable]:

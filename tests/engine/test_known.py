@@ -162,3 +162,29 @@ def test_graphs_that_come_to_be_one_are_known() -> None:
     ((a + b) * x).sum().backward()
     optimizer.step()
     assert len(realize._plans) == before
+
+
+def test_blocks_of_equal_offsets_are_known_as_those_of_others() -> None:
+    """A batch of pieces of a text, two of which may begin at one place: then both are one Op."""
+    data = np.arange(300, dtype=np.float32)
+    text, planned = Tensor(data).realize()[:290], []
+    for starts in ([7, 7, 200], [3, 40, 100], [5, 80, 9], [8, 9, 10], [5, 50, 5], [0, 0, 0], [60, 61, 61], [9, 4, 9]):
+        with watch() as counts:
+            x = pg.stack([text[i : i + 8] for i in starts]) * 2
+            y = pg.stack([text[i + 1 : i + 9] for i in starts])
+            pg.realize([x, y])
+        assert x.tolist() == [(data[i : i + 8] * 2).tolist() for i in starts]
+        assert y.tolist() == [data[i + 1 : i + 9].tolist() for i in starts]
+        planned.append(counts.scheduled)
+    assert planned == [1] * 3 + [0] * 5
+
+
+def test_blocks_of_a_tensor_that_needs_gradients_are_told_apart() -> None:
+    x, w = held(20).requires_grad_(), held(4)
+    for a, b in [(0, 4), (3, 3), (5, 9), (8, 8), (2, 2), (1, 7)]:
+        x.grad = None
+        (pg.stack([x[a : a + 4], x[b : b + 4]]) * w).sum().backward()
+        expected = np.zeros(20, np.float32)
+        for start in (a, b):
+            expected[start : start + 4] += w.numpy()
+        assert x.grad is not None and x.grad.tolist() == expected.tolist()
