@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd import dtype as dtypes
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of
-from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, from_op, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_op, mod, to_op, with_values
 
+ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # of index expressions
 MOST_WORK = 1 << 40  # more counts as no more than that: of loops whose extents only a run tells, there may be several
 
 
@@ -59,7 +60,7 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
         elif isinstance(statement, For):
             extent = _extent(statement, named)
             named[statement.range] = statement.range.replace(src=(to_op(extent),))
-            total += min(max(bounds(extent)[1], 0), MOST_WORK) * _work(statement.body, named)
+            total += min(max(_trips(extent), 0), MOST_WORK) * _work(statement.body, named)
         elif isinstance(statement, If):
             total += _work(statement.body, named)
         elif isinstance(statement, Transpose):
@@ -67,8 +68,27 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
     return min(total, MOST_WORK)
 
 
+def _trips(extent: Dim) -> int:
+    """Returns how many iterations a loop has at most; about as many as it has in the middle, where lengths are symbolic.
+
+    That is at their greatest, half-way through the loops around it: the bounds of what is left of n after blocks of 128
+    are far apart, and its sums' further.
+    """
+    atoms = [] if isinstance(extent, int) else [op for op in toposort([extent]) if op.code in ATOMS]
+    if any(op.code is OpCode.VARIABLE for op in atoms):
+        middle = {op: bounds(op)[1] // (2 if op.code is OpCode.RANGE else 1) for op in atoms}
+        value = with_values(extent, middle)
+        if isinstance(value, int):
+            return value
+    return bounds(extent)[1]
+
+
 def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
     """Returns an integer with what Lets name put in, in normal form, and known extents of the loops around it."""
     value = named.get(value, value)
+    if value.code is OpCode.SHR and value.src[1].code is OpCode.CONST:  # a quotient, made cheap
+        return floordiv(_index_value(value.src[0], named), 1 << int(value.src[1].arg))
+    if value.code is OpCode.AND and value.src[1].code is OpCode.CONST and (value.src[1].arg + 1).bit_count() == 1:
+        return mod(_index_value(value.src[0], named), int(value.src[1].arg) + 1)
     combine = INDEX_ARITHMETIC.get(value.code)
     return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))

@@ -15,7 +15,6 @@ import numpy as np
 
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
-from picograd.ir.symbolic import bounds
 from picograd.record import Record, Struct
 from picograd.runtime.cpu.uses import History, Use, last_conflict, touched
 from picograd.runtime.cpu.walker import (
@@ -82,7 +81,6 @@ class Layout(Struct):
     scratch_nbytes: of these, how many the temporaries do not need
     symbolic:      entries that depend on variables
     strides:       patches that do
-    total_work:    elements of all launches, at their greatest
     has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
     """
 
@@ -99,7 +97,6 @@ class Layout(Struct):
     scratch_nbytes: int
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
-    total_work: int
     has_gate: bool
 
     def lengths(self) -> tuple[int, ...]:
@@ -181,7 +178,7 @@ class _Builder:
         self.symbolic: list[Symbolic] = []
         self.num_steps = itertools.count()  # numbers of the places that loops set
         self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
-        self.num_kernels = self.total_work = 0
+        self.num_kernels = 0
         spaces = {"temporary": "arena", "hosted": "output"}
         outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
         self.add_items(schedule, outer, [], 1)
@@ -232,7 +229,6 @@ class _Builder:
         count = launch.grid if isinstance(launch.grid, int) else 0
         if not isinstance(launch.grid, int):
             self.symbolic.append(Symbolic(len(self.rows), launch.grid, launch.work))
-        self.total_work += bounds(launch.grid)[1] * launch.work * repeats
         row = [0] * ENTRY_WORDS
         row[FUNCTION], row[COUNT], row[AFTER] = function, count, after
         row[PLACES], row[ARGUMENTS] = 8 * first, len(self.places) - first
@@ -338,7 +334,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
         tuple([name for _, name in variables]), tuple(build.checks), build.arena_nbytes,
         build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
         tuple([Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)]),
-        build.total_work, build.has_gate,
+        build.has_gate,
     )  # fmt: skip
     layout.words = aligned_words(sum(map(lines_of, layout.lengths())))
     layout.entries[:] = np.array(build.rows, np.int64).reshape(-1, ENTRY_WORDS)

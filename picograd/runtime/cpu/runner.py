@@ -76,8 +76,6 @@ class Runner:
         self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
         first = layout.num_outer + layout.num_offsets + len(layout.variables)
         table[first : first + len(layout.checks)] = [report.ctypes.data for report in layout.reports]
-        self._is_long = layout.total_work >= LONG_WORK
-        self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
         is_loop = entries[:, FUNCTION] == 0
         entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
         state[ENTRIES], state[FIRST] = len(entries), entries.ctypes.data
@@ -92,7 +90,7 @@ class Runner:
         self._arena_address = 0
         self._variables: dict[str, int] = {}
         self._helpers = 0
-        self._count_helpers()
+        self._weigh()
         _runners.add(self)
 
     def __call__(
@@ -191,16 +189,18 @@ class Runner:
         for stride in layout.strides:
             layout.patches[stride.row, STRIDE] = stride.scale * dim_value(stride.dim, variables)
         if layout.symbolic:  # else the grids are those that they were
-            self._count_helpers()
+            self._weigh()
         self._variables = variables
 
-    def _count_helpers(self) -> None:
-        """Sets how many other threads may help, how far, and how many it is worth to wake."""
-        entries = self._layout.entries
+    def _weigh(self) -> None:
+        """Sets how long the plan is, how many other threads may help, how far, and how many it is worth to wake."""
+        layout, entries = self._layout, self._layout.entries
+        self._is_long = bool(entries[:, COUNT].astype(np.float64) @ layout.work >= LONG_WORK)
+        self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
         self._helpers = self.num_threads - 1 if len(shared) else 0
-        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ self._layout.work[shared]) // HELP_WORK)
-        state = self._layout.state
+        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ layout.work[shared]) // HELP_WORK)
+        state = layout.state
         state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
         state[HELPERS], state[WAKES] = self._helpers, self._wakes
 
