@@ -46,6 +46,8 @@ MOST_POINTS = 16  # at which stored values are read for one element, where it is
 MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too
 # Nothing is computed on what these store.
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
+READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
+MANY_PIECES = 8  # side by side, of which each element is one's: where several read them they are stored
 Point = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
@@ -73,6 +75,7 @@ class _Fuser:
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
         self.points: dict[Op, frozenset[Point]] = {}  # where stored values are read for one element
         self.num_moved, self.num_read = _readers(self.order)
+        self.num_users = _users(self.order)
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
@@ -89,7 +92,7 @@ class _Fuser:
             going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
             self.depth[op] = 1 + max(going_on, default=0)
             self.points[op] = self.points_of(op)
-            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op):
+            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_of_many_pieces(op):
                 self.store(op)
                 self.points[op] = frozenset(((op, 0),))
         return Fused(tuple(self.nests.in_order()), self.nests.home)
@@ -130,6 +133,10 @@ class _Fuser:
         if num_places > 1 and num_places * len(points) > MOST_POINTS:
             return True
         return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
+
+    def is_of_many_pieces(self, op: Op) -> bool:
+        """True for pieces side by side, as in a batch of a text, where several readers would each look for theirs."""
+        return self.num_users.get(op, 0) > 1 and _num_pieces(op) >= MANY_PIECES and not self.nests.is_bound(op)
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:
@@ -338,3 +345,21 @@ def _readers(order: Sequence[Op]) -> tuple[dict[Op, int], dict[Op, int]]:
         for s in op.src:
             counts[s] = counts.get(s, 0) + 1
     return num_moved, num_read
+
+
+def _users(order: Sequence[Op]) -> dict[Op, int]:
+    """Returns how many Ops read an element of each Op, where it stands or moved, or where it says."""
+    found: dict[Op, int] = {}
+    for op in reversed(order):
+        num_users = found.get(op, 0) if op.code in READ_THROUGH else 1
+        for s in op.src:
+            found[s] = found.get(s, 0) + num_users
+    return found
+
+
+def _num_pieces(op: Op) -> int:
+    """Returns how many values stand side by side in one; 1 for any other."""
+    count = 1
+    while op.code is OpCode.WHERE and op.src[0].code is op.src[1].code is OpCode.PAD:
+        op, count = op.src[2], count + 1
+    return count

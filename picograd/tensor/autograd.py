@@ -18,10 +18,10 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
-from picograd.tensor.cell import Cell
+from picograd.tensor.cell import Cell, trace
 from picograd.tensor.change import last_change
 from picograd.tensor.collected import UsedUp, read_grad, store_grad
-from picograd.tensor.compute import compute_together
+from picograd.tensor.compute import compute_first, compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.gradient_flow import (
     Several,
@@ -195,6 +195,8 @@ def backward(
             for hook in list(leaf.arg.after.values()):
                 hook(owner)
     compute_together(together, [tensor.cell for tensor in roots])
+    if trace.get() is None:
+        compute_first(leaf.src[0] for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad)
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:

@@ -281,13 +281,15 @@ if hasattr(os, "register_at_fork"):
 
 
 class Pending(threading.local):
-    """What this thread has written in place and not computed yet (see compute.py).
+    """What this thread has not computed yet (see compute.py).
 
-    writes:  for each cell what it held before each of these writes
+    writes:  in place: for each cell what it held before each of these
+    starts:  first values of leaves that backward() has met
     """
 
     def __init__(self) -> None:
         self.writes: weakref.WeakKeyDictionary[Cell, list[Op]] = weakref.WeakKeyDictionary()
+        self.starts: list[weakref.ref[Op]] = []
 
 
 pending = Pending()

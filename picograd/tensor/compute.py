@@ -1,7 +1,7 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory; `compute_together`, `placed`, `cell_buffer`, `all_or_nothing`
+Out:   `compute`; the cells then hold memory; `compute_together`, `compute_first`, `placed`, `cell_buffer`, `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
@@ -34,6 +34,15 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
         cell.beside = references
 
 
+def compute_first(ops: Iterable[Op]) -> None:
+    """Has values computed before whatever is computed next, in a plan of their own; not constants, which cost nothing.
+
+    They are the random numbers that a network begins with: made by one kernel and not by each that reads them. Its first
+    step is planned like those after it, which read them in memory.
+    """
+    pending.starts += [weakref.ref(op) for op in ops if not _known(op) and devices_of([op])[0] is not None]
+
+
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     """Computes cells, and Ops for which it returns the BUFFER Ops, in one plan with what is pending.
 
@@ -54,6 +63,10 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     others: list[Cell | None] = []
     written: list[Cell | None] = []
     if joined:
+        if pending.starts:
+            starts = [op for reference in pending.starts if (op := reference()) is not None]
+            pending.starts = []
+            realize(starts)
         given = frozenset(ops)
         others = [reference() for cell in asked for reference in cell.beside]
         if pending.writes:

@@ -1,7 +1,7 @@
 """Graphs that grow without bound: noticed, computed, and mentioned once for each line.
 
 In:    a value just made
-Out:   `expect`, `settle_choice`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop
+Out:   `expect`, `settle_choice`, `settle_step`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop
        that never reads x
 Called by: tensor/core.py, tensor/autograd.py, tensor/stored_data.py, tensor/creation/random.py,
            tensor/reductions/reduce.py.
@@ -14,6 +14,7 @@ grows is mentioned all the same.
 from __future__ import annotations
 
 import warnings
+from itertools import islice
 
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
@@ -24,6 +25,8 @@ MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 laye
 MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
 MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
 CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
+STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
+NEWEST = 16  # values of which one may be what a loop carries on
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients = LivingCells()  # of a deep network, maybe not computed yet
@@ -77,6 +80,21 @@ def settle_choice(chosen: Cell) -> None:
     """
     if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
         compute([chosen, *plain_cells.cells()])
+        plain_cells.clear()
+
+
+def settle_step() -> None:
+    """Computes what is alive where numbers are drawn again and no gradients are recorded, if that is a long graph.
+
+    A loop that takes noise away step by step would be one graph of all its steps, each a network and each with numbers of
+    its own; step by step, they have one form.
+    """
+    if grad_mode.get() or trace.get() is not None:
+        return
+    newest = [cell for reference in islice(reversed(list(plain_cells)), NEWEST) if (cell := reference()) is not None]
+    graphs = [op for cell in newest if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
+    if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
+        compute(plain_cells.cells())
         plain_cells.clear()
 
 

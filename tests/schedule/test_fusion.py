@@ -16,6 +16,8 @@ from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.simplify import simplify, simplify_graph
+from picograd.ir.stages import ScheduleItem
+from picograd.ir.text import format_kernel
 from picograd.nn import functional as F
 from tests.helpers import same_as_torch
 
@@ -276,3 +278,23 @@ def test_swaps_of_a_constant_stay_small():
     for i in range(39):
         x[i], x[i + 1] = x[i + 1].clone(), x[i].clone()
     assert x.tolist() == [*range(1, 40), 0]
+
+
+def test_a_batch_of_pieces_that_several_read_is_stored():
+    """Each reader would look for the piece that an element is in, and be another kernel for each batch."""
+    text, table = pg.arange(200) % 13, numbers(13, 8).requires_grad_()
+    batch = Tensor.stack([text[7 * i : 7 * i + 5] for i in range(12)])
+    loss = F.cross_entropy(table[batch].view(-1, 8), batch.view(-1) % 8)
+    loss.backward()
+    schedule = schedule_graphs([loss.op, table.grad.op])
+    texts = [format_kernel(item.kernel) for item in schedule.items if isinstance(item, ScheduleItem)]
+    assert sum(text.count(" WHERE ") > 10 for text in texts) == 1
+
+
+@pytest.mark.parametrize("count, num_readers", [(4, 2), (12, 1)])
+def test_a_few_pieces_or_one_reader_stay_in_their_kernels(count: int, num_readers: int) -> None:
+    x = numbers(40)
+    joined = Tensor.stack([x[2 * i : 2 * i + 3] for i in range(count)])
+    with watch() as counts:
+        pg.realize([joined.sum(1), joined.amax(0)][:num_readers])
+    assert counts.kernels == 1

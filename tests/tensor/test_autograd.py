@@ -11,6 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
+from picograd.engine.watch import watch
 from tests.helpers import same_as_torch, same_value
 from tests.same_meaning import GPU_TARGET
 
@@ -664,3 +665,27 @@ def test_powers_0_and_1_have_a_gradient_everywhere() -> None:
         x = Tensor([0.0, 2.0, float("inf")], requires_grad=True)
         (x**exponent).sum().backward()
         assert x.grad.tolist() == expected
+
+
+def test_the_first_step_makes_the_random_weights_and_is_planned_as_the_others(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    pg.manual_seed(0)
+    weights = [pg.randn(5, 7, requires_grad=True), pg.randn(7, 3, requires_grad=True)]
+    x = Tensor(np.ones((4, 5), np.float32))
+
+    def step():
+        loss = ((x @ weights[0]).tanh() @ weights[1]).square().mean()
+        loss.backward()
+        assert counts.kernels == 0 or len(losses) > 0  # backward() computes nothing
+        with pg.no_grad():
+            for weight in weights:
+                weight -= 0.1 * weight.grad
+                weight.grad = None
+        losses.append(loss.item())
+
+    losses, num_scheduled = [], []
+    with watch() as counts:
+        for _ in range(3):
+            step()
+            num_scheduled.append(counts.scheduled)
+    assert num_scheduled == [2, 2, 2] and losses[0] > losses[2]  # the weights, and a step

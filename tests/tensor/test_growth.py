@@ -138,3 +138,30 @@ def test_what_is_chosen_among_is_computed_with_the_choice() -> None:
         loss = pg.nn.functional.cross_entropy(logits, y)
         pg.realize([right, loss])
     assert counts.plans == 2
+
+
+def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
+    """As a sampler of a diffusion model, of which every step is a network with numbers of its own."""
+
+    @pg.no_grad()
+    def sample(num_steps: int) -> list[float]:
+        pg.manual_seed(0)
+        x = pg.randn(4, 8)
+        for t in range(num_steps):
+            for layer in range(70):
+                x = x + (x * (t + 0.1)).tanh() * float(layer)
+            x = x / x.abs().amax() + pg.randn_like(x)
+        return x.tolist()
+
+    with watch() as counts:
+        sample(4)
+    before = counts.scheduled
+    with watch() as counts:
+        found = sample(12)
+    assert before <= 4 and counts.scheduled <= 1 and counts.compiled <= 1
+    with watch() as counts, pytest.MonkeyPatch.context() as patch:
+        for bound in ("STEP_OPS", "MAX_DEPTH"):
+            patch.setattr(growth, bound, 1 << 40)  # all steps are one graph
+        patch.setattr(growth._Watch, "limit", 1 << 40)
+        assert np.allclose(sample(12), found, rtol=1e-5, atol=1e-5)
+        assert counts.scheduled == 1

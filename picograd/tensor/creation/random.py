@@ -24,7 +24,7 @@ from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.creation.ranges import Ranges
 from picograd.tensor.exchange.host import default_device, device_or_default
-from picograd.tensor.growth import settle_choice
+from picograd.tensor.growth import settle_choice, settle_step
 
 
 class Random(Ranges):
@@ -153,6 +153,7 @@ class Random(Ranges):
 
     @classmethod
     def _drawn(cls, op: Op, device: str, requires_grad: bool = False) -> Self:
+        settle_step()
         tensor = cls.from_op(op, device)
         return tensor.requires_grad_() if requires_grad else tensor
 
