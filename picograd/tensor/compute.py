@@ -64,9 +64,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     written: list[Cell | None] = []
     if joined:
         if pending.starts:
-            starts = [op for reference in pending.starts if (op := reference()) is not None]
-            pending.starts = []
-            realize(starts)
+            starts, pending.starts = [reference() for reference in pending.starts], []
+            realize([op for op in starts if op is not None])
         given = frozenset(ops)
         others = [reference() for cell in asked for reference in cell.beside]
         if pending.writes:

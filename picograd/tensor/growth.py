@@ -1,8 +1,8 @@
 """Graphs that grow without bound: noticed, computed, and mentioned once for each line.
 
 In:    a value just made
-Out:   `expect`, `settle_choice`, `settle_step`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop
-       that never reads x
+Out:   `expect`, `settle_choice`, `settle_step`; `settle`: computes it where its graph is very long, as in
+       x = x * 0.9 + 1  in a loop that never reads x
 Called by: tensor/core.py, tensor/autograd.py, tensor/stored_data.py, tensor/creation/random.py,
            tensor/reductions/reduce.py.
 Next: picograd/tensor/exchange/sharing.py

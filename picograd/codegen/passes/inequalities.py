@@ -28,6 +28,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
 FEW_STEPS, MOST_STEPS = 30, 400  # of a search: what takes longer is not proved
+MOST_FAILED = 16  # long searches for nothing, in a kernel: after them short ones have to do
 MOST_DEPTH = 40
 MOST_DERIVED = 4  # facts after each other that follow from what a condition says
 MOST_FACTS = 12  # that are looked through for sharper ones
@@ -41,9 +42,10 @@ class Known:
     named:       VAR -> the operation whose value it has; those that are loaded are not in it
     variables:   symbolic integers
     conditions:  those that hold there, and those that do not
+    outer:       what is known around that place
     """
 
-    def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = ()):
+    def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = (), outer: Known | None = None):
         self.variables, self.conditions = variables, conditions
         self.sums = Sums(named, dict(conditions), self.is_never_negative)
         self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
@@ -53,7 +55,8 @@ class Known:
         self._learned: list[Terms] = []
         self._to_follow: list[Terms] = []
         self._sharp: dict[tuple[int, bool], list[Terms]] = {}
-        self._steps = self._depth = 0
+        self._steps = self._depth = self._num_failed = 0
+        self._outermost: Known = self if outer is None else outer._outermost
         self._is_never = False  # the conditions contradict each other: nothing runs here
         for op in variables:
             self.sum_of(op)
@@ -71,7 +74,7 @@ class Known:
 
     def _with(self, condition: Op, holds: bool, conditions: Facts) -> Known:
         if (condition, holds) not in self._also:
-            self._also[condition, holds] = Known(self._named, self.variables, conditions)
+            self._also[condition, holds] = Known(self._named, self.variables, conditions, self)
         return self._also[condition, holds]
 
     def choices(self, root: Op) -> list[Op]:
@@ -105,12 +108,17 @@ class Known:
         """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
         if self._search(terms, FEW_STEPS):
             return True
-        was_cut = self._steps == 0
+        was_cut, kernel = self._steps == 0, self._outermost
+        if kernel._num_failed >= MOST_FAILED:
+            return False
         for choose in (operator.pos, operator.neg):
             parts = self.sums.in_parts(terms, choose)
             if parts != terms and self._search(parts, MOST_STEPS):
                 return True
-        return was_cut and self._search(terms, MOST_STEPS)
+        if was_cut and self._search(terms, MOST_STEPS):
+            return True
+        kernel._num_failed += 1
+        return False
 
     # ---- conditions ----
     def _learn(self, condition: Op, holds: bool) -> None:
