@@ -26,8 +26,8 @@ NUM_STEPS = 4
 FUSED_TOLERANCE = 2e-6
 WITHOUT_DROPOUT = {"bert": {"dropout": 0.0}}
 SIZES = {**TINY, "bert": {"count": 4, "B": 4}, "ddpm": {"num_steps": 4, "B": 4, "count": 1}}  # less to compile
+SIZES |= {"lstm": {"count": 32, "B": 4}, "reinforce": {"num_episodes": 6, "longest": 30}}  # lengths enough for their plans
 TOLERANCE = 1e-4
-OF_NEW_LENGTHS = ("lstm", "reinforce")  # each new length is compiled: not to be run for long
 
 
 @pytest.fixture(autouse=True)
@@ -93,15 +93,16 @@ def test_the_first_losses_are_pytorchs(name: str) -> None:
     assert len(set(ours)) == NUM_STEPS
 
 
+@pytest.mark.filterwarnings("ignore:jit.* has been captured for")
 @pytest.mark.parametrize("name", TINY)
 def test_a_jitted_step_has_the_losses_of_an_eager_one_and_nothing_is_compiled_late(name: str) -> None:
-    found, late, num_epochs = [], [], 2 if name in OF_NEW_LENGTHS else SETTLED + 1
+    found, late = [], []
     for jit in (False, True):
         program, steps, early = load(name), [], 0
         random.seed(0)
         model = program.make(**WITHOUT_DROPOUT.get(name, {}))
         with watch() as counts:
-            for epoch, loss in program.train(model, jit, num_epochs=num_epochs, **SIZES[name]):
+            for epoch, loss in program.train(model, jit, num_epochs=SETTLED + 1, **SIZES[name]):
                 early = counts.compiled if epoch < SETTLED else early
                 steps.append(loss)
         found.append(steps)

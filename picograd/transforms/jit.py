@@ -285,7 +285,8 @@ def jit(
     The first call traces the function and runs what it found. The second traces again, and must find the same.
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
     value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
-    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
+    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in
+    lengths alone share a plan from the third on, and those that differ in numbers from the second. Tensors made before
     (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
     where one is on another device by then, or of another dtype or shape, the function is captured anew. A result that is
     an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and no
