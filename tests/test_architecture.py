@@ -272,7 +272,8 @@ class _Calls:
     def enter(self, frame: FrameType, file: str) -> None:
         part, name = file.split("/")[0].removesuffix(".py"), frame.f_code.co_name
         caller = next((below for _, below in reversed(self.stack) if below not in BETWEEN), part)
-        is_data = frame.f_back is not None and frame.f_back.f_code.co_name == "formula_results"  # of a FORMULA in a graph
+        back = frame.f_back
+        is_data = back is not None and back.f_code.co_name in ("_at_once", "_called")  # of a FORMULA in a graph
         if caller != part and part not in ("__init__", "public") and not is_data:
             if {caller, part} <= STAGES or RANK[part] > RANK[caller]:
                 self.wrong.add(f"{caller} -> {part}: {file} {name}")

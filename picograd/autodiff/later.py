@@ -51,16 +51,18 @@ def written_out(roots: Sequence[Op]) -> list[Op]:
     became: dict[Op, Op] = {}
     found: dict[Op, list[Op]] = {}
     for op in toposort(roots, sources=_sources):
-        src = tuple([became.get(s, s) for s in op.src])
+        src, new = tuple([became.get(s, s) for s in op.src]), op
         if op.code is OpCode.GRADIENT:
             found[op] = _gradients(src, op.arg)
-        elif op.code is OpCode.FORMULA:
-            found[op] = formula_results(op.arg, src)
+        elif op.code is OpCode.FORMULA and (op.realized is None or op.needs_grad):
+            found[op] = formula_results(op.arg, src, op.lines)
+            new = found[op][0] if len(found[op]) == 1 else op
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
-            became[op] = found[op.src[0]][op.arg]
-            copy_lines(op, became[op])
+            new = found[op.src[0]][op.arg]
         elif src != op.src:
-            new = became[op] = _built(op, src)
+            new = _built(op, src)
+        if new is not op:
+            became[op] = new
             copy_lines(op, new)
             new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]

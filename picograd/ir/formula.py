@@ -1,10 +1,11 @@
 """Formulas that are graphs only when their plan is made: until then one Op stands for all that a function builds.
 
 In:    a function of Ops that gives Ops, and its operands
-Out:   `Formula`; `by_formula`: its results;  `formula_results`: their graphs
+Out:   `Formula`; `by_formula`, `one_op`: its results;  `formula_results`: their graphs
 Called by: tensor/formulas.py, autodiff/later.py.    Next: picograd/ir/symbolic.py
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
+    y = one_op(gelu, (x, False))                                             # FORMULA: what has one result is that
 
 An eager step whose plan is known reads none of these graphs, so it makes none.
 """
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, Shape
+from picograd.ir.lines import of_formula
+from picograd.ir.op import Buffer, Op, Shape, greatest_numel, toposort
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 
@@ -31,13 +34,17 @@ class Formula(Record):
     function:  (options, *operands) -> results
     options:   what decides which graphs they have
     kinds:     dtype and shape of each result
-    numbers:   the operands that the function takes as Python's numbers
+    numbers:   places of operands that the function takes as Python's numbers; these are the last sources, in order
+    num_ops:   of the graph, where that has been made once
+    depth:     of the graph above the operands
     """
 
     function: Callable[..., Sequence[Op]]
     options: Hashable
     kinds: tuple[Kind, ...]
     numbers: tuple[int, ...]
+    num_ops: int = 1
+    depth: int = 1
 
 
 def by_formula(
@@ -50,23 +57,62 @@ def by_formula(
       operands:  the others: graphs, and numbers that may be others the next time
       kinds:     dtype and shape of each result
     """
-    src, numbers = [], []
-    for i, operand in enumerate(operands):
-        if not isinstance(operand, Op):
-            operand = Op(OpCode.CONST, dtypes.float64, (), float(operand))
-            numbers.append(i)
-        src.append(operand)
-    formula = Op(OpCode.FORMULA, kinds[0][0], tuple(src), Formula(function, options, kinds, tuple(numbers)))
+    src = [operand for operand in operands if isinstance(operand, Op)]
+    numbers = tuple([i for i, operand in enumerate(operands) if not isinstance(operand, Op)])
+    src += [Op(OpCode.CONST, dtypes.float64, (), float(operands[i])) for i in numbers]
+    formula = Op(OpCode.FORMULA, kinds[0][0], tuple(src), Formula(function, options, kinds, numbers))
+    if len(kinds) == 1:
+        return [formula]
     return [Op(OpCode.OUTPUT, dtype, (formula,), i) for i, (dtype, _) in enumerate(kinds)]
 
 
-def formula_results(formula: Formula, src: Sequence[Op]) -> list[Op]:
-    """Returns the graphs of the results of a FORMULA Op over these sources."""
-    operands: list[Any] = [*src]
-    for i in formula.numbers:
-        operands[i] = src[i].arg
+def one_op(function: Callable[..., Op], args: tuple[Any, ...], named: dict[str, Any]) -> Op:
+    """Returns the result of a function, whose graph is made later, as one Op.
+
+    Args:
+      args:   Ops, and what else decides the graph, of which 0.0 and -0.0 are one
+      named:  no Ops
+    """
+    src = tuple([arg for arg in args if arg.__class__ is Op])
+    options = function, tuple([Op if arg.__class__ is Op else arg for arg in args]), (*named.items(),)
+    formula = _formula(options, tuple([(op.dtype, op.shape) for op in src]))
+    result = Op(OpCode.FORMULA, formula.kinds[0][0], src, formula)
+    result.depth = max([op.depth for op in src]) + formula.depth
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _formula(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
+    """Returns the formula of a call with operands of such dtypes and shapes: a trial says what it gives, or raises."""
+    stand_ins = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, greatest_numel(s)), s)) for dtype, s in kinds]
+    results = _at_once(_called, options, stand_ins)
+    kinds = tuple([(op.dtype, op.shape) for op in results])
+    return Formula(_called, options, kinds, (), len(toposort(results)), results[0].depth)
+
+
+def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:
+    """Returns what a function gives where Ops stand in the places of their class."""
+    function, args, named = options
+    left = iter(operands)
+    return [function(*[next(left) if arg is Op else arg for arg in args], **dict(named))]
+
+
+def formula_results(formula: Formula, src: Sequence[Op], lines: tuple[tuple[str, int], ...]) -> list[Op]:
+    """Returns the graphs of the results of a FORMULA Op over these sources; what they note of lines is `lines`."""
+    numbers = formula.numbers
+    operands: list[Any] = [*src[: len(src) - len(numbers)]]
+    for i, number in zip(numbers, src[len(operands) :]):
+        operands.insert(i, number.arg)
+    token = of_formula.set(lines)
+    try:
+        return _at_once(formula.function, formula.options, operands)
+    finally:
+        of_formula.reset(token)
+
+
+def _at_once(function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Any]) -> list[Op]:
     token = at_once.set(True)
     try:
-        return list(formula.function(formula.options, *operands))
+        return list(function(options, *operands))
     finally:
         at_once.reset(token)

@@ -8,17 +8,24 @@ Next:  picograd/ir/bodies.py
 from __future__ import annotations
 
 import sys
+from contextvars import ContextVar
 
 from picograd.errors import BETWEEN, Line
 from picograd.ir.op import Op
 
 MOST = 3  # lines kept for one Op
 
+# The lines that called a function whose graph is made only now: who asks for it has made none of it.
+of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picograd_lines", default=None)
 _own: dict[str, bool] = {}  # file name -> is it picograd's
 
 
 def record(op: Op) -> None:
     """Remembers that the innermost line on the stack that is not picograd's made `op`."""
+    given = of_formula.get()
+    if given is not None:
+        op.lines = op.lines or given
+        return
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

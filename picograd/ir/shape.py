@@ -255,6 +255,12 @@ def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
     return HOST_SHAPES[arg.name](src, arg.options) if isinstance(arg, HostCall) else ()
 
 
+def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
+    """Its one result; one with several is seen by its OUTPUTs."""
+    shape: Shape = arg.kinds[0][1] if len(arg.kinds) == 1 else ()
+    return shape
+
+
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
     if producer.code is OpCode.GRADIENT:  # of many leaves: not by way of all their shapes
@@ -316,6 +322,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,
     OpCode.ATTENTION_GRAD: _attention_grad,
+    OpCode.FORMULA: _formula,
     OpCode.OUTPUT: _output,
     OpCode.CUSTOM: _custom,
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},

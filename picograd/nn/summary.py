@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from picograd.autodiff.later import written_out
 from picograd.ir.build import static_shape
 from picograd.ir.op import Op
 from picograd.ir.opcode import ATTENTIONS, IDENTITY, MOVEMENT, SOURCES, OpCode
@@ -127,7 +128,8 @@ def _nbytes(module: Any) -> int:
 
 def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
     """Returns the operations that lead from inputs (and parameters) to outputs."""
-    seen, stack, total = {tensor.op for tensor in inputs}, [tensor.op for tensor in outputs], 0
+    ops = written_out([tensor.op for tensor in [*outputs, *inputs]])
+    seen, stack, total = {*ops[len(outputs) :]}, ops[: len(outputs)], 0
     while stack:
         op = stack.pop()
         if op in seen or not op.src:

@@ -18,6 +18,7 @@ from itertools import islice
 
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, LivingCells, grad_mode, trace
 from picograd.tensor.compute import compute, compute_writes
 
@@ -124,14 +125,17 @@ def unrealized(root: Op, most: int) -> int:
     """Returns how many Ops have to be computed for `root`, counted up to `most`."""
     seen = {root}
     stack = [root]
-    while stack and len(seen) < most:
+    left = most
+    while stack and len(seen) < left:
         op = stack.pop()
         if op.realized is None:
+            if op.code is OpCode.FORMULA:
+                left -= op.arg.num_ops - 1
             for s in op.src:
                 if s not in seen:
                     seen.add(s)
                     stack.append(s)
-    return len(seen)
+    return len(seen) + most - left
 
 
 def _mention(op: Op, line: Line | None) -> None:

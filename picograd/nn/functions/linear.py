@@ -7,8 +7,14 @@ Next:  picograd/nn/functions/embedding.py
 
 from __future__ import annotations
 
-from picograd.errors import ShapeError
-from picograd.tensor.autocast import precision_mode
+from picograd.dtype import DType
+from picograd.errors import DTypeError, ShapeError
+from picograd.ir.build import permute
+from picograd.ir.op import Op
+from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
+from picograd.tensor.formulas import formula
+from picograd.tensor.products.matmul import matmul_op
 from picograd.tensor.tensor import Tensor
 
 
@@ -24,6 +30,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises:
       ShapeError: the last axes of input and weight differ.
+      DTypeError: they are bools.
 
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
     Tensor([[11.5]])
@@ -33,10 +40,34 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear: input {input.shape} does not fit weight {weight.shape}: the last axes must be equal.",
             hint="weight is (out_features, in_features).",
         )
-    product = input @ weight.T
-    if bias is not None and precision_mode.get() is not None:
-        bias = bias.to(product.dtype)  # an autocast block: what is added does not widen the result again
-    return product if bias is None else product + bias
+    device = input.other_device("linear", weight) if bias is None else input.other_device("linear", weight, bias)
+    x, w = input.read(), weight.read()
+    dtype = lowered(promoted(x, w))
+    if dtype.kind == "b":
+        raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
+    if bias is None:
+        return Tensor.from_op(linear_op(x, w, dtype, uses_tf32(dtype)), device)
+    narrow = precision_mode.get() is not None  # an autocast block: what is added does not widen the result again
+    return Tensor.from_op(linear_with_bias_op(x, w, bias.read(), dtype, uses_tf32(dtype), narrow), device)
+
+
+@formula
+def linear_op(x: Op, weight: Op, dtype: DType, tf32: bool) -> Op:
+    """Returns x @ weight.T, computed in a dtype."""
+    return _product(x, weight, dtype, tf32)
+
+
+@formula
+def linear_with_bias_op(x: Op, weight: Op, bias: Op, dtype: DType, tf32: bool, narrow: bool) -> Op:
+    """Returns x @ weight.T + bias; `narrow`: in the dtype of the product, however wide the bias is."""
+    product = _product(x, weight, dtype, tf32)
+    wide = dtype if narrow else promoted(product, bias)
+    shape = broadcast_shapes("add", product.shape, bias.shape)
+    return broadcast_to(cast(product, wide), shape) + broadcast_to(cast(bias, wide), shape)
+
+
+def _product(x: Op, weight: Op, dtype: DType, tf32: bool) -> Op:
+    return matmul_op(cast(x, dtype), permute(cast(weight, dtype), (1, 0)), "linear", tf32)
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

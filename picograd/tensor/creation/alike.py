@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `log_alike`, `exp_alike`, `cosine_of_turns`, `normal_quantile`; `part_of`
-Next:  picograd/tensor/creation/probabilities.py
+Next:  picograd/tensor/creation/places.py
 
 LOG, EXP and COS are right to an ulp or two, which each device spends in its own way: by a polynomial, or a library. Here
 nothing is used but integers and what IEEE 754 says the last bit of: ADD, SUB, MUL, DIV, SQRT, FLOOR, MAX, MIN and casts.

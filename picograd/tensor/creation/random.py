@@ -13,7 +13,7 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, iota, maximum, reshape, unary
+from picograd.ir.build import compare, iota, maximum, reduce, reshape, shrink_axis, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, static_numel, whole
@@ -21,9 +21,11 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.alike import cosine_of_turns, log_alike, part_of
 from picograd.tensor.creation.constants import shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
+from picograd.tensor.creation.places import lower_bound
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.creation.ranges import Ranges
 from picograd.tensor.exchange.host import default_device, device_or_default
+from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice, settle_step
 
 
@@ -198,18 +200,10 @@ class Random(Ranges):
         if (1 if replacement else num_samples) > classes:
             how = "with" if replacement else "without"
             raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
-        mass = self._like(weights("multinomial", cast(detached(self.read()), self.dtype.compute_dtype)))
-        greatest = mass.amax(-1, keepdim=True).read()
-        mass = mass / self._like(not_all_zero("multinomial", greatest, greatest))
-        lengths = self.op.shape if is_ordered else (*self.op.shape[:-1], num_samples)
-        bits = random_bits(lengths, generator, self.device)
+        bits = random_bits(self.op.shape if is_ordered else (*self.op.shape[:-1], num_samples), generator, self.device)
         if is_ordered:
-            keys = exponential_op(bits, mass.dtype) / mass.read()
-            return self._chosen(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)))[..., :num_samples]
-        shares = mass * 2.0 ** (62 - static(classes).bit_length())
-        bounds = shares.to(dtypes.int64).cumsum(-1)
-        drawn = part_of(broadcast_to(cast(bounds[..., -1:].read(), dtypes.uint64), lengths), bits)
-        return self._chosen(bounds.searchsorted(self._like(cast(drawn, dtypes.int64)), right=True).read())
+            return self._chosen(order_op(detached(self.read()), bits))[..., :num_samples]
+        return self._chosen(places_op(detached(self.read()), bits))
 
     def _chosen(self, op: Op) -> Self:
         """Returns what was drawn with these weights, which a loop may go on from."""
@@ -257,12 +251,17 @@ class Random(Ranges):
 # ---- on Ops ----
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
-    key = (generator or default_generator).next_key(device)
+    return _bits_of((generator or default_generator).next_key(device), shape)
+
+
+@formula
+def _bits_of(key: Op, shape: Shape) -> Op:
     count = static_numel(shape)
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (iota(count, dtypes.uint64), broadcast_to(key, (count,))))
     return reshape(bits, shape)
 
 
+@formula
 def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
     """Returns the top bits as a fraction in [0, 1): as many as the mantissa holds, so that nothing is rounded."""
     if not dtype.is_float:
@@ -271,6 +270,7 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
     return cast(cast(_shifted(bits, 64 - digits), dtype.compute_dtype) * 2.0**-digits, dtype)
 
 
+@formula
 def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     """Returns sqrt(-2 ln u) cos(2 pi v), u in (0, 1] from the upper half of the bits and v from the lower.
 
@@ -284,14 +284,41 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     return cast(radius * cosine_of_turns(cast(bits, dtypes.int32), wide), dtype)
 
 
+@formula
 def exponential_op(bits: Op, dtype: DType) -> Op:
     """Returns -log(u) with u evenly from (0, 1], in float32 or float64; above 0 where u is 1, as if u were just below."""
     return maximum(-log_alike(-uniform_op(bits, dtype) + 1.0), 2.0 ** -(dtype.precision + 1))
 
 
+@formula
 def gumbel_op(bits: Op, dtype: DType) -> Op:
     """Returns numbers of Gumbel's distribution, -log(-log(u)), in a float dtype."""
     return cast(-log_alike(exponential_op(bits, dtype.compute_dtype)), dtype)
+
+
+@formula
+def order_op(mass: Op, bits: Op) -> Op:
+    """Returns the places along the last axis in a random order, those of greater weights sooner."""
+    mass = _shares(mass)
+    keys = exponential_op(bits, mass.dtype) / mass
+    return Op(OpCode.SORT, dtypes.int64, (keys,), (len(mass.shape) - 1, False))
+
+
+@formula
+def places_op(mass: Op, bits: Op) -> Op:
+    """Returns places along the last axis (..., N) drawn with its elements as weights, one for each of `bits` (..., M)."""
+    last, classes = len(mass.shape) - 1, static(mass.shape[-1])
+    shares = cast(_shares(mass) * 2.0 ** (62 - classes.bit_length()), dtypes.int64)
+    bounds = Op(OpCode.SCAN, dtypes.int64, (shares,), (OpCode.ADD, last))
+    total = broadcast_to(cast(shrink_axis(bounds, last, classes - 1, classes), dtypes.uint64), bits.shape)
+    return lower_bound(bounds, cast(part_of(total, bits), dtypes.int64), classes, True)
+
+
+def _shares(mass: Op) -> Op:
+    """Returns weights as parts of the greatest of a row; when they are computed, one that is none is an error."""
+    mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
+    greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
+    return mass / broadcast_to(not_all_zero("multinomial", greatest, greatest), mass.shape)
 
 
 def integers_op(bits: Op, low: int, high: int) -> Op:

@@ -19,10 +19,12 @@ from picograd.ir.build import both, compare, either, maximum, minimum, unary, wh
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
+from picograd.tensor.formulas import formula
 
 Function = Callable[..., Op]
 
 
+@formula
 def absolute(x: Op) -> Op:
     """|x|, of any number; the derivative at 0 is 0."""
     if x.dtype.kind in "bu":
@@ -31,6 +33,7 @@ def absolute(x: Op) -> Op:
     return greater + 0.0 if x.dtype.is_float else greater  # of 0.0 and -0.0 either may be taken; the sum is 0.0
 
 
+@formula
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
     minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
@@ -50,11 +53,13 @@ def ceil(x: Op) -> Op:
     return -unary(OpCode.FLOOR, -x) if x.dtype.is_float else x
 
 
+@formula
 def trunc(x: Op) -> Op:
     """x without its fraction; integers are their own."""
     return where(compare(OpCode.CMPLT, x, 0), ceil(x), floor(x)) if x.dtype.is_float else x
 
 
+@formula
 def round_even(x: Op) -> Op:
     """Nearest integer, halves to the even one; integers are their own."""
     if not x.dtype.is_float:
@@ -66,6 +71,7 @@ def round_even(x: Op) -> Op:
     return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
 
 
+@formula
 def floor_divide(a: Op, b: Op) -> Op:
     """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
@@ -76,6 +82,7 @@ def floor_divide(a: Op, b: Op) -> Op:
     return where(both(is_infinite(b), is_finite(a)), where(apart, a.filled(-1.0), a / b), result)
 
 
+@formula
 def trunc_divide(a: Op, b: Op) -> Op:
     """a / b rounded toward zero; of integers exactly, without a float between."""
     if a.dtype.is_float:
@@ -138,11 +145,13 @@ def constant_power(x: Op, exponent: Scalar) -> Op | None:
     return unary(OpCode.RECIPROCAL, x * x) if exponent == -2 else None
 
 
+@formula
 def rsqrt(x: Op) -> Op:
     """1 / sqrt(x)."""
     return unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, x))
 
 
+@formula
 def flat_sqrt(x: Op) -> Op:
     """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of what was squared."""
     zero = compare(OpCode.CMPEQ, x, 0.0)
@@ -154,6 +163,7 @@ def log10(x: Op) -> Op:
     return unary(OpCode.LOG2, x) * math.log10(2)
 
 
+@formula
 def log1p(x: Op) -> Op:
     """log(1 + x), exact near 0: log1p(x) = 2 artanh(s) with s = x / (2 + x), a series in s^2."""
     near = compare(OpCode.CMPLT, absolute(x), 0.25)
@@ -170,6 +180,7 @@ def log1p(x: Op) -> Op:
     return where(near, s * series * 2.0, unary(OpCode.LOG, total) + lost)
 
 
+@formula
 def expm1(x: Op) -> Op:
     """exp(x) - 1, exact near 0: 2 t / (1 - t) with t = tanh(x / 2)."""
     near = compare(OpCode.CMPLT, absolute(x), 0.5)
@@ -178,11 +189,13 @@ def expm1(x: Op) -> Op:
 
 
 # ---- trigonometry ----
+@formula
 def tan(x: Op) -> Op:
     """sin(x) / cos(x)."""
     return unary(OpCode.SIN, x) / unary(OpCode.COS, x)
 
 
+@formula
 def sinh(x: Op) -> Op:
     """(exp(x) - exp(-x)) / 2, exact near 0."""
     near = compare(OpCode.CMPLT, absolute(x), 0.5)
@@ -193,6 +206,7 @@ def sinh(x: Op) -> Op:
     return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(compare(OpCode.CMPLT, x, 0), -large, large), middle))
 
 
+@formula
 def cosh(x: Op) -> Op:
     """(exp(x) + exp(-x)) / 2."""
     far, large = _half_exp(x)
@@ -208,6 +222,7 @@ def _half_exp(x: Op) -> tuple[Op, Op]:
     return far, root * 0.5 * root
 
 
+@formula
 def sinc(x: Op) -> Op:
     """sin(pi x) / (pi x), and 1 at 0, where all derivatives are 0, as in PyTorch."""
     nothing = compare(OpCode.CMPEQ, x, 0.0)
@@ -218,6 +233,7 @@ def sinc(x: Op) -> Op:
     return where(nothing, 1.0, where(odd, -sine, sine) / (held * math.pi))
 
 
+@formula
 def logit(x: Op, eps: float | None) -> Op:
     """log(x / (1 - x)), of x held between eps and 1 - eps; near 1/2 by way of 2 x - 1, which is exact there."""
     if eps is not None:
@@ -236,11 +252,13 @@ def nan_to_num(x: Op, nan: float, posinf: float, neginf: float) -> Op:
 
 
 # ---- activations ----
+@formula
 def relu(x: Op) -> Op:
     """0 where x <= 0, else x; of any number. NaN stays."""
     return where(compare(OpCode.CMPLE, x, 0), 0, x)
 
 
+@formula
 def sigmoid(x: Op) -> Op:
     """1 / (1 + exp(-x)); the exponent is held below overflow, so that the gradient is 0 there and not NaN."""
     return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, _exp_limit(x))) + 1.0)
@@ -251,11 +269,13 @@ def _exp_limit(x: Op) -> int:
     return math.floor(math.log(x.dtype.largest))
 
 
+@formula
 def silu(x: Op) -> Op:
     """x * sigmoid(x); held where sigmoid is, so that -inf and what is near give 0 too."""
     return maximum(x, -_exp_limit(x)) * sigmoid(x)
 
 
+@formula
 def softplus(x: Op, beta: float, threshold: float) -> Op:
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
     scaled = x * beta
@@ -263,6 +283,7 @@ def softplus(x: Op, beta: float, threshold: float) -> Op:
     return where(large, x, log1p(unary(OpCode.EXP, where(large, 0.0, scaled))) / beta)
 
 
+@formula
 def gelu(x: Op, approximate: bool) -> Op:
     """x times the normal distribution function of x (Hendrycks, Gimpel 2016, arXiv:1606.08415), or its tanh form."""
     if approximate:

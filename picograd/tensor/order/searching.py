@@ -13,12 +13,10 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, compare, either, gather, where
-from picograd.ir.op import Op, filled
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import filled
 from picograd.tensor.build import cast, detached
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elements import pointwise
+from picograd.tensor.creation.places import lower_bound
 from picograd.tensor.order.ranks import Ranks
 from picograd.tensor.variable import known
 
@@ -120,38 +118,6 @@ class Searching(Ranks):
             raise ShapeError(f"{function}: values of shape {values.shape} do not fit the rows of {self.shape}.")
         ordered, wanted = detached(self.read()), detached(values.read())
         dtype = dtypes.promote(ordered.dtype, wanted.dtype)
-        found = _lower_bound(cast(ordered, dtype), cast(wanted, dtype), length, right)
+        found = lower_bound(cast(ordered, dtype), cast(wanted, dtype), length, right)
         device = self.other_device(function, values)
         return self.from_op(cast(found, dtypes.int32) if out_int32 else found, device)
-
-
-# ---- on Ops ----
-def _lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
-    """Returns how many elements of a row (..., N) in order come before each value (..., M).
-
-    Of the places known to come before, the last is moved on by halves of what is left: 2^k, ... 2, 1.
-    """
-    batch = len(ordered.shape) - 1
-    count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
-    for bit in reversed(range(length.bit_length())):
-        further = count + (1 << bit)
-        place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
-        element = gather(ordered, place, batch, batch)
-        comes_before = not_above(element, values) if right else below(element, values)
-        inside = compare(OpCode.CMPLE, further, length)
-        count = where(both(inside, comes_before), further, count)
-    return count
-
-
-def below(a: Op, b: Op) -> Op:
-    """Returns a < b, NaN being greater than every number."""
-    less = compare(OpCode.CMPLT, a, b)
-    if not a.dtype.is_float:
-        return less
-    return either(less, both(pointwise.is_nan(b), compare(OpCode.CMPEQ, a, a)))
-
-
-def not_above(a: Op, b: Op) -> Op:
-    """Returns a <= b, NaN being greater than every number and equal to itself."""
-    less = compare(OpCode.CMPLE, a, b)
-    return either(less, pointwise.is_nan(b)) if a.dtype.is_float else less

@@ -267,8 +267,11 @@ class Products(InPlaceShapes):
         return self.from_op(where(kept, op, 0), self.cell.device)
 
 
-def matmul_op(lhs: Op, rhs: Op, function: str = "matmul") -> Op:
+def matmul_op(lhs: Op, rhs: Op, function: str = "matmul", tf32: bool | None = None) -> Op:
     """Returns the product of Ops of one dtype. A 2-d right side makes the batch of the left side rows of one matrix.
+
+    Args:
+      tf32:  whether it may be computed in TF32; None: as it is set now
 
     Raises:
       ShapeError: the inner dimensions differ, or the batch axes do not broadcast.
@@ -292,7 +295,7 @@ def matmul_op(lhs: Op, rhs: Op, function: str = "matmul") -> Op:
     else:
         batch = broadcast_shapes(function, lhs.shape[:-2], rhs.shape[:-2])
         lhs, rhs = broadcast_to(lhs, (*batch, *lhs.shape[-2:])), broadcast_to(rhs, (*batch, *rhs.shape[-2:]))
-    arg = MatmulArg(tf32=True) if uses_tf32(lhs.dtype) else None
+    arg = MatmulArg(tf32=True) if (uses_tf32(lhs.dtype) if tf32 is None else tf32) else None
     return reshape(Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs), arg), (*batch, *rows, *columns))
 
 

@@ -22,25 +22,30 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor.build import broadcast_to, cast, detached
 from picograd.tensor.elements import pointwise
+from picograd.tensor.formulas import formula
 
 
+@formula
 def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns the mean over `axes`: of narrow floats rounded once, for their sum may be too large for them."""
     total = reduce(cast(op, op.dtype.compute_dtype), OpCode.ADD, axes, keepdim)
     return cast(_over_count(total, _count(op, axes)), op.dtype)
 
 
+@formula
 def nearest_mean(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns the mean over `axes`, which stay, off by little more than its last rounding."""
     mean = mean_op(op, axes, keepdim=True)
     return mean + detached(mean_op(op - broadcast_to(mean, op.shape), axes, keepdim=True))
 
 
+@formula
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
     return cast(_wide_variance(op, axes, correction, keepdim), op.dtype)
 
 
+@formula
 def deviation_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the square root of the variance, which a narrow float may not hold; the gradient of equal elements is 0."""
     return cast(pointwise.flat_sqrt(_wide_variance(op, axes, correction, keepdim)), op.dtype)

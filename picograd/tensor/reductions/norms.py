@@ -13,8 +13,10 @@ from picograd.ir.build import cast, compare, reduce, where, zeros_like
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.elements import pointwise
+from picograd.tensor.formulas import formula
 
 
+@formula
 def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts what is not 0, inf and -inf are the greatest and the least |x|.
 

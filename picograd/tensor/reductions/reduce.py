@@ -23,6 +23,7 @@ from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
+from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice
 from picograd.tensor.reductions.moments import deviation_op, mean_op, squeezed, variance_op
 
@@ -299,12 +300,7 @@ class Reduce(Pairs):
         >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
         [0.5, 0.5]
         """
-        powers, total, _ = self._shifted("softmax", dim, dtype, axis)
-        # One division a row, not one an element; of narrow floats the second rounding would show.
-        is_narrow = total.dtype.itemsize < 4
-        factor = broadcast_to(total if is_narrow else unary(OpCode.RECIPROCAL, total), powers.shape)
-        shares = powers / factor if is_narrow else powers * factor
-        return self.from_op(shares, self.cell.device)
+        return self.from_op(softmax_op(*self._along_one("softmax", dim, dtype, axis)), self.cell.device)
 
     def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
         """Returns x - log(sum(exp(x))) along one axis, the last unless named.
@@ -312,18 +308,14 @@ class Reduce(Pairs):
         >>> Tensor([0.0, 0.0]).log_softmax(-1)
         Tensor([-0.6931472, -0.6931472])
         """
-        _, total, shifted = self._shifted("log_softmax", dim, dtype, axis)
-        return self.from_op(shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape), self.cell.device)
+        return self.from_op(log_softmax_op(*self._along_one("log_softmax", dim, dtype, axis)), self.cell.device)
 
-    def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
-        """Returns exp(x - max), its sum along the axis, which stays with length 1, and x - max."""
+    def _along_one(
+        self, function: str, dim: int | None, dtype: DType | None, axis: int | None
+    ) -> tuple[Op, tuple[int, ...]]:
+        """Returns floats, and the axis along which they are looked at, the last unless named."""
         op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
-        chosen = -1 if dim is None and axis is None else dim
-        axes = axes_of(function, op.shape, chosen, axis)
-        greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
-        shifted = op - broadcast_to(greatest, op.shape)
-        powers = unary(OpCode.EXP, shifted)
-        return powers, reduce(powers, OpCode.ADD, axes, keepdim=True), shifted
+        return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
 
     # ---- running ----
     def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
@@ -359,6 +351,32 @@ def _sum_dtype(dtype: DType) -> DType:
 
 
 # ---- on Ops ----
+@formula
+def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns exp(x) / sum(exp(x)) over `axes`."""
+    powers, total, _ = _shifted(op, axes)
+    # One division a row, not one an element; of narrow floats the second rounding would show.
+    is_narrow = total.dtype.itemsize < 4
+    factor = broadcast_to(total if is_narrow else unary(OpCode.RECIPROCAL, total), powers.shape)
+    return powers / factor if is_narrow else powers * factor
+
+
+@formula
+def log_softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns x - log(sum(exp(x))) over `axes`."""
+    _, total, shifted = _shifted(op, axes)
+    return shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape)
+
+
+def _shifted(op: Op, axes: tuple[int, ...]) -> tuple[Op, Op, Op]:
+    """Returns exp(x - max), its sum over axes, which stay with length 1, and x - max."""
+    greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
+    shifted = op - broadcast_to(greatest, op.shape)
+    powers = unary(OpCode.EXP, shifted)
+    return powers, reduce(powers, OpCode.ADD, axes, keepdim=True), shifted
+
+
+@formula
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
     greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))

@@ -1,0 +1,173 @@
+"""Functions that are one Op until their plan is made: the same bits, gradients and errors as their graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd import dtype as dtypes
+from picograd.autodiff.later import written_out
+from picograd.ir import formula as later
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.nn import functional as F
+from picograd.tensor.formulas import formula
+from tests.calls import calls
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).realize()
+
+
+W, B = randn(3, 4, seed=1), randn(3, seed=2)
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu, "sigmoid": F.sigmoid, "silu": F.silu, "gelu": F.gelu, "abs": Tensor.abs,
+    "log1p": lambda x: x.exp().log1p(), "mse": lambda x: F.mse_loss(x, x.detach() * 2),
+    "softplus": F.softplus, "mish": F.mish, "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(0),
+    "logsumexp": lambda x: x.logsumexp(1), "mean": Tensor.mean, "var": Tensor.var, "std": lambda x: x.std(1),
+    "norm": Tensor.norm,
+    "linear": lambda x: F.linear(x, W), "with bias": lambda x: F.linear(x, W, B),
+    "logits": lambda x: F.binary_cross_entropy_with_logits(x, x.sigmoid().detach()),
+}  # fmt: skip
+
+
+@pytest.fixture
+def at_once() -> Iterator[Callable[[], None]]:
+    """Lets a test have graphs at once from where it calls this."""
+    tokens = []
+    yield lambda: tokens.append(later.at_once.set(True))
+    for token in tokens:
+        later.at_once.reset(token)
+
+
+def results(function: Callable[[Tensor], Tensor], create_graph: bool = False) -> tuple[Op, list[bytes]]:
+    x = randn(5, 4).requires_grad_()
+    y = function(x)
+    op = y.cell.op
+    (y * y).sum().backward(create_graph=create_graph)
+    assert x.grad is not None
+    return op, [x.grad.detach().numpy().tobytes(), y.detach().numpy().tobytes()]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_and_gradients_have_the_bits_of_graphs_made_at_once(name: str, at_once: Callable[[], None]) -> None:
+    op, found = results(FUNCTIONS[name])
+    assert op.code is OpCode.FORMULA or any(each.code is OpCode.FORMULA for each in toposort([op]))
+    assert results(FUNCTIONS[name], create_graph=True)[1] == found
+    (written,) = written_out([op])
+    at_once()
+    plain, expected = results(FUNCTIONS[name])
+    assert OpCode.FORMULA not in {each.code for each in toposort([plain])}
+    assert found == expected
+    assert (written.dtype, written.shape) == (op.dtype, op.shape) == (plain.dtype, plain.shape)
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax", "with bias", "std", "logits"])
+def test_transforms_take_what_is_not_computed_yet(name: str, at_once: Callable[[], None]) -> None:
+    function, x = FUNCTIONS[name], randn(2, 5, 4)
+
+    def values() -> list[bytes]:
+        waiting = F.gelu(x) + 1
+        found = [
+            pg.func.vmap(lambda one: function(one) + waiting.sum())(x),
+            pg.func.jvp(lambda one: function(one * waiting[0]), (x[0],), (x[1],))[1],
+            pg.func.grad(lambda one: function(one * waiting[0]).sum())(x[0]),
+            pg.jit(lambda one: function(one + waiting[0]))(x[0]),
+            pg.checkpoint(lambda one: function(one + waiting[0]), x[0]),
+        ]
+        return [each.detach().numpy().tobytes() for each in found]
+
+    found = values()
+    at_once()
+    assert values() == found
+
+
+def test_second_derivatives_and_hooks() -> None:
+    x = randn(5, 4).requires_grad_()
+    hidden, seen = F.gelu(x), list[Tensor]()
+    handle = hidden.register_hook(seen.append)
+    (first,) = pg.grad((hidden**2).sum(), x, create_graph=True)
+    (second,) = pg.grad(first.square().sum(), x)
+    handle.remove()
+    assert np.isfinite(second.numpy()).all() and len(seen) == 2
+    np.testing.assert_array_equal(seen[0].detach().numpy(), 2 * hidden.detach().numpy())
+
+
+def test_a_value_that_was_computed_is_read_by_what_comes_after() -> None:
+    x = randn(5, 4).requires_grad_()
+    hidden = F.gelu(x)
+    hidden.realize()
+    (written,) = written_out([(hidden * 2).cell.op])
+    assert written.src[0].realized is hidden.cell.op.realized is not None
+    assert [op.code for op in toposort(written_out([F.gelu(x.detach()).realize().cell.op]))] == [OpCode.BUFFER]
+
+
+def test_dtypes_and_shapes_are_wrong_at_the_call() -> None:
+    for _ in range(2):
+        with pytest.raises(pg.ShapeError, match="linear: input"):
+            F.linear(randn(2, 5), W)
+        with pytest.raises(pg.ShapeError, match=r"add: shapes \(2, 3\) and \(4,\)"):
+            F.linear(randn(2, 4), W, randn(4))
+        with pytest.raises(pg.DTypeError, match="linear: bools"):
+            F.linear(Tensor([[True] * 4]), W.bool())
+
+
+def test_a_refused_value_names_the_line_of_the_call() -> None:
+    weights = Tensor([[1.0, -1.0]])
+    for _ in range(3):
+        drawn = weights.multinomial(1)  # this one
+        with pytest.raises(pg.ArgumentError, match="multinomial: a weight is negative") as caught:
+            drawn.tolist()
+        assert "weights.multinomial(1)  # this one" in str(caught.value)
+
+
+def test_modes_hold_at_the_call_and_not_when_the_plan_is_made() -> None:
+    x = randn(2, 4)
+    with pg.autocast("cpu"):
+        narrow = F.linear(x, W, B)
+    assert narrow.dtype is dtypes.bfloat16 and narrow.numpy().dtype == dtypes.bfloat16.numpy
+    assert F.linear(x, W, B).dtype is dtypes.float32
+    pg.set_float32_matmul_precision("high")
+    try:
+        fast = F.linear(x, W)
+    finally:
+        pg.set_float32_matmul_precision("highest")
+    (product,) = [op for op in toposort(written_out([fast.cell.op])) if op.code is OpCode.MATMUL]
+    assert product.arg is not None and product.arg.tf32
+
+
+def test_options_and_operands_decide_the_formula() -> None:
+    @formula
+    def shifted(x: Op, by: float, y: Op, scale: float = 1.0) -> Op:
+        return (x + by) * scale + y
+
+    x, y = randn(3).cell.op, randn(3, seed=1).cell.op
+    made = [shifted(x, 1.0, y), shifted(x, 2.0, y), shifted(y, 1.0, x), shifted(x, 1.0, y, scale=2.0)]
+    assert len({*made}) == 4 and shifted(x, 1.0, y) is made[0]
+    for op, plain in zip(made, [(x + 1.0) * 1.0 + y, (x + 2.0) * 1.0 + y, (y + 1.0) * 1.0 + x, (x + 1.0) * 2.0 + y]):
+        assert op.code is OpCode.FORMULA and written_out([op]) == [plain]
+
+
+def test_symbolic_lengths_are_those_of_the_graph() -> None:
+    n = pg.Variable("n", 1, 5).bind(3)
+    x = randn(5, 4)[:n]
+    assert F.gelu(x).shape[0] is x.shape[0]
+    np.testing.assert_array_equal(F.softmax(x, -1).mean(1).numpy(), F.softmax(randn(5, 4)[:3], -1).mean(1).numpy())
+
+
+def test_calls_of_python_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = randn(5, 4)
+    made: list[OpCode] = []
+    new = Op.__new__
+    for function, most in [(F.gelu, 1), (F.softplus, 1), (lambda x: F.linear(x, W, B), 1), (lambda x: x.softmax(-1), 1)]:
+        kept = function(x)  # the first call makes its graph on trial
+        assert calls(lambda: function(x)) <= 40  # noqa: B023
+        with monkeypatch.context() as patch:
+            patch.setattr(Op, "__new__", lambda cls, code, *args: made.append(code) or new(cls, code, *args))
+            again = function(x)
+        assert again.cell.op is kept.cell.op and len(made) == most
+        made.clear()
