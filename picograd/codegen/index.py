@@ -18,10 +18,11 @@ from picograd.codegen.builder import read, to_op_bool
 from picograd.errors import UnsupportedOp
 from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, const, toposort
-from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.opcode import ELEMENTWISE, IDENTITY, AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import INDEX_ARITHMETIC, both, bounds, from_op, less, to_op
 
+FIRST_SEEN = -1000  # the id of a RANGE that stands for a place that is read; another's within it is one less
 INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 
@@ -170,7 +171,21 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
     if at not in done:
         return [at]
     place, inside = _place(op, done[at])
-    return [at, Point(x, coords[:axis] + (place,) + coords[axis + num_index :], both(valid, inside))]
+    return [at, Point(x, coords[:axis] + (_seen_place(point, place),) + coords[axis + num_index :], both(valid, inside))]
+
+
+def _seen_place(point: Point, place: Dim) -> Dim:
+    """Returns what stands for the place that a GATHER reads while the element is looked for: a RANGE as long as the axis.
+
+    Why: of (16, 784) seen as (16, 28, 28), place 30 of row c is in row c, too; a place that may be anything is not.
+    """
+    length = point.op.src[0].shape[point.op.arg[0]]
+    low, high = bounds(place)
+    if (low >= 0 and less(high, length) is True) or not isinstance(length, int):
+        return place
+    around = [dim for dim in (place, *point.coords) if isinstance(dim, Op)]
+    depth = sum(op.code is OpCode.RANGE and op.arg[0] <= FIRST_SEEN for op in toposort(around))
+    return Op(OpCode.RANGE, dtypes.int64, (to_op(length),), (FIRST_SEEN - depth, AxisKind.LOOP))
 
 
 def _place(op: Op, index: Op) -> tuple[Dim, Op | bool]:
@@ -211,8 +226,11 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return zero_unless(inside, sources[0]) if inside is not False else const(0, op.dtype)
     if op.code is OpCode.GATHER:
         index, value = sources
+        place, inside = _place(op, index)
+        if isinstance(seen := _seen_place(point, place), Op) and seen is not place:
+            value = put_in_all([value], {seen: place})[0]
         if not is_loaded(value):
-            value = zero_unless(_place(op, index)[1], value)
+            value = zero_unless(inside, value)
         return _still_checked(value, index)
     return sources[-1]
 

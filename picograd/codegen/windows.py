@@ -17,7 +17,8 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere_valid, is_loaded, put_in_all, zero_unless
-from picograd.ir.build import reshape, static_shape, swap_last
+from picograd.codegen.operands import contiguous_axis
+from picograd.ir.build import permute, reshape, static_shape, swap_last
 from picograd.ir.coordinates import placeholders, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
@@ -73,6 +74,17 @@ class Windows(Record):
     def matrix(self) -> Op:
         """The weight of each group as (groups, K, output channels)."""
         return swap_last(reshape(self.anchor.src[1], (self.groups, self.m, self.k)))
+
+    @property
+    def by_channel(self) -> Op:
+        """The same as (groups, input channels, taps, output channels)."""
+        by_tap = reshape(self.anchor.src[1], (self.groups, self.m, self.channels, self.num_taps))
+        return permute(by_tap, (0, 2, 3, 1))
+
+    @property
+    def lies_by_channel(self) -> bool:
+        """True where elements of the weight lie side by side along taps, yet not from channel to channel, as images do."""
+        return contiguous_axis(self.matrix) != -2 and contiguous_axis(self.by_channel) == -2
 
     def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
         """Returns an element of w, `o` counted over all groups and `tap` over all axes; both inside."""

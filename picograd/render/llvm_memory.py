@@ -19,7 +19,7 @@ from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.statements import Load, Store, Transpose, lanes_of
-from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
+from picograd.render.llvm_rows import memory_type, splat, suffix, type_of, vector
 from picograd.render.registers import Slot, is_lookup, is_register, slot_of, slots_of
 
 ZEROS = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64"  # no vector is longer: 64 lanes have 512 bytes
@@ -35,6 +35,7 @@ class Writer(Protocol):
     lines: list[str]
     sink_nbytes: int
     streamed: Collection[int]
+    repeated: dict[Op, Op]
 
     def emit(self, instruction: str, name: str | None = None) -> str: ...
     def operand(self, op: Op, lanes: int) -> str: ...
@@ -47,7 +48,9 @@ def write_load(write: Writer, load: Load) -> str:
         return _held(write, load)
     lanes, dtype = int(load.var.arg[1]), load.var.dtype
     valid_lanes = 0 if load.valid is None else lanes_of(load.valid)
-    if lanes_of(load.index) > 1:
+    if load.index in write.repeated:
+        held = _repeated(write, load, write.repeated[load.index], lanes)
+    elif lanes_of(load.index) > 1:
         held = _gather(write, load, lanes)
     elif load.valid is None:
         held = _load(write, write.address(load.memory, load.index), dtype, lanes)
@@ -208,6 +211,19 @@ def to_memory(write: Writer, value: str, dtype: DType, lanes: int) -> str:
 
 
 # ---- lanes that lie apart ----
+def _repeated(write: Writer, load: Load, index: Op, lanes: int) -> str:
+    """Loads the one element that all lanes want, or some of them; 0 in the others."""
+    dtype, address = load.var.dtype, write.address(load.memory, index)
+    kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
+    if load.valid is None:
+        return splat(write.emit, _load(write, address, dtype, 1), scalar, lanes)
+    mask = write.operand(load.valid, lanes)
+    wanted = write.emit(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})")
+    one = _load(write, write.emit(f"select i1 {wanted}, ptr {address}, ptr @zeros"), dtype, 1)
+    held = splat(write.emit, one, scalar, lanes)
+    return write.emit(f"select <{lanes} x i1> {mask}, {kind} {held}, {kind} zeroinitializer")
+
+
 def _gather(write: Writer, load: Load, lanes: int) -> str:
     """Loads one element for each lane: by the instruction where there is a fast one, else one by one."""
     dtype, pointer = load.var.dtype, write.pointers[load.memory]

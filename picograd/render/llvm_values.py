@@ -25,6 +25,7 @@ class ValueWriter:
     lines:     the code
     values:    VAR -> the name of its value
     constants: VAR -> the constant in all its lanes
+    repeated:  VAR -> the scalar in all its lanes
     intervals: integer VAR -> its least and greatest value
     ranges:    id of a RANGE -> the name of its value
     pointers:  memory -> the name of its address
@@ -37,6 +38,7 @@ class ValueWriter:
         self.lines: list[str] = []
         self.values: dict[Op, str] = {}
         self.constants: dict[Op, Op] = {}
+        self.repeated: dict[Op, Op] = {}
         self.intervals: dict[Op, Interval] = {}
         self.ranges: dict[int, str] = {}
         self.pointers: dict[Op, str] = {}
@@ -58,8 +60,8 @@ class ValueWriter:
     # ---- values ----
     def write_let(self, var: Op, value: Op) -> None:
         """Names a value. An index that is a sum is written only where something other than an address reads it."""
-        if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
-            self.constants[var] = value.src[0]
+        if value.code is OpCode.EXPAND:
+            (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
         self.depths[var] = len(self.loops)
         if not self.is_index(value):
             self.values[var] = self.operation(value, lanes_of(var))

@@ -24,7 +24,7 @@ MOST: dict[str, tuple[int, int]] = {
     "product layer": (18_550, 29_130),
     "softmax rows": (9_160, 7_700),
     "sum columns": (2_380, 3_710),
-    "layer conv": (42_100, 64_210),
+    "layer conv": (43_300, 64_210),
     "layer layer_norm": (16_580, 12_420),
     "sort rows": (6_100, 20_850),
     "cumsum rows": (1_890, 9_280),

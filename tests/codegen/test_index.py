@@ -9,7 +9,7 @@ from picograd import dtype as dtypes
 from picograd.codegen import index
 from picograd.ir.build import gather, reshape, where
 from picograd.ir.coordinates import placeholder
-from picograd.ir.op import Op
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from tests.same_meaning import check_same_meaning
 
@@ -62,3 +62,16 @@ def test_a_gather_outside_is_zero_whatever_it_reads() -> None:
     roots += [gather(grid, chosen, 0, 0), Op(OpCode.REDUCE, dtypes.float32, (roots[1],), (OpCode.ADD, (0,)))]
     arrays = {x: np.array([1, 2, 4, 8], np.float32), chosen: np.array([-1, 0, 3, 4, 9, 1], np.int64)}
     check_same_meaning(roots, arrays)
+
+
+def test_a_place_that_is_read_is_within_its_axis_where_shapes_are_split() -> None:
+    """Of (4, 12) seen as (4, 3, 4), what an index chooses from row c belongs to row c: nothing divides."""
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (4, 3, 4)))
+    scale = Op(OpCode.PARAM, dtypes.float32, (), (1, (4, 1, 1)))
+    chosen = Op(OpCode.PARAM, dtypes.int64, (), (2, (4, 5)))
+    read = gather(reshape(x * Op(OpCode.EXPAND, dtypes.float32, (scale,), x.shape), (4, 12)), chosen, 1, 1)
+    twice = gather(reshape(read, (4, 5)) + 1.0, chosen, 1, 1)
+    for root in (read, twice):
+        assert {OpCode.IDIV, OpCode.MOD}.isdisjoint(op.code for op in toposort([index.element_anywhere(root)]))
+    arrays = {x: np.arange(48, dtype=np.float32).reshape(x.shape), scale: np.float32([1, 2, 3, 4]).reshape(scale.shape)}
+    check_same_meaning([read, twice], {**arrays, chosen: np.random.default_rng(0).integers(-3, 15, (4, 5))})

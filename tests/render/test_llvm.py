@@ -209,6 +209,22 @@ def test_gather_and_scatter(dtype: dtypes.DType, masked: bool) -> None:
     assert y.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int8, dtypes.bool_], ids=str)
+@pytest.mark.parametrize("wanted", [0, 5, LANES])
+def test_what_all_lanes_read_is_one_load_and_none_where_no_lane_wants_it(dtype: dtypes.DType, wanted: int) -> None:
+    body = Body()
+    place = body.load(param(2, 1, I64), 0)
+    everywhere = body.let(OpCode.EXPAND, place, arg=LANES, lanes=LANES)
+    lane = body.let(OpCode.LANES, arg=LANES, lanes=LANES)
+    valid = body.let(OpCode.CMPLT, lane, const(wanted, I64), dtype=BOOL, lanes=LANES)
+    body.store(param(1, LANES, dtype), 0, body.load(param(0, 5, dtype), everywhere, valid, lanes=LANES))
+    program = in_grid("everywhere", [(dtype, 5, "in"), (dtype, LANES, "out"), (I64, 1, "in")], body)
+    assert "masked.gather" not in render(program, host_target()).text
+    ones = np.ones(5, dtype.numpy)
+    (y,) = run(program, [ones, np.ones(LANES, dtype.numpy), np.array([3 if wanted else 1 << 40])])
+    np.testing.assert_array_equal(y, [1] * wanted + [0] * (LANES - wanted))
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int64, dtypes.int8, dtypes.bool_], ids=str)
 def test_masked_lanes_read_zero_and_write_nothing(dtype: dtypes.DType) -> None:
     body = Body()

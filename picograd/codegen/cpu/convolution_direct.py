@@ -86,7 +86,9 @@ def _packed(direct: Direct, pack: Builder, scratch: Scratch) -> Packed:
     windows = direct.windows
     if direct.toom != PLAIN:
         return pack_weight(direct, pack, scratch)
-    packed = pack_columns(windows.matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
+    matrix = windows.by_channel if windows.lies_by_channel else windows.matrix
+    k_axes = len(matrix.shape) - 2
+    packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch, k_axes)
     return lambda point, group, panel, o, k: packed((group,), panel, o, k)
 
 

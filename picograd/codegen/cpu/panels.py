@@ -37,17 +37,25 @@ BETWEEN_ROWS = 16  # elements that rows are stored longer than K: of a K of a po
 Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
-def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch) -> Operand:
-    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros."""
+def pack_columns(
+    b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch, k_axes: int = 1
+) -> Operand:
+    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros.
+
+    Args:
+      k_axes:  that K consists of; the last of them is walked in one go
+    """
     *batch, k, n = b.shape
     panels = floordiv(add(n, nr - 1), nr)
-    shape: Shape = (*batch, panels, k, nr)
+    own = len(batch) - (k_axes - 1)
+    outer_k = batch[own:]
+    shape: Shape = (*batch[:own], panels, mul(numel(outer_k), k), nr)
     memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
     along_k = contiguous_axis(b) == -2
 
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
         def place(kk: Dim, c: Dim) -> Dim:
-            return flatten((*at, panel, add(first, kk), c), shape)
+            return flatten((*at[:own], panel, flatten((*at[own:], add(first, kk)), (*outer_k, k)), c), shape)
 
         def coords(kk: Dim, c: Dim) -> Coords:
             return (*at, add(first, kk), add(mul(panel, nr), c))

@@ -16,11 +16,10 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.cpu.direct_tiles import Block, Direct
-from picograd.codegen.cpu.panels import lines_apart
+from picograd.codegen.cpu.panels import fill_panel
 from picograd.codegen.cpu.toom import linear_combination
-from picograd.codegen.loops import along, in_squares, split
-from picograd.ir.build import cast
-from picograd.ir.coordinates import flatten
+from picograd.codegen.loops import along, split
+from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
@@ -107,33 +106,24 @@ def _turn_weight(direct: Direct, at: Sequence[Dim], count: Dim, turned: Op, buil
     group, panel, first_channel, tap = at
     first, zero = mul(tap, direct.toom.taps), const(0, direct.dtype)
     there = minimum(subtract(windows.taps[0], first), direct.toom.taps)
-    start = add(mul(first_channel, windows.num_taps), mul(first, inner))
+    by_channel = not direct.has_all_taps and windows.lies_by_channel
     own, run = minimum(subtract(windows.m, mul(panel, columns)), columns), mul(mul(count, there), inner)
 
-    def element(o: Dim, i: Dim) -> Op:
-        return windows.weight_row(add(mul(group, windows.m), add(mul(panel, columns), o)), add(start, i))
-
-    def place(o: Dim, i: Dim) -> Dim:
+    def place(i: Dim, o: Dim) -> Dim:
         return add(mul(i, columns), o)
 
-    def one(o: Dim, i: Dim) -> None:
-        build.store(turned, place(o, i), cast(element(o, i), direct.dtype))
+    def coords(i: Dim, o: Dim) -> Coords:
+        column = add(mul(panel, columns), o)
+        if by_channel:
+            return group, first_channel, add(mul(first, inner), i), column
+        return group, add(add(mul(first_channel, windows.num_taps), mul(first, inner)), i), column
 
-    apart = lines_apart(windows.matrix, direct.dtype, direct.lanes)
-    if apart is None:
-        with build.loop(own, AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
-            one(o, i)
-    else:
-
-        def square(o: Dim, i: Dim) -> None:
-            load = element(o, i)
-            build.transpose(turned, place(o, i), columns, load.src[0], load.src[1], apart, direct.lanes)
-
-        in_squares(build, own, run, direct.lanes, square, one)
+    matrix = windows.by_channel if by_channel else windows.matrix
+    fill_panel(matrix, turned, columns, direct.lanes, True, (own, run), place, coords, build)
     with build.loop(subtract(columns, own), AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
-        build.store(turned, place(add(own, o), i), zero)
+        build.store(turned, place(i, add(own, o)), zero)
     with build.loop(mul(subtract(direct.toom.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
-        along(build, 0, columns, direct.lanes, lambda o: build.store(turned, place(o, add(mul(there, inner), i)), zero))
+        along(build, 0, columns, direct.lanes, lambda o: build.store(turned, place(add(mul(there, inner), i), o), zero))
 
 
 def join_results(direct: Direct, memory: Op, build: Builder) -> None:

@@ -20,7 +20,7 @@ from operator import or_
 from picograd.codegen.axes import rest_in_vectors
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.index import put_in_all
-from picograd.codegen.loops import along, nested, split
+from picograd.codegen.loops import along, in_smaller_vectors, nested, split
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
     UNROLLED,
@@ -49,6 +49,7 @@ MOST_STRIP = 64  # vectors: 4 KiB of the widest
 FEWEST_STRIPS = 8  # for as many threads, where the rows suffice
 CACHED_ELEMENTS = 1 << 16  # of a strip that is read again
 FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
+MANY = 1 << 13  # elements of a domain: worth more code, for a rest of rows in vectors of powers of two, fewer by half
 RUNS = 16  # of a strip whose totals, in memory, are added up before these are added to others
 MOST_STEPS = 32  # operations for all elements of a row that are added at once
 
@@ -97,10 +98,17 @@ def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: 
     if whole != 0:
         with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
             _written_out(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lane, lanes)
-    rest = subtract(count, mul(whole, lanes))
-    if rest != 0:
+    rest, behind = subtract(count, mul(whole, lanes)), add(start, mul(whole, lanes))
+    num_elements = numel(rows.nest.domain)
+    if isinstance(rest, int) and isinstance(num_elements, int) and rest >= 2 * rest.bit_count() and num_elements > MANY:
+
+        def some(index: Dim, width: int) -> None:
+            _written_out(rows, [*at, index], build, mod(subtract(index, behind), width), width)
+
+        in_smaller_vectors(build, behind, rest, lanes, some)
+    elif rest != 0:
         with build.loop(rest, AxisKind.LOOP) as index:
-            _written_out(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 0, 1)
+            _written_out(rows, [*at, add(behind, index)], build, 0, 1)
 
 
 # ---- long rows ----

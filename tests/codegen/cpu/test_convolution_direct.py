@@ -16,6 +16,7 @@ from picograd.codegen.lower import lower
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.statements import Transpose, walk
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_convolution import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -75,6 +76,18 @@ def test_what_is_computed_before_and_after_joins_the_kernel(rng: np.random.Gener
     root = maximum(conv(x * x, w + 1.0) + repeated, 0.0)
     schedule = check_same_meaning([root], {op: whole(rng, op) for op in (x, w, bias)}, targets=())
     assert len(schedule.items) == 1
+
+
+@pytest.mark.parametrize("length", [12, 6])  # values at points, and a weight as it is
+def test_a_computed_gradient_is_turned_in_squares(length: int, rng: np.random.Generator) -> None:
+    """What a norm, say, makes of a gradient is computed along the images, which lie so, and not across channels."""
+    x, w = param(0, 3, 16, length, length), param(1, 16, 16, 3, 3)
+    grad = param(2, *conv(x, w, padding=1).shape)
+    root = conv_w(grad * grad + 1.0, conv(x, w, padding=1))
+    programs = [lower(item.kernel, AVX2) for item in create_schedule([root]).kernel_items()]
+    packing = next(walk(program.phases[0]) for program in programs if len(program.phases) > 1)
+    assert any(isinstance(one, Transpose) for one in packing)
+    check(rng, root, x, grad)
 
 
 def test_a_batch_known_only_when_a_plan_runs(rng: np.random.Generator) -> None:

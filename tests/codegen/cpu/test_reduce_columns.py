@@ -14,7 +14,7 @@ from picograd.dtype import DType
 from picograd.ir.build import cast, expand, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, Let
+from picograd.ir.statements import Alloc, For, Let, Load, walk
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -65,6 +65,19 @@ def test_it_means_the_same_at_every_level(name: str, elements: str, monkeypatch:
     params = [op for op in toposort(ROOTS[name]) if op.code is OpCode.PARAM]
     arrays = {op: rng.integers(0, 2 if op.dtype is dtypes.bool_ else 9, op.shape).astype(op.dtype.numpy) for op in params}
     check_same_meaning(ROOTS[name], arrays, tolerance=1e-3 if name == "once for a column" else 0.0)
+
+
+def test_a_rest_of_short_rows_goes_in_vectors_of_powers_of_two() -> None:
+    """Of windows side by side, 7 to a line: 4, 2, 1; of a few of them one by one, in less code."""
+
+    def widths(images: int) -> set[int]:
+        (item,) = create_schedule([reduce(param(0, images, 2, 7, 2), OpCode.MAX, (1, 3))]).items
+        program = lower(item.kernel, CPU_TARGETS[1])
+        return {int(load.var.arg[1]) for load in walk(program.phases[0]) if isinstance(load, Load)}
+
+    assert widths(400) == {4, 2, 1} and widths(4) == {1}
+    x = param(0, 400, 2, 7, 2)
+    check_same_meaning([reduce(x, OpCode.MAX, (1, 3))], {x: np.random.default_rng(0).standard_normal(x.shape, np.float32)})
 
 
 @pytest.mark.parametrize("columns", [256, 4096, 1000, 48, 24, 7])
