@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.loading import collecting_later
+from picograd.loading import MADE_BETWEEN, collecting_later
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +25,35 @@ def test_importing_collects_nothing_and_freezes_what_it_made() -> None:
     collections, is_on, num_frozen = printed(code)
     assert int(collections) <= 3, "of the youngest objects, where picograd begins and between two steps"
     assert is_on == "True" and int(num_frozen) > 20_000
+
+
+@pytest.mark.parametrize(("own", "then"), [(700, MADE_BETWEEN), (MADE_BETWEEN + 1, MADE_BETWEEN + 1), (0, 0)])
+def test_the_collector_looks_less_often_than_by_default_and_never_more(own: int, then: int) -> None:
+    code = f"import gc; gc.set_threshold({own}, 7, 8); import picograd; print(*gc.get_threshold())"
+    assert printed(code) == [str(then), "7", "8"]
+
+
+def test_steps_of_a_training_loop_are_not_interrupted_by_collections() -> None:
+    code = """
+import gc, picograd as pg
+model = pg.nn.MLP(4, [8, 8, 8, 1])
+optimizer = pg.optim.Adam(model.parameters())
+x = pg.ones(3, 4)
+def step():
+    optimizer.zero_grad()
+    loss = (model(x) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+for _ in range(4):
+    step()
+gc.collect()
+before = [generation["collections"] for generation in gc.get_stats()]
+for _ in range(40):
+    step()
+print(*[generation["collections"] - n for generation, n in zip(gc.get_stats(), before)], gc.collect() < 40)
+"""
+    assert printed(code) == ["0", "0", "0", "True"]
 
 
 def test_a_collector_that_is_off_stays_off() -> None:

@@ -19,7 +19,7 @@ from picograd.ir.bodies import WITH_BODY
 from picograd.ir.build import permute, reshape
 from picograd.ir.formula import formula_results
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
@@ -38,9 +38,10 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
     if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in unsure):
         return None
     src = (*seeds, *seeds.values(), *leaves)
-    gradient = Op(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds))
+    gradient = unshared(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds), (), False)
     gradient.depth = 1 + DEEPER * max([op.depth for op in src])
-    return {leaf: Op(OpCode.OUTPUT, leaf.dtype, (gradient,), i) for i, leaf in enumerate(leaves)}
+    made = (gradient,)
+    return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
 
 
 def written_out(roots: Sequence[Op]) -> list[Op]:
@@ -63,7 +64,7 @@ def written_out(roots: Sequence[Op]) -> list[Op]:
             new = _built(op, src)
         if new is not op:
             became[op] = new
-            copy_lines(op, new)
+            copy_lines(op if op.lines or op.code is not OpCode.OUTPUT else op.src[0], new)
             new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]
 

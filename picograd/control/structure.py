@@ -44,24 +44,24 @@ def take(value: Any, name: str) -> Taken:
     >>> taken.names, taken.form
     (("carry['h']",), (<class 'dict'>, ('h', '*'), ('n', None)))
     """
-    tensors: list[Tensor] = []
-    names: list[str] = []
+    tensors: list[tuple[str, Tensor]] = []
     others: list[tuple[str, Any]] = []
+    form = _form_of(value, name, tensors, others)
+    names = tuple([path for path, _ in tensors])
+    return Taken(value, tuple([tensor for _, tensor in tensors]), names, form, tuple(others))
 
-    def form_of(part: Any, path: str) -> Any:
-        if isinstance(part, Tensor):
-            tensors.append(part)
-            names.append(path)
-            return "*"
-        inside = list(parts_of(part, path))
-        if inside or isinstance(part, list | tuple | dict):
-            return (type(part), *((key, form_of(inner, longer)) for key, longer, inner in inside))
-        if part is not None:
-            others.append((path, part))
-        return part
 
-    form = form_of(value, name)
-    return Taken(value, tuple(tensors), tuple(names), form, tuple(others))
+def _form_of(part: Any, path: str, tensors: list[tuple[str, Tensor]], others: list[tuple[str, Any]]) -> Any:
+    """Returns the form of a part of a container; adds its Tensors, and what else it holds, to the lists, with names."""
+    if isinstance(part, Tensor):
+        tensors.append((path, part))
+        return "*"
+    inside = list(parts_of(part, path))
+    if inside or isinstance(part, list | tuple | dict):
+        return (type(part), *[(key, _form_of(inner, longer, tensors, others)) for key, longer, inner in inside])
+    if part is not None:
+        others.append((path, part))
+    return part
 
 
 def parts_of(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:

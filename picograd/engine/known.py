@@ -121,16 +121,19 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     The walk goes from the roots to the sources, and an Op that it meets again is told by its number: equal walks are of
     equal graphs. But a block of memory is met each time as if it were another: of a batch of pieces of a text, drawn at
     random, two may begin at one place, and then they are one Op. A second walk is through the graphs of which there are
-    GRADIENTs: what has been computed there is no end.
+    GRADIENTs: what has been computed there is no end. Where the first has met such an end it knows no Op that the second
+    meets.
     """
     key: list[Hashable] = []
     slots: dict[Buffer, int] = {}
     numbers: list[Op] = []
     blocks: list[Op] = []
     differentiated: list[Op] = []
+    number: dict[Op, int] = {}
+    count, is_cut = 0, False
     for stack in ([*roots], differentiated):
-        number: dict[Op, int] = {}
-        count = 0
+        if is_cut:
+            number = {}
         while stack:
             op = stack.pop()
             code = op.code
@@ -144,7 +147,10 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             if leaf is not None:
                 buffer, shape = leaf.arg
                 key.append((slots.setdefault(buffer, len(slots)), leaf.dtype, shape))
-                if stack is not differentiated or not op.needs_grad:
+                if not op.needs_grad:
+                    continue
+                if stack is not differentiated:
+                    is_cut = True
                     continue
             if code is OpCode.CONST:
                 key.append(op.dtype)

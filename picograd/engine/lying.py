@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,17 @@ def lying_on_host(op: Op) -> Array | None:
     if base is None or type(base.arg[0].memory) not in (Memory, SharedMemory) or not all(map(_is_known, [base, *steps])):
         return None
     buffer = base.arg[0]
-    holder = (ctypes.c_char * buffer.nbytes).from_address(buffer.memory.address)
-    array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
+    holder = _bytes_type(buffer.nbytes).from_address(buffer.memory.address)
+    array: Array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
     for step in reversed(steps):
         array = SHOWS[step.code](array, step.arg)
     return array.copy()  # NOTE: here, while `buffer` is held: it may be written over once nobody does
+
+
+@lru_cache(maxsize=64)
+def _bytes_type(nbytes: int) -> Any:
+    """Returns the type of an array of bytes: ctypes makes it anew each time, and only the garbage collector frees it."""
+    return ctypes.c_char * nbytes
 
 
 def _added(a: Op, b: Op) -> Array | None:

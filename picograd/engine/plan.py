@@ -20,7 +20,6 @@ from picograd.autodiff.later import written_out
 from picograd.config import is_on
 from picograd.device import Target
 from picograd.engine.devices import counted
-from picograd.engine.garbage import few_collections
 from picograd.engine.kept_plans import compiled, find_kept, keep_plan, plan_entry
 from picograd.engine.lengths import LAST_IS_LENGTH, SHAPES, Sizes, with_lengths
 from picograd.engine.library import library_of
@@ -333,11 +332,7 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
 
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
-    with few_collections():
-        return _make_plan(roots, form, compiler, tune or is_on("PICOGRAD_TUNE"))
-
-
-def _make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
+    tune = tune or is_on("PICOGRAD_TUNE")
     library = library_of(compiler.device) if tune else ""
     entry = plan_entry(form.key, compiler.device.target, tune, library)
     kept = None if entry is None else find_kept(entry, compiler)

@@ -2,7 +2,7 @@
 
 In:    a function of Ops that gives Ops, and its operands
 Out:   `Formula`; `by_formula`, `one_op`: its results;  `formula_results`: their graphs
-Called by: tensor/formulas.py, autodiff/later.py.    Next: picograd/ir/symbolic.py
+Called by: tensor/formulas.py, optim/updates.py, autodiff/later.py.    Next: picograd/ir/symbolic.py
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
     y = one_op(gelu, (x, False))                                             # FORMULA: what has one result is that
@@ -20,7 +20,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.lines import of_formula
-from picograd.ir.op import Buffer, Op, Shape, greatest_numel, toposort
+from picograd.ir.op import Buffer, Op, Shape, greatest_numel, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 
@@ -60,10 +60,14 @@ def by_formula(
     src = [operand for operand in operands if isinstance(operand, Op)]
     numbers = tuple([i for i, operand in enumerate(operands) if not isinstance(operand, Op)])
     src += [Op(OpCode.CONST, dtypes.float64, (), float(operands[i])) for i in numbers]
-    formula = Op(OpCode.FORMULA, kinds[0][0], tuple(src), Formula(function, options, kinds, numbers))
+    formula = _formula_op(Formula(function, options, kinds, numbers), tuple(src))
     if len(kinds) == 1:
         return [formula]
-    return [Op(OpCode.OUTPUT, dtype, (formula,), i) for i, (dtype, _) in enumerate(kinds)]
+    made, needs_grad = (formula,), any(op.needs_grad for op in src)
+    return [
+        unshared(OpCode.OUTPUT, dtype, made, i, shape, needs_grad and dtype.kind == "f")
+        for i, (dtype, shape) in enumerate(kinds)
+    ]
 
 
 def one_op(function: Callable[..., Op], args: tuple[Any, ...], named: dict[str, Any]) -> Op:
@@ -76,9 +80,14 @@ def one_op(function: Callable[..., Op], args: tuple[Any, ...], named: dict[str, 
     src = tuple([arg for arg in args if arg.__class__ is Op])
     options = function, tuple([Op if arg.__class__ is Op else arg for arg in args]), (*named.items(),)
     formula = _formula(options, tuple([(op.dtype, op.shape) for op in src]))
-    result = Op(OpCode.FORMULA, formula.kinds[0][0], src, formula)
+    result = _formula_op(formula, src)
     result.depth = max([op.depth for op in src]) + formula.depth
     return result
+
+
+def _formula_op(formula: Formula, src: tuple[Op, ...]) -> Op:
+    dtype, shape = formula.kinds[0]
+    return unshared(OpCode.FORMULA, dtype, src, formula, shape, dtype.kind == "f" and any(op.needs_grad for op in src))
 
 
 @lru_cache(maxsize=1024)

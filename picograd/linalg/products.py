@@ -7,7 +7,7 @@ Next:  picograd/linalg/named.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -119,13 +119,16 @@ def _in_best_order(parts: Sequence[Tensor]) -> Tensor:
             return 0, i
         return min((best(i, k)[0] + best(k + 1, j)[0] + sides[i] * sides[k + 1] * sides[j + 1], k) for k in range(i, j))
 
-    def product(i: int, j: int) -> Tensor:
-        if i == j:
-            return parts[i]
-        split = best(i, j)[1]
-        return product(i, split).matmul(product(split + 1, j))
+    return _split_product(parts, 0, lambda i, j: best(i, j)[1])
 
-    return product(0, len(parts) - 1)
+
+def _split_product(parts: Sequence[Tensor], first: int, split_of: Callable[[int, int], int]) -> Tensor:
+    """Returns the product of parts; split_of(i, j) is the last of the parts i to j on the left, counted from `first`."""
+    if len(parts) == 1:
+        return parts[0]
+    count = split_of(first, first + len(parts) - 1) + 1 - first
+    left, right = _split_product(parts[:count], first, split_of), _split_product(parts[count:], first + count, split_of)
+    return left.matmul(right)
 
 
 # ---- of one matrix ----

@@ -96,8 +96,12 @@ class SGD(Optimizer):
         is_first = state["is_first"].read() if "is_first" in state else 0.0
         if isinstance(is_first, Op):
             state["is_first"].write("step", is_first.filled(False))
-        settings = (*group.numbers("momentum"), group["dampening"], group["weight_decay"])
-        self._store(sgd_step, group["nesterov"], [parameter, *kept], (grad, group.lr_tensor.read(), is_first, *settings))
+        shared, key = self._updates.shared, (id(group), is_first)
+        operands = shared.get(key)
+        if operands is None:
+            settings = (*group.numbers("momentum"), group["dampening"], group["weight_decay"])
+            operands = shared[key] = (group.lr_tensor.read(), is_first, *settings)
+        self._updates.add(sgd_step, group["nesterov"], [parameter, *kept], grad, operands)
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
         """Makes state that a step which is traced can read: its graph is that of every later step."""
@@ -185,10 +189,13 @@ class Adam(Counted):
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Stores the parameter and its running means."""
         kept = [self.state[place][name] for name in self._names(group)]
-        numbers = self._shared_numbers(place, parameter.dtype.compute_dtype)
-        settings = (*group.numbers("betas"), group["eps"], group["weight_decay"])
-        operands = (grad, group.lr_tensor.read(), *numbers, *settings)
-        self._store(adam_step, group["decoupled_weight_decay"], [parameter, *kept], operands)
+        dtype = parameter.dtype.compute_dtype
+        shared, key = self._updates.shared, (id(group), id(self.state[place]["step"]), dtype)
+        operands = shared.get(key)
+        if operands is None:
+            settings = (*group.numbers("betas"), group["eps"], group["weight_decay"])
+            operands = shared[key] = (group.lr_tensor.read(), *self._shared_numbers(place, dtype), *settings)
+        self._updates.add(adam_step, group["decoupled_weight_decay"], [parameter, *kept], grad, operands)
 
 
 def adam_step(is_decoupled: bool, parameter: Op, mean: Op, square: Op, *others: Any) -> list[Op]:

@@ -69,13 +69,18 @@ class Counted(Optimizer):
         self._split_off(set(places))
         self._factors = {}
         lr = cast(group.lr_tensor.read(), dtypes.float64)
-        counts = {id(self.state[i]["step"]): i for i in places}
+        dtypes_of: dict[int, set[DType]] = {}  # the dtypes of the parameters that share a count
+        counts: dict[int, int] = {}
+        for i in places:
+            identity = id(self.state[i]["step"])
+            counts[identity] = i
+            dtypes_of.setdefault(identity, set()).add(self._dtype_of(i))
         for identity, first in counts.items():
             shared = {name: self.state[first][name] for name in self.shared}
             step = shared["step"].read() + 1.0
             shared["step"].write("step", step)
             numbers = self._numbers(group, step, lr, shared)
-            for dtype in dict.fromkeys(self._dtype_of(i) for i in places):
+            for dtype in dtypes_of[identity]:
                 self._factors[identity, dtype] = tuple(stored(number, dtype) for number in numbers)
 
     def _split_off(self, chosen: set[int]) -> None:

@@ -2,7 +2,7 @@
 
 In:    parameters, alone, named or in groups with settings
 Out:   `ParamGroup`, `StateOf`; `new_group`
-Next:  picograd/optim/readers.py
+Next:  picograd/optim/updates.py
 """
 
 from __future__ import annotations

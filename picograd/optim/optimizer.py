@@ -11,9 +11,9 @@ so that every step runs the same plan.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from picograd.nn.hooks import registered
 from picograd.nn.module_state import move
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
+from picograd.optim.updates import Updates
 from picograd.tensor.cell import trace
 from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.exchange.host import array_of
-from picograd.tensor.formulas import by_formula
 from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -72,6 +72,7 @@ class Optimizer:
         self._made_in = trace.get()
         self._members: list[Tensor] = []  # the parameters, when state was last ordered as they are
         self._homes: Sequence[str] = ()  # of the parameters, when state was last brought there
+        self._updates = Updates()  # of a step, while it is made
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             self._add(group)
         realize([*self.parameters(), *self._state_tensors()])
@@ -125,20 +126,6 @@ class Optimizer:
                 "make one such step before, without jit.",
             )
         self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
-
-    @staticmethod
-    def _store(
-        formula: Callable[..., Sequence[Op]], options: Hashable, tensors: Sequence[Tensor], operands: Sequence[Op | float]
-    ) -> None:
-        """Writes formula(options, *tensors, *operands) to the tensors, the first of which is the parameter.
-
-        The formula computes in the dtype of its step. Outside of a trace its graphs are made when their plan is.
-        """
-        before = [tensor.read() for tensor in tensors]
-        wide = before[0].dtype.compute_dtype
-        kinds = tuple([(wide, op.shape) for op in before])
-        for tensor, value in zip(tensors, by_formula(formula, options, [*before, *operands], kinds)):
-            tensor.write("step", value)
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Prepares what the parameters of a group that have gradients share."""
@@ -274,6 +261,23 @@ class Optimizer:
         """Updates group by group, of each what is on one device, then computes it all with whoever reads the old values."""
         grads = {id(tensor): tensor.grad for tensor in self.parameters()}
         old = [tensor.op for tensor in self.parameters() if grads[id(tensor)] is not None]
+        try:
+            self._update_groups(grads)
+            updates = self._updates
+        finally:
+            self._updates = Updates()
+        values = updates.values() if trace.get() is None else None
+        if values is None:
+            updates.write()
+        if trace.get() is None:
+            realize_with_readers([*self.parameters(), *self._state_tensors()], old, values or {})
+
+    def _update_groups(self, grads: Mapping[int, Tensor | None]) -> None:
+        """Updates the parameters that have gradients.
+
+        Args:
+          grads:  by id() of the parameter
+        """
         place = 0
         for group in self.param_groups:
             for part, places in group.by_device():
@@ -282,11 +286,9 @@ class Optimizer:
                     continue
                 self._before(part, [i for i, _ in chosen])
                 for i, parameter in chosen:
-                    grad = grads[id(parameter)].read()
+                    grad = cast(Tensor, grads[id(parameter)]).read()
                     self._update(i, parameter, -grad if part.get("maximize") else grad, part)
             place += len(group["params"])
-        if trace.get() is None:
-            realize_with_readers([*self.parameters(), *self._state_tensors()], old)
 
     def _state_tensors(self) -> list[Tensor]:
         return [value for kept in self.state.values() for value in kept.values() if isinstance(value, Tensor)]

@@ -57,8 +57,12 @@ class PutOff(Cell):
         self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
 
 
-def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op]) -> None:
-    """Computes tensors, all pending gradients, and what is wanted of the live results that read `replaced`, in one plan."""
+def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], values: Mapping[Cell, Op]) -> None:
+    """Computes tensors, all pending gradients, and what is wanted of the live results that read `replaced`, in one plan.
+
+    Args:
+      values:  of cells, which they get once everything has been computed
+    """
     cells = [tensor.cell for tensor in tensors]
     owner = replaced[0].arg if replaced else None
     _compute_late(owner)
@@ -69,12 +73,13 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op]) 
     readers = _readers({cell: cell.op for cell in differentiable_cells.cells()}, set(replaced))
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
     try:
-        buffers = compute(cells, list(wanted.values()))
+        buffers = compute(cells, [*wanted.values(), *values.values()])
     except Refused as error:
         for cell, op in readers.items():  # or they would fail every later step too, for as long as somebody holds them
             if error.check in toposort([op], stop=realized):
                 differentiable_cells.discard(cell)
         raise
+    Cell.put(values, buffers[len(wanted) :])
     for (cell, op), buffer in zip(wanted.items(), buffers):
         _drop_graph(cell, op, buffer)
     for cell, op in readers.items():
@@ -115,21 +120,22 @@ def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
 
 
 def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
-    """Returns the cells, with what they hold, whose graphs reach a replaced leaf through differentiable Ops."""
+    """Returns the cells, with what they hold, whose graphs reach a replaced leaf through differentiable Ops.
+
+    Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
+    """
     reads: dict[Op, bool] = dict.fromkeys(replaced, True)
     for op in cells.values():
-        stack = [op]
-        while stack:
-            op = stack[-1]
-            if op not in reads:
-                found = False
-                for s in op.src:
-                    if s.needs_grad and s not in reads:
-                        stack.append(s)
-                    elif s.needs_grad and reads[s]:
-                        found = True
-                if stack[-1] is not op:  # it waits for what stands above it
-                    continue
-                reads[op] = found
-            stack.pop()
+        path = [] if op in reads else [(op, iter(op.src))]
+        while path:
+            here, sources = path[-1]
+            source = next((s for s in sources if s.needs_grad and reads.get(s) is not False), None)
+            if source is None:
+                reads[here] = False
+                path.pop()
+            elif source in reads:
+                reads.update((above, True) for above, _ in path)
+                path = []
+            else:
+                path.append((source, iter(source.src)))
     return {cell: op for cell, op in cells.items() if reads[op]}

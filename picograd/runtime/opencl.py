@@ -9,6 +9,7 @@ Everything goes into one queue that keeps its order, so that only what the host 
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -181,12 +182,19 @@ class OpenClDevice:
         Raises:
           OutOfMemoryError: the device has no more.
         """
-        cl = library()
         try:
-            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
-        except cl.Error:
-            raise self._out_of_memory(nbytes) from None
+            buffer = self._buffer(nbytes)
+        except library().Error:
+            gc.collect()  # tensors in cycles of references
+            try:
+                buffer = self._buffer(nbytes)
+            except library().Error:
+                raise self._out_of_memory(nbytes) from None
         return OpenClMemory(buffer, nbytes, self.memory)
+
+    def _buffer(self, nbytes: int) -> Any:
+        cl = library()
+        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
 
     def allocate_all(self, lengths: Sequence[int]) -> list[OpenClMemory]:
         """Returns memory of at least each number of bytes."""

@@ -101,6 +101,15 @@ class Cell:
                     before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
                 cell.content, cell._named = value, None
 
+    @staticmethod
+    def put(cells: Iterable[Cell], values: Iterable[Op]) -> None:
+        """Replaces the values of cells by others, of which the graphs are known to nobody."""
+        with _changing:
+            for cell, op in zip(cells, values):
+                if type(before := cell.content) is Claim:
+                    before.lose(cell)
+                cell._set(op)
+
     def held(self) -> Held | None:
         """Returns the memory that holds the value, and its shape; None where the value is a graph."""
         value = self.content

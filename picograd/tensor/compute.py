@@ -67,15 +67,19 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
             starts, pending.starts = [reference() for reference in pending.starts], []
             realize([op for op in starts if op is not None])
         given = frozenset(ops)
-        others = [reference() for cell in asked for reference in cell.beside]
+        references: Sequence[weakref.ref[Cell]] = ()
+        for cell in asked:
+            if cell.beside is not references:  # which cells that are computed together share
+                references = cell.beside
+                others += [reference() for reference in references]
         if pending.writes:
             written = [reference() for reference in pending.writes.keyrefs()]
-        for cell in [*others, *written]:
-            if cell is None or cell in wanted:
+        for other in [*others, *written]:
+            if other is None or other in wanted:
                 continue
-            op = cell.op
+            op = other.op
             if op.code is not OpCode.BUFFER and op not in given:
-                wanted[cell] = op
+                wanted[other] = op
     try:
         results = _compute_all(wanted, ops)
     except Refused as error:
@@ -120,9 +124,9 @@ def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
 
 
 def _reads_memory(op: Op) -> bool:
-    """True for a graph of which the first source is memory; others may read some, too."""
+    """True for a graph of which the first source is memory, or the last leaf of a gradient; others may read some, too."""
     while op.src:
-        op = op.src[0]
+        op = op.src[-1 if op.code is OpCode.GRADIENT else 0]
         if op.code is OpCode.BUFFER or op.realized is not None:
             return True
     return False

@@ -2,7 +2,7 @@
 
 In:    a function of Ops, and its operands
 Out:   `by_formula`;  `formula`, which makes a function of Ops one Op
-Called by: optim/optimizer.py, nn/functions/, and functions of Ops in tensor/.    Next: picograd/tensor/build.py
+Called by: nn/functions/, and functions of Ops in tensor/.    Next: picograd/tensor/build.py
 """
 
 from __future__ import annotations

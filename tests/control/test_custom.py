@@ -12,6 +12,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autograd import Function
+from picograd.control import trace
 from picograd.ir import custom
 from tests.helpers import same_as_torch
 
@@ -270,3 +271,22 @@ def test_what_a_function_leaves_is_forgotten_with_its_graph() -> None:
     del kept
     gc.collect()
     assert len(custom._marks) == before
+
+
+def test_a_function_with_a_loop_inside_is_checked_without_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection takes as long as there are objects in the process: a second, for each call, in a large program."""
+
+    class Summed(Function):
+        @staticmethod
+        def forward(ctx, x):
+            total, _ = pg.scan(lambda carry, row: (carry + row, carry), pg.zeros(2), x)
+            return total
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.expand(3, 2)
+
+    monkeypatch.setattr(trace.gc, "collect", lambda: pytest.fail("collects"))
+    x = Tensor(np.ones((3, 2), np.float32), requires_grad=True)
+    Summed.apply(x).sum().backward()
+    assert x.grad.tolist() == [[1.0, 1.0]] * 3

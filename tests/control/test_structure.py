@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,3 +78,16 @@ def test_places_can_be_filled_later() -> None:
     skeleton = mapped({"loss": Tensor(1.0), "steps": 3}, lambda tensor: None)
     assert skeleton == {"loss": PLACE, "steps": 3}
     assert mapped(skeleton, lambda place: "here") == {"loss": "here", "steps": 3}
+
+
+def test_taking_a_container_apart_leaves_no_cycle_that_keeps_its_tensors() -> None:
+    kept = Tensor([1.0]) + 1
+    gc.collect()
+    gc.disable()
+    try:
+        cell = weakref.ref(kept.cell)
+        assert take([kept, {"a": (kept,)}], "carry").names == ("carry[0]", "carry[1]['a'][0]")
+        del kept
+        assert cell() is None
+    finally:
+        gc.enable()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from pathlib import Path
 
 import pytest
 
+from picograd.runtime.cpu import memory
 from picograd.runtime.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool
 
 pytestmark = pytest.mark.req("G8")
@@ -52,3 +54,23 @@ def test_slabs_are_cut_without_gaps() -> None:
     blocks = [pool.allocate(MOST_SLAB_BLOCK) for _ in range(SLAB_NBYTES // MOST_SLAB_BLOCK)]
     first = blocks[0].address
     assert [block.address - first for block in blocks] == [i * MOST_SLAB_BLOCK for i in range(len(blocks))]
+
+
+def test_memory_in_cycles_of_references_is_found_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = MemoryPool()
+    cycle: list[object] = [pool.allocate(MOST_SLAB_BLOCK * 2)]
+    cycle.append(cycle)
+    del cycle
+    held = pool.in_use
+    real, failed = memory._anonymous, []
+
+    def full(length: int) -> tuple[mmap.mmap, int]:
+        if not failed:
+            failed.append(length)
+            raise OSError("full")
+        return real(length)
+
+    monkeypatch.setattr(memory, "_anonymous", full)
+    kept = pool.allocate(MOST_SLAB_BLOCK * 4)
+    assert failed and held == MOST_SLAB_BLOCK * 2
+    assert pool.in_use == MOST_SLAB_BLOCK * 4 and kept.address

@@ -13,6 +13,7 @@ in place, which is worth more than returning them (a fresh page costs 0.1 us to 
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import struct
 import threading
@@ -248,6 +249,7 @@ class MemoryPool:
 
     def _drop_kept(self) -> None:
         """Returns the large blocks nobody uses, and arenas no run uses, to the system."""
+        gc.collect()  # tensors in cycles of references
         self._collect()
         self._arenas.clear()
         self._collect()

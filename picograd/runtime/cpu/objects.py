@@ -29,6 +29,7 @@ _RELOCATION = struct.Struct("<2Qq")
 _IDENT, _RELOCATABLE, _X86_64 = b"\x7fELF\x02\x01", 1, 62
 _PROGBITS, _SYMTAB, _RELA, _UNWIND = 1, 2, 4, 0x70000001
 _WRITE, _ALLOC = 1, 2  # of a section
+_LOCAL = 0  # binding of a symbol that nobody outside of the object asks for
 _PC32, _PLT32 = 2, 4  # relocations that hold a distance in 32 bits
 
 
@@ -79,8 +80,8 @@ def image_of(data: bytes) -> Image | None:
     symbols = {}
     for number, table in tables.items():
         names = sections[sections[number].link].offset
-        for name, _, _, home, value, _ in table:
-            if home in places:
+        for name, info, _, home, value, _ in table:
+            if home in places and info >> 4 != _LOCAL:  # of constants, of which a kernel has dozens
                 start = names + name
                 symbols[data[start : data.index(0, start)].decode()] = places[home] + value
     return Image(bytes(image), symbols)

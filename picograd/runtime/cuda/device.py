@@ -7,6 +7,7 @@ Called by: engine/backends/cuda.py.    Next: picograd/runtime/cuda/driver.py
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,7 @@ class CudaDevice:
         self.check_process()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
+            gc.collect()  # tensors in cycles of references
             self.trim()
             made = self._pool.allocate(nbytes, is_counted)
         if made is not None:

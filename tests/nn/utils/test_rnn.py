@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ def pytorchs(model: Reader, name: str, **settings: Any) -> list[Any]:
 @pytest.mark.parametrize("is_jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("lengths_are", [tuple, Tensor], ids=["numbers", "tensor"])
 def test_training_is_planned_once_whatever_the_lengths(lengths_are, is_jitted, name, settings) -> None:
+    gc.collect()  # parameters of other tests, whose gradients would be computed with the first that are asked for
     model = Reader(name, **settings)
     expected = pytorchs(model, name, **settings)
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
