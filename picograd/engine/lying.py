@@ -23,6 +23,15 @@ from picograd.ir.opcode import OpCode
 from picograd.runtime.cpu.memory import Memory
 
 Array = np.ndarray[Any, Any]
+
+
+def _padded(array: Array, arg: tuple[tuple[int, int], ...]) -> Array:
+    """Returns an array among zeros."""
+    whole = np.zeros([before + length + after for length, (before, after) in zip(array.shape, arg)], array.dtype)
+    whole[tuple([slice(before, before + length) for length, (before, _) in zip(array.shape, arg)])] = array
+    return whole
+
+
 SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
     OpCode.LEAF: lambda array, arg: array,
     OpCode.DETACH: lambda array, arg: array,
@@ -30,12 +39,13 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
     OpCode.PERMUTE: lambda array, arg: array.transpose(arg),
     OpCode.EXPAND: lambda array, arg: np.broadcast_to(array, arg),
     OpCode.SHRINK: lambda array, arg: array[tuple([slice(start, stop) for start, stop in arg])],
+    OpCode.PAD: _padded,
     OpCode.FLIP: lambda array, arg: np.flip(array, arg),
 }
 
 
 def lying_on_host(op: Op) -> Array | None:
-    """Returns a copy of the value of a view of host memory; None where it is anything else.
+    """Returns a copy of the value of a view of host memory, perhaps among zeros; None where it is anything else.
 
     A number plus another is no more than the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
     """
@@ -68,5 +78,5 @@ def _added(a: Op, b: Op) -> Array | None:
 
 
 def _is_known(op: Op) -> bool:
-    ends = [end for cut in op.arg for end in cut] if op.code is OpCode.SHRINK else ()
+    ends = [end for cut in op.arg for end in cut] if op.code in (OpCode.SHRINK, OpCode.PAD) else ()
     return all(dim.__class__ is int for dim in (*op.shape, *ends))

@@ -197,6 +197,17 @@ def test_examples_that_were_changed_at_random_make_no_plan_for_each_combination(
     assert scheduled([4, 2, 7, 6, 1, 3], [False] * 6) == scheduled([2, 6, 7, 0, 3, 5], [True] * 6) == 0
 
 
+def test_examples_that_were_only_moved_are_copied_by_the_host() -> None:
+    rows = np.arange(48.0, dtype=np.float32).reshape(3, 4, 4)
+    x = Tensor(rows, device="CPU").realize()
+    moved = [x[0].pad((1, 1))[:, :4], x[1].flip(1), x[2].T]
+    with watch() as counts:
+        batch = data.default_collate(moved)
+    assert counts.plans == 0 and (batch.dtype, batch.device) == (x.dtype, x.device)
+    expected = [np.pad(rows[0], ((0, 0), (1, 1)))[:, :4], rows[1][:, ::-1], rows[2].T]
+    np.testing.assert_array_equal(batch.numpy(), np.stack(expected))
+
+
 def test_rows_of_one_tensor_are_collated_in_one_plan() -> None:
     rows = np.arange(24, dtype=np.float32).reshape(8, 3)
     x = Tensor(rows)

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from picograd.engine.lying import lying_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import trace
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.utils.data.datasets import IterableDataset
@@ -149,7 +151,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     first = batch[0]
     if isinstance(first, Tensor):
-        return Tensor.stack(_each_computed(batch))
+        return _stacked(batch)
     if isinstance(first, np.ndarray | np.generic | bool | int | float):
         arrays = [np.asarray(example) for example in batch]
         shapes = sorted({array.shape for array in arrays})
@@ -171,14 +173,19 @@ def default_collate(batch: Sequence[Any]) -> Any:
     return type(first)(*columns) if hasattr(first, "_fields") else columns
 
 
-def _each_computed(examples: Sequence[Tensor]) -> list[Tensor]:
-    """Returns examples that are stored: rows of one tensor as they are, others computed one by one.
+def _stacked(examples: Sequence[Tensor]) -> Tensor:
+    """Returns examples as one tensor: rows of one tensor in one plan, others copied or computed one by one.
 
     Why: examples that were flipped at random, or not, would make a plan for each combination in a batch.
     """
     if len({example.cell for example in examples}) == 1:
-        return list(examples)
-    return [x if x.op.code is OpCode.BUFFER else x.contiguous().realize() for x in examples]
+        return Tensor.stack(list(examples))
+    if trace.get() is None and not any(example.requires_grad for example in examples):
+        arrays = [lying_on_host(example.op) for example in examples]
+        found = [array for array in arrays if array is not None]
+        if len(found) == len(arrays) and len({(array.shape, array.dtype) for array in found}) == 1:
+            return Tensor(np.stack(found), dtype=examples[0].dtype, device=examples[0].device)
+    return Tensor.stack([x if x.op.code is OpCode.BUFFER else x.contiguous().realize() for x in examples])
 
 
 def default_convert(example: Any) -> Any:
