@@ -177,7 +177,7 @@ class Sums:
             top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
             source = self._source(block, image, c, subtract(top, arg.padding[0][0]))
             if direct.numel_of_plane:
-                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))])
+                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))], len(direct.plane) > 1)
                 plane, extents = self.plane, direct.plane
 
                 def source(at: Sequence[Dim]) -> Op:
@@ -188,7 +188,7 @@ class Sums:
                 for point, coefficients in enumerate(direct.toom.of_inputs):
                     yield flatten((point, image, c, 0), shape), linear_combination(coefficients, elements, direct.has_fma)
 
-            self._fill(self.rows, direct.rows, values)
+            self._fill(self.rows, direct.rows, values, direct.toom == PLAIN and len(direct.rows) > 1)
 
         def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
             below = minimum(subtract(position[0], row), direct.height - 1)
@@ -213,23 +213,33 @@ class Sums:
         return element
 
     def _fill(
-        self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]]
-    ) -> None:
+        self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]],
+        has_border: bool,
+    ) -> None:  # fmt: skip
         """Stores values along the last axis, whole vectors: what one stores behind its row, the next row stores over.
 
         Args:
-          values: place -> the values there, each with where its plane begins in memory
+          values:     place -> the values there, each with where its plane begins in memory
+          has_border: padding makes them 0 at both ends of the axis; where fewer vectors cover what is inside, no more
+                      are computed
         """
-        build, lanes = self.build, self.direct.lanes
+        build, lanes, zero = self.build, self.direct.lanes, const(0, self.direct.dtype)
+        before, after = self.direct.windows.arg.padding[-1] if has_border else (0, 0)
+        if _num_vectors(extents[-1] - before - after, lanes) == _num_vectors(extents[-1], lanes):
+            before = after = 0
+        num_inside = _num_vectors(extents[-1] - before - after, lanes)
+        behind = before + num_inside * lanes
 
         def fill(at: list[Dim]) -> None:
-            with (
-                build.loop(-(-extents[-1] // lanes), AxisKind.LOOP) as vector,
-                build.loop(lanes, AxisKind.VECTOR) as lane,
-            ):
-                place = [*at, add(mul(vector, lanes), lane)]
-                for start, value in values(place):
-                    build.store(memory, add(start, flatten(place, extents)), value)
+            num_behind = _num_vectors(max(0, extents[-1] - behind), lanes)
+            parts = [(0, _num_vectors(before, lanes), True), (before, num_inside, False), (behind, num_behind, True)]
+            for first, count, is_border in parts:
+                if count == 0:
+                    continue
+                with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                    place = [*at, add(first, add(mul(vector, lanes), lane))]
+                    for start, value in values(place):
+                        build.store(memory, add(start, flatten(place, extents)), zero if is_border else value)
 
         nested(build, extents[:-1], [], fill)
 
@@ -290,6 +300,10 @@ class Sums:
             build.store(self.memory, where(i, c), Op(OpCode.ADD, direct.dtype, (total, block_sum)))
 
         tile.each(build, put)
+
+
+def _num_vectors(count: int, lanes: int) -> int:
+    return -(-count // lanes)
 
 
 # ---- results ----

@@ -16,7 +16,7 @@ from picograd.codegen.lower import lower
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import Transpose, walk
+from picograd.ir.statements import For, Load, Transpose, walk
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_convolution import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -76,6 +76,19 @@ def test_what_is_computed_before_and_after_joins_the_kernel(rng: np.random.Gener
     root = maximum(conv(x * x, w + 1.0) + repeated, 0.0)
     schedule = check_same_meaning([root], {op: whole(rng, op) for op in (x, w, bias)}, targets=())
     assert len(schedule.items) == 1
+
+
+@pytest.mark.parametrize("stride", [1, 2])  # values at points, and an x as it is
+def test_no_vector_is_computed_for_padding_alone(stride: int, rng: np.random.Generator) -> None:
+    """Rows of 16 between zeros: two vectors of eight lanes, where 18 would take three."""
+    x, w = param(0, 2, 16, 16, 16), param(1, 16, 16, 3, 3)
+    root = conv(x * x + 1.0, w, padding=1, stride=stride)
+    assert (direct_of(root, AVX2).toom == PLAIN) == (stride == 2)
+    (item,) = create_schedule([root]).kernel_items()
+    extents = [int(loop.range.src[0].arg) for loop in walk(lower(item.kernel, AVX2).phases[1]) if isinstance(loop, For)
+               and any(isinstance(one, Load) and one.memory.arg[0] == 0 for one in loop.body)]  # fmt: skip
+    assert extents == [2]
+    check(rng, root, x, w)
 
 
 @pytest.mark.parametrize("length", [12, 6])  # values at points, and a weight as it is
