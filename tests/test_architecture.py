@@ -26,8 +26,8 @@ ORDER = [
     {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
-# published function calls the one that does the work.
-BETWEEN = {"ir", "public"}
+# published function calls the one that does the work; and a table that makes room lets what it held die.
+BETWEEN = {"ir", "public", "latest"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {

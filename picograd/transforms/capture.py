@@ -113,6 +113,7 @@ class Replay:
     is_single:  one new value is all that a call gives, and no gradient comes
     spares:     memory of small results and state that earlier calls wrote
     graphless:  which outputs of the plan are results that would have a graph without jit
+    passed_on:  such results that are inputs of the plan, unchanged, as `w * 1.0` is
     straight:   the short way to run this, where nothing but Tensors comes in and out
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
@@ -151,6 +152,7 @@ class Replay:
         self._find_outputs(takes, [roots[root][1] for root in over])
         returned = [self.results[k] for k in capture.graphless]
         self.graphless = [i for is_made, i, _ in returned if is_made]
+        self.passed_on = [k for k, (is_made, _, _) in zip(capture.graphless, returned) if not is_made]
         self.straight = self._find_straight()
 
     def __del__(self) -> None:
@@ -358,6 +360,8 @@ class Replay:
             self.claim.put(fresh, [outputs[self.numbers[place]] for place in fresh])
         for k, device in self.away:
             results[k] = (moved(results[k][0], device), results[k][1])
+        for k in self.passed_on:
+            results[k] = (Graphless.of(results[k][0], self.capture.name), results[k][1])
         if self.stored:
             Cell.hold(self.stored, results[self.num_returned :])
         return results

@@ -7,6 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import takes_tf32
@@ -18,7 +19,7 @@ PRODUCTS = {OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD}
 
 def products_of(*tensors: Tensor) -> list[bool]:
     """Returns of each product in a graph whether it takes TF32."""
-    return [takes_tf32(op) for op in toposort([tensor.op for tensor in tensors]) if op.code in PRODUCTS]
+    return [takes_tf32(op) for op in toposort(written_out([tensor.op for tensor in tensors])) if op.code in PRODUCTS]
 
 
 def functions(dtype: pg.DType) -> list[Tensor]:

@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.ir.op import Op, toposort
 
 Call = Callable[[Tensor, Tensor, Tensor], Any]
@@ -62,7 +63,7 @@ def graphs_of(call: Call, count: int, monkeypatch: pytest.MonkeyPatch) -> list[l
     host = Tensor._host
 
     def noted(self: Tensor, function: str) -> Any:
-        graphs.append(toposort([self.op]))
+        graphs.append(toposort(written_out([self.op])))
         return host(self, function)
 
     monkeypatch.setattr(Tensor, "_host", noted)
@@ -70,8 +71,8 @@ def graphs_of(call: Call, count: int, monkeypatch: pytest.MonkeyPatch) -> list[l
     found = list(found) if isinstance(found, tuple) else [found]
     for tensor in found:
         if tensor.requires_grad:
-            graphs.append(toposort([pg.grad(tensor.sum(), [x])[0].op]))
-        graphs.append(toposort([tensor.op]))
+            graphs.append(toposort(written_out([pg.grad(tensor.sum(), [x])[0].op])))
+        graphs.append(toposort(written_out([tensor.op])))
     return graphs
 
 

@@ -652,6 +652,14 @@ def computed_before_it_is_added(jit: Jit) -> list[Any]:
     return added_to_a_loss(jit, lambda value: (value + 1).realize())
 
 
+def a_parameter_as_it_is(jit: Jit) -> list[Any]:
+    w, outer = Tensor([1.0, 2.0], requires_grad=True), linear()
+    f = jit(lambda: w * 1.0)
+    for _ in range(CALLS):
+        (f() + outer(X).sum()).sum().backward()
+    return [w.grad, outer.weight.grad]
+
+
 def a_loss_alone(jit: Jit) -> list[Any]:
     m = linear()
     f = jit(lambda x: m(x).sum())
@@ -988,7 +996,8 @@ REFUSED: dict[str, Program] = {
         python_random, numpy_random, numpy_global_random, computed_names, names_in_vars, long_list, long_dict, long_set,
         long_list_of_objects, long_list_of_layers, set_of_names, hook_that_changes, transposed_in_place,
         transposed_in_place_closure, scheduler_inside, idempotent_attribute, library_functions_in_a_dict,
-        an_argument_of_another, a_closure_of_another, added_to_a_loss, computed_before_it_is_added, a_loss_alone, in_grad,
+        an_argument_of_another, a_closure_of_another, added_to_a_loss, computed_before_it_is_added, a_parameter_as_it_is,
+        a_loss_alone, in_grad,
         read_by_a_mask, returned_by_a_mask, a_value_for_each_chosen, chosen_by_another_mask, lbfgs,
     )
 }  # fmt: skip
