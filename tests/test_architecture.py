@@ -264,7 +264,7 @@ class _Calls:
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "call":
             file = frame.f_code.co_filename
-            if file.startswith(str(PACKAGE)) and not frame.f_code.co_name.startswith("__del"):
+            if file.startswith(str(PACKAGE)) and not frame.f_code.co_name.startswith(("__del", "_forget")):
                 self.enter(frame, str(Path(file).relative_to(PACKAGE)))
         elif event == "return" and self.stack and self.stack[-1][0] is frame:
             self.stack.pop()

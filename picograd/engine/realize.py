@@ -78,7 +78,8 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     Args:
       seen:  the graphs as they are looked at, which is enough the next time
     """
-    graphs = dict(zip(missing, written_out(missing)))
+    written = written_out([*missing, *(seen.blocks if seen is not None else ())])
+    graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
     left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
     order = order_of(left)
     by_device: dict[str | None, list[Op]] = {}
@@ -88,7 +89,8 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     place = {graph: i for i, graph in enumerate(left)}
     if seen is not None:
         is_plain = whole and None not in by_device and place.keys() >= {*graphs.values()}
-        seen = seen._replace(results=[place[graph] for graph in graphs.values()]) if is_plain else None
+        results = [place[graph] for graph in graphs.values()] if is_plain else []
+        seen = seen._replace(blocks=blocks, results=results) if is_plain else None  # as they are in the form
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)

@@ -96,7 +96,7 @@ def promoted(a: Op, b: Op) -> DType:
 
 def common_dtype(ops: Sequence[Op]) -> DType:
     """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
-    return functools.reduce(dtypes.promote, [op.dtype for op in ops])
+    return functools.reduce(dtypes.promote, dict.fromkeys([op.dtype for op in ops]))
 
 
 def to_float(op: Op) -> Op:

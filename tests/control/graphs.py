@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.engine.plan import parametrize, template
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -11,7 +12,7 @@ from picograd.rewrites.merge_bodies import merge_bodies
 
 def merged_ops(tensors: list[Tensor]) -> list[Op]:
     """Returns the Ops of these tensors after CALLs and LOOPs were merged, sources first."""
-    roots = [tensor.op for tensor in tensors]
+    roots = written_out([tensor.op for tensor in tensors])
     return toposort(merge_bodies(parametrize(roots, template(roots))))
 
 

@@ -11,8 +11,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError
+from picograd.ir.op import Op
 from picograd.tensor.arguments import listed
+from picograd.tensor.build import broadcast_to, cast, common_dtype, need_float
+from picograd.tensor.formulas import by_formula, formula
 from picograd.tensor.modes import no_grad
+from picograd.tensor.movement.joining import stacked_ops
+from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.tensor import Tensor
 
 
@@ -41,10 +46,14 @@ def get_total_norm(
     """
     if not isinstance(norm_type, (int, float)):
         raise ArgumentError(f"get_total_norm: norm_type must be a number, got {norm_type!r}.")
-    norms = [tensor.norm(norm_type) for tensor in listed(tensors)]
-    if not norms:
+    every = listed(tensors)
+    if not every:
         return Tensor(0.0)
-    norm = Tensor.stack([norm.to(norms[0].device) for norm in norms]).norm(norm_type)
+    if math.isinf(norm_type) or len({tensor.cell.device for tensor in every}) > 1:
+        norm = Tensor.stack([tensor.norm(norm_type).to(every[0].device) for tensor in every]).norm(norm_type)
+    else:
+        ops = [need_float("norm", tensor.read()) for tensor in every]
+        norm = Tensor.from_op(_total_norm(norm_type, *ops), every[0].cell.device)
     return _finite("get_total_norm", norm) if error_if_nonfinite else norm
 
 
@@ -134,8 +143,25 @@ def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
     """Scales gradients whose norm together is `norm` so that it is at most max_norm."""
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor.to(grad.device, grad.dtype))
+    if {grad.cell.device for grad in grads} != {factor.cell.device}:
+        for grad in grads:
+            grad.mul_(factor.to(grad.device, grad.dtype))
+    else:
+        ops = [grad.read() for grad in grads]
+        kinds = tuple([(op.dtype, op.shape) for op in ops])
+        for grad, value in zip(grads, by_formula(_scaled, None, [factor.read(), *ops], kinds)):
+            grad.write("clip_grad_norm_", value)
+
+
+@formula
+def _total_norm(p: float, *ops: Op) -> Op:
+    norms = [norm_op(op, p, tuple(range(len(op.shape)))) for op in ops]
+    (together,) = stacked_ops((0, common_dtype(norms)), *norms)
+    return norm_op(together, p, (0,))
+
+
+def _scaled(options: None, factor: Op, *ops: Op) -> list[Op]:
+    return [op * broadcast_to(cast(factor, op.dtype), op.shape) for op in ops]
 
 
 def _finite(function: str, norm: Tensor) -> Tensor:

@@ -222,15 +222,15 @@ class Joining(Diagonals):
         """
         if not tensors:
             raise ArgumentError("stack: needs at least one tensor.")
-        shape = tensors[0].shape
-        if any(t.shape != shape for t in tensors):
-            shapes = ", ".join(str(t.shape) for t in tensors)
-            raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
-        axis = axis_of("stack", shape, dim if axis is None else axis, extra=1)
         ops = [t.read() for t in tensors]
-        dtype, each = common_dtype(ops), ops[0].shape
+        each = ops[0].shape
+        if {op.shape for op in ops} != {each}:
+            shapes = ", ".join(str(op.shape) for op in ops)
+            raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
+        axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
+        dtype = common_dtype(ops)
         kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
-        (joined,) = by_formula(_stacked, (axis, dtype), ops, (kind,))
+        (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
         return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
 
 
@@ -252,7 +252,7 @@ def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
     return [_join([cast(op, dtype) for op in ops], axis)]
 
 
-def _stacked(options: tuple[int, DType], *ops: Op) -> list[Op]:
+def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
     """Returns Ops side by side along a new axis, in a dtype."""
     axis, _ = options
     return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
