@@ -147,5 +147,6 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
 
 def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:
     """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
-    found = None if LeafNumber.hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
+    is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)))
+    found = None if is_hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
     return gradients_at(seeds, leaves) if found is None else found
