@@ -289,6 +289,16 @@ def new_outputs(
     return made
 
 
+def copied(buffer: Buffer) -> Buffer:
+    """Returns other memory of the same device with the same values."""
+    if buffer.device == EVALUATOR:
+        return Buffer(buffer.device, buffer.dtype, buffer.numel, counted(buffer.memory.copy()))
+    device = compiler_for(buffer.device).device
+    memory = device.allocate(buffer.nbytes)
+    device.copy(memory, buffer.memory, buffer.nbytes)
+    return Buffer(buffer.device, buffer.dtype, buffer.numel, memory)
+
+
 def run(
     plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     error: Callable[[Refused], Refused], may_stop: bool = True, settled: Settled | None = None,

@@ -22,7 +22,7 @@ from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.nn.module_state import move
 from picograd.optim.groups import ParamGroup, StateOf, new_group
-from picograd.optim.readers import realize_with_readers
+from picograd.optim.readers import realize_apart, realize_with_readers
 from picograd.optim.updates import Updates
 from picograd.tensor.cell import trace
 from picograd.tensor.collected import zero_grads
@@ -75,7 +75,7 @@ class Optimizer:
         self._updates = Updates()  # of a step, while it is made
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             self._add(group)
-        realize([*self.parameters(), *self._state_tensors()])
+        realize_apart([*self.parameters(), *self._state_tensors()])
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Adds parameters, with the optimizer's settings where `param_group`, a dict with "params", has none.
@@ -90,7 +90,7 @@ class Optimizer:
         [0.1, 0.5]
         """
         self._add(param_group)
-        realize([*self.param_groups[-1]["params"], *self._state_tensors()])
+        realize_apart([*self.param_groups[-1]["params"], *self._state_tensors()])
 
     def _add(self, given: Mapping[str, Any]) -> None:
         self._order_state()

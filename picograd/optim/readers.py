@@ -19,14 +19,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from picograd.engine.realize import realize, realized
+from picograd.engine.realize import copied, realize, realized
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.cell import Cell, replace_op
+from picograd.tensor.cell import Cell, replace_op, trace
 from picograd.tensor.compute import compute
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
+from picograd.tensor.core import realize as realize_tensors
 from picograd.tensor.gradient_flow import stale_leaves
 
 Place = tuple[Hashable, ...]  # the line that made a result, and the result's kind
@@ -55,6 +56,21 @@ class PutOff(Cell):
         place, _ = _put_off.pop(self, ((), None))
         _asked_for.add(place)
         self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
+
+
+def realize_apart(tensors: Sequence[TensorCore]) -> None:
+    """Computes tensors; those that begin with equal values, as zeros do, get memory of their own nevertheless.
+
+    So the first step, which reads them, has the form of those after it, and needs no plan and no kernels of its own.
+    """
+    realize_tensors(tensors)
+    taken = set()
+    for cell in dict.fromkeys(tensor.cell for tensor in tensors) if trace.get() is None else ():
+        held = cell.held()
+        if held is not None and held[0] in taken:
+            held = copied(held[0]), held[1]
+            Cell.hold([cell], [held])
+        taken.add(held and held[0])
 
 
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], values: Mapping[Cell, Op]) -> None:

@@ -132,3 +132,22 @@ def test_two_optimizers_in_turn_plan_once() -> None:
         planned.append(counts.scheduled)
     assert planned[1:] == [0, 0, 0]
     assert results
+
+
+def test_the_second_step_needs_no_plan_of_its_own(monkeypatch):
+    """Moments of equal shapes begin with equal zeros, in memory of their own: they differ from the first step on."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4), nn.LayerNorm(4))
+    optimizer = pg.optim.Adam(net.parameters(), lr=0.1)
+    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    assert len({moment.cell.held()[0] for moment in moments}) == len(moments) == 16
+    found, x = [], Tensor(np.ones((3, 4), np.float32))
+    for _ in range(3):
+        with watch() as counts:
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        found.append((counts.scheduled > 0, counts.compiled > 0))
+    assert found == [(True, True), (False, False), (False, False)]
