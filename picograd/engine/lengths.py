@@ -7,7 +7,7 @@ Called by: engine/scalars.py.    Next: picograd/engine/offsets.py
     for episode in episodes:                    # 23 steps, then 31, then 18
         step(states, actions, returns)          # (n, 4), (n,), (n,): a plan for all n from 16 to 31
 
-The first two lengths of a form have plans of their own. From the third on, graphs of a form are samples: what differs is a
+The first two lengths of a form have plans of their own, the first alone where lengths grow by one. From then on, graphs of a form are samples: what differs is a
 polynomial of what differs elsewhere, equal in all samples, or a symbolic integer of its own. Each new graph puts the
 polynomials to the test; where they give another length than it has, it is one more sample. The bounds of a symbolic
 integer are powers of two, so that kernels are as good as those of one length, and add up in the same order. Lengths of 0
@@ -266,7 +266,7 @@ class Lengths(Struct):
             return kept
         if self.is_refused:
             return None
-        if any(sample[: self.num_lengths] == own[: self.num_lengths] for own in self.samples[:OWN_PLANS]):
+        if any(sample[: self.num_lengths] == own[: self.num_lengths] for own in self.samples[: self._num_own()]):
             return None
         if self.solution is None or not self.solution.holds(sample):
             self._learn(sample)
@@ -282,10 +282,17 @@ class Lengths(Struct):
         self.is_refused, self.solution = True, None
         self.kept.clear()
 
+    def _num_own(self) -> int:
+        """Returns how many lengths have plans of their own: one where the second is the next, as where a text is written."""
+        if len(self.samples) < OWN_PLANS:
+            return OWN_PLANS
+        steps = {b - a for a, b in zip(self.samples[0][: self.num_lengths], self.samples[1])}
+        return 1 if steps <= {0, 1} else OWN_PLANS
+
     def _learn(self, sample: Sample) -> None:
         self.samples.append(sample)
         self.kept.clear()
-        if len(self.samples) > OWN_PLANS:
+        if len(self.samples) > self._num_own():
             self.solution = solve(self.samples, self.num_lengths)
             if self.solution is None or len(self.samples) > MOST_SAMPLES:
                 self.refuse()

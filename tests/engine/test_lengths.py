@@ -200,3 +200,12 @@ def test_bounds_of_a_form_hold_for_all_of_its_lengths() -> None:
     sizes = lengths.sizes((22, 28), "n")  # the second is 50 - n, and no length is below 2
     assert sizes is not None and sizes.key[1] == ((16, 31),)  # type: ignore[index]
     assert bucket(STARTS[1] - 1) == [2, STARTS[1] - 1]
+
+
+def test_lengths_that_grow_by_one_are_symbolic_from_the_second_on() -> None:
+    """A text that is written reads itself again with one character more; a short last batch is no such length."""
+    grows, shrinks = Lengths(3, [(5, 4, 9)]), Lengths(3, [(5, 4, 9)])
+    found = grows.sizes((6, 5, 9), "n")
+    assert found is not None and found.values == {"n0": 6}
+    assert grows.sizes((5, 4, 9), "n") is None and grows.sizes((7, 6, 9), "n") is not None
+    assert shrinks.sizes((4, 3, 9), "n") is None and shrinks.sizes((5, 4, 9), "n") is None
