@@ -7,11 +7,11 @@ Called by: engine/scalars.py.    Next: picograd/engine/offsets.py
     for episode in episodes:                    # 23 steps, then 31, then 18
         step(states, actions, returns)          # (n, 4), (n,), (n,): a plan for all n from 16 to 31
 
-The first two lengths of a form have plans of their own, the first alone where lengths grow by one. From then on, graphs of a form are samples: what differs is a
-polynomial of what differs elsewhere, equal in all samples, or a symbolic integer of its own. Each new graph puts the
-polynomials to the test; where they give another length than it has, it is one more sample. The bounds of a symbolic
-integer are powers of two, so that kernels are as good as those of one length, and add up in the same order. Lengths of 0
-and 1 belong to a form.
+The first two lengths of a form have plans of their own, the first alone where lengths grow by one. From then on,
+graphs of a form are samples: what differs is a polynomial of what differs elsewhere, equal in all samples, or a
+symbolic integer of its own. Each new graph puts the polynomials to the test; where they give another length than it
+has, it is one more sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those
+of one length, and add up in the same order. Lengths of 0 and 1 belong to a form.
 
 A sum on a CPU has the bits of a plan of its length, but for two kinds whose last bits may differ: a sum over several axes
 that do not merge, the last of them symbolic, and gradients of a norm's weights where bounds leave open whether there are
@@ -283,7 +283,7 @@ class Lengths(Struct):
         self.kept.clear()
 
     def _num_own(self) -> int:
-        """Returns how many lengths have plans of their own: one where the second is the next, as where a text is written."""
+        """Returns how many lengths have plans of their own: one where they grow by one, as where a text is written."""
         if len(self.samples) < OWN_PLANS:
             return OWN_PLANS
         steps = {b - a for a, b in zip(self.samples[0][: self.num_lengths], self.samples[1])}
