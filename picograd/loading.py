@@ -23,6 +23,7 @@ from contextlib import contextmanager
 
 MOST_BEFORE = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
 MADE_BETWEEN = 50_000  # objects that are alive, some MB, more than a training step has
+LOOKS_BETWEEN = 2  # at the youngest objects before older ones are looked at, too; 10 by default, as these are many more
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def collecting_later() -> Iterator[None]:
             gc.freeze()
         own, *others = gc.get_threshold()
         if 0 < own < MADE_BETWEEN:
-            gc.set_threshold(MADE_BETWEEN, *others)
+            gc.set_threshold(MADE_BETWEEN, *[min(number, LOOKS_BETWEEN) for number in others])
     finally:
         if was_on:
             gc.enable()

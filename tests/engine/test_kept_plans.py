@@ -15,6 +15,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.autodiff.later import written_out
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_entry
@@ -64,7 +65,7 @@ def another_compiler() -> Compiler:
 
 def scheduled(*tensors: Tensor) -> tuple[str, Schedule, Compiler]:
     """The name of the entry for some graphs, their schedule, and a compiler that has made its kernels."""
-    roots, compiler = [tensor.op for tensor in tensors], another_compiler()
+    roots, compiler = written_out([tensor.op for tensor in tensors]), another_compiler()
     form = template(roots)
     name = plan_entry(form.key, compiler.device.target, False)
     assert name is not None
@@ -214,7 +215,7 @@ def test_forms_have_one_text_where_they_are_equal_and_two_where_they_differ() ->
         [a + 1], [a.cast(pg.int32)], [a.cast(pg.int64)], [a[i]], [a.gather(0, i)], [a[:n] + 1], [a[:longer] + 1],
         [a.sum()], [a.max()], [a.sort()[0]], [a.sort(descending=True)[0]], *map(list, (_looped(), _product())),
     ]  # fmt: skip
-    forms = [template([tensor.op for tensor in tensors]).key for tensors in differ]
+    forms = [template(written_out([tensor.op for tensor in tensors])).key for tensors in differ]
     texts = [form_text(key) for key in forms]
     assert None not in texts and len(set(texts)) == len(set(forms)) == len(differ)
     assert form_text(template([(b + a).op]).key) == texts[0]
