@@ -16,7 +16,7 @@ from typing import NamedTuple
 from picograd.engine.offsets import BLOCKS, FIXED
 from picograd.engine.plan import Template
 from picograd.ir.op import Buffer, Op
-from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan
 
 MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
@@ -31,6 +31,7 @@ class Seen(NamedTuple):
     numbers:  their CONSTs
     blocks:   their SHRINKs and PADs
     results:  which result of a plan each of them is, once that is known: two of them may be one
+    costly:   Ops of which a few elements may cost as much as all, and through which no gradient goes
     """
 
     key: Hashable
@@ -38,6 +39,7 @@ class Seen(NamedTuple):
     numbers: list[Op]
     blocks: list[Op]
     results: list[int]
+    costly: list[Op]
 
 
 class Offset(NamedTuple):
@@ -129,6 +131,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     numbers: list[Op] = []
     blocks: list[Op] = []
     differentiated: list[Op] = []
+    costly: list[Op] = []
     number: dict[Op, int] = {}
     count, is_cut = 0, False
     for stack in ([*roots], differentiated):
@@ -167,11 +170,13 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             else:
                 key.append((code, op.dtype, None if code is OpCode.LEAF else op.arg, len(op.src)))
                 stack += op.src
+                if not op.needs_grad and (code in COSTLY or code is OpCode.FORMULA and op.arg.is_costly):
+                    costly.append(op)
     buffers = [*slots]
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None
     key.append((len(roots), buffers[0].device))
-    return Seen(tuple(key), buffers, numbers, blocks, [])
+    return Seen(tuple(key), buffers, numbers, blocks, [], costly)
 
 
 def _is_block_of_memory(op: Op) -> bool:

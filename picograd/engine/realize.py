@@ -15,6 +15,7 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from sys import intern
@@ -53,6 +54,7 @@ class _Realized:
 realized = _Realized()
 # A Plan of a device, whether tuning was asked for, and a form; a Known of what graphs are.
 _plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns, of which nearly each eager plan has one
+_costly: weakref.WeakSet[Op] = weakref.WeakSet()  # parts of graphs that have been computed without being kept
 _scalars = Scalars()
 _repeats = Repeats()
 
@@ -66,10 +68,39 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     if not missing:
         return [op.realized or op for op in ops]
     seen = None if shared.data else look_at(missing)
+    again = [] if seen is None or not seen.costly else _what_comes_again(missing, seen)
+    if again:
+        _compute_all(again, look_at(again))
+        seen = look_at(missing)
+    made = _compute_all(missing, seen)
+    return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
+
+
+def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
+    """Returns the Ops that an earlier graph has computed, too, and that somebody still holds: they are to be kept.
+
+    Data that are standardized, or put in another order, and then read a batch at a time, would be so for each batch.
+    """
+    again = {op for op in seen.costly if op in _costly} - {*missing}
+    _costly.update(seen.costly)
+    found: dict[Op, None] = {}  # the first of those on each way down
+    stack, walked = [*missing] if again else [], set(missing)
+    while stack:
+        op = stack.pop()
+        if op in again:
+            found[op] = None
+        elif op.realized is None or op.needs_grad:
+            fresh = [source for source in op.src if source not in walked]
+            walked.update(fresh)
+            stack += fresh
+    return list(found)
+
+
+def _compute_all(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+    """Computes graphs, by the plan that is known or by way of their form; returns BUFFER Ops of those not `realized`."""
     if seen is not None and _are_known(missing, seen):
-        return [op.realized or op for op in ops]  # what is memory already has no other
-    made = _computed_anew(missing, seen)
-    return [made.get(op) or op.realized or op for op in ops]
+        return {}
+    return _computed_anew(missing, seen)
 
 
 def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:

@@ -21,7 +21,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.lines import of_formula
 from picograd.ir.op import Buffer, Op, Shape, greatest_numel, toposort, unshared
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import COSTLY, OpCode
 from picograd.record import Record
 
 Kind = tuple[DType, Shape]
@@ -35,6 +35,7 @@ class Formula(Record):
     options:   what decides which graphs they have
     kinds:     dtype and shape of each result
     numbers:   places of operands that the function takes as Python's numbers; these are the last sources, in order
+    is_costly: an Op of the graph is in COSTLY, where that has been made once
     num_ops:   of the graph, where that has been made once
     depth:     of the graph above the operands
     """
@@ -43,6 +44,7 @@ class Formula(Record):
     options: Hashable
     kinds: tuple[Kind, ...]
     numbers: tuple[int, ...]
+    is_costly: bool = False
     num_ops: int = 1
     depth: int = 1
 
@@ -96,7 +98,9 @@ def _formula(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     stand_ins = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, greatest_numel(s)), s)) for dtype, s in kinds]
     results = _at_once(_called, options, stand_ins)
     kinds = tuple([(op.dtype, op.shape) for op in results])
-    return Formula(_called, options, kinds, (), len(toposort(results)), results[0].depth)
+    graph = toposort(results)
+    is_costly = any(op.code in COSTLY for op in graph)
+    return Formula(_called, options, kinds, (), is_costly, len(graph), results[0].depth)
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:

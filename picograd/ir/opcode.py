@@ -192,5 +192,7 @@ TRANSCENDENTAL = frozenset(
 )  # fmt: skip
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
+# Operations of which a few elements may cost as much as all.
+COSTLY = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV})
 SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

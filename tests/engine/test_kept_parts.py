@@ -1,0 +1,96 @@
+"""Parts of graphs that one computation after the other reads: computed twice, then kept, as PyTorch keeps them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.watch import watch
+from picograd.ir.op import toposort
+from picograd.ir.opcode import COSTLY
+
+ROWS, COLUMNS, BATCH = 400, 6, 16
+PREPARED: dict[str, Callable] = {
+    "standardized": lambda L, x: (x - x.mean(0)) / x.std(0),
+    "between 0 and 1": lambda L, x: (x - x.amin(0)) / (x.amax(0) - x.amin(0)),
+    "sorted": lambda L, x: x[x[:, 0].argsort()],
+    "running": lambda L, x: x.cumsum(0),
+    "projected": lambda L, x: x @ x[:COLUMNS].T,
+    "whitened twice": lambda L, x: ((x - x.mean(0)) / x.std(0)) @ (x - x.mean(0)).T[:, :COLUMNS],
+}
+
+
+def steps(library, prepare: Callable, array: np.ndarray, names: list[list[str]] | None = None) -> list[float]:
+    """Losses of an eager loop over batches of prepared data; the kernels of each step are added to `names`."""
+    data = prepare(library, library.tensor(array))
+    w = library.zeros(data.shape[1], 2, requires_grad=True)
+    optimizer = library.optim.SGD([w], lr=0.01)
+    losses = []
+    for first in range(0, ROWS - BATCH, BATCH):
+        with watch() as counts:
+            loss = ((data[first : first + BATCH] @ w) - 1.0).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        if names is not None:
+            names.append(counts.names)
+    return losses
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_prepared_data_are_prepared_twice_and_then_read(name: str, monkeypatch: pytest.MonkeyPatch, rng) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    array = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    names: list[list[str]] = []
+    found = steps(pg, PREPARED[name], array, names)
+    np.testing.assert_allclose(found, steps(torch, PREPARED[name], array), rtol=2e-4)
+    plain: list[list[str]] = []
+    steps(pg, lambda L, x: x, array, plain)
+    assert {len(each) for each in names[3:]} == {len(plain[-1])}, "a batch costs what one of memory costs"
+
+
+def test_an_order_is_drawn_once_for_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    pg.manual_seed(0)
+    x = pg.randn(ROWS, COLUMNS).realize()
+    for _ in range(3):
+        shuffled = x[pg.randperm(ROWS)]
+        with watch() as counts:
+            rows = [shuffled[i : i + BATCH].numpy() for i in range(0, ROWS, BATCH)]
+        assert sum("sort" in name for name in counts.names) <= 2
+        np.testing.assert_array_equal(np.sort(np.concatenate(rows)[:, 0]), np.sort(x.numpy()[:, 0]))
+
+
+def test_what_nobody_holds_is_not_kept(device: str) -> None:
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
+    for i in range(4):
+        row = (x - x.mean(0))[i % 3]
+        mean = next(op for op in toposort([row.cell.op]) if op.code in COSTLY or getattr(op.arg, "is_costly", False))
+        row.realize()
+        assert mean.realized is None
+        del row, mean
+
+
+def test_only_the_last_of_several_parts_on_a_way_is_kept(device: str) -> None:
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
+    total = x.cumsum(0)
+    top = total @ x.T
+    costly = [op for op in toposort([top.cell.op]) if op.code in COSTLY]
+    for i in range(3):
+        assert top[i].tolist() == (np.cumsum(x.numpy(), 0) @ x.numpy().T)[i].tolist()
+    assert [op.realized is not None for op in costly] == [False, True]
+
+
+def test_a_wrong_index_in_a_part_is_reported_each_time(device: str) -> None:
+    table, index = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize(), Tensor([0, 5]).realize()
+    picked = table[index].cumsum(0)
+    for i in (0, 1, 0):
+        with pytest.raises(pg.IndexingError, match="5"):
+            picked[i].numpy()
+    assert table.tolist() == [[1.0, 2.0], [3.0, 4.0]]
