@@ -1,4 +1,4 @@
-"""Tables of what was used last, which make room for what is new.
+"""Tables of the latest entries, which make room for new ones.
 
 In:    entries
 Out:   `Latest`

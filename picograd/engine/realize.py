@@ -70,9 +70,9 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     seen = None if shared.data else look_at(missing)
     again = [] if seen is None or not seen.costly else _what_comes_again(missing, seen)
     if again:
-        _compute_all(again, look_at(again))
+        _computed(again, look_at(again))
         seen = look_at(missing)
-    made = _compute_all(missing, seen)
+    made = _computed(missing, seen)
     return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
 
 
@@ -96,7 +96,7 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
     return list(found)
 
 
-def _compute_all(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+def _computed(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs, by the plan that is known or by way of their form; returns BUFFER Ops of those not `realized`."""
     if seen is not None and _are_known(missing, seen):
         return {}

@@ -256,7 +256,7 @@ def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
 
 
 def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
-    """Its one result; one with several is seen by its OUTPUTs."""
+    """Shape of the one result; several are seen by OUTPUTs."""
     shape: Shape = arg.kinds[0][1] if len(arg.kinds) == 1 else ()
     return shape
 

@@ -96,11 +96,12 @@ class SGD(Optimizer):
         is_first = state["is_first"].read() if "is_first" in state else 0.0
         if isinstance(is_first, Op):
             state["is_first"].write("step", is_first.filled(False))
-        shared, key = self._updates.shared, (id(group), is_first)
-        operands = shared.get(key)
-        if operands is None:
+
+        def read() -> tuple[Any, ...]:
             settings = (*group.numbers("momentum"), group["dampening"], group["weight_decay"])
-            operands = shared[key] = (group.lr_tensor.read(), is_first, *settings)
+            return group.lr_tensor.read(), is_first, *settings
+
+        operands = self._updates.once((id(group), is_first), read)
         self._updates.add(sgd_step, group["nesterov"], [parameter, *kept], grad, operands)
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
@@ -190,11 +191,12 @@ class Adam(Counted):
         """Stores the parameter and its running means."""
         kept = [self.state[place][name] for name in self._names(group)]
         dtype = parameter.dtype.compute_dtype
-        shared, key = self._updates.shared, (id(group), id(self.state[place]["step"]), dtype)
-        operands = shared.get(key)
-        if operands is None:
+
+        def read() -> tuple[Any, ...]:
             settings = (*group.numbers("betas"), group["eps"], group["weight_decay"])
-            operands = shared[key] = (group.lr_tensor.read(), *self._shared_numbers(place, dtype), *settings)
+            return group.lr_tensor.read(), *self._shared_numbers(place, dtype), *settings
+
+        operands = self._updates.once((id(group), id(self.state[place]["step"]), dtype), read)
         self._updates.add(adam_step, group["decoupled_weight_decay"], [parameter, *kept], grad, operands)
 
 

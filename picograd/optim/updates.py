@@ -1,4 +1,4 @@
-"""What the formulas of a step write, put together: all parameters that share formula and settings are one Op.
+"""Updates of a step, put together: all parameters that share formula and settings are one Op.
 
 In:    for each parameter the tensors that a formula writes, and its gradient
 Out:   `Updates`: new values by cell, which nobody sees before they have been computed
@@ -44,6 +44,13 @@ class Updates:
     ) -> None:
         """Has formula(options, *tensors, grad, *operands) become the values of the tensors."""
         self.by_key.setdefault((formula, options, len(tensors), operands), []).append((tensors, grad))
+
+    def once(self, key: Hashable, read: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Returns the operands of a key, read when the first parameter asks for them."""
+        found = self.shared.get(key)
+        if found is None:
+            found = self.shared[key] = read()
+        return found
 
     def values(self) -> dict[Cell, Op] | None:
         """Returns the new values, as graphs; None where a tensor is a view of others, or of memory somebody else knows."""

@@ -290,7 +290,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Pending(threading.local):
-    """What this thread has not computed yet (see compute.py).
+    """Work that this thread has not computed yet (see compute.py).
 
     writes:  in place: for each cell what it held before each of these
     starts:  first values of leaves that backward() has met

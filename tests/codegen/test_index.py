@@ -65,7 +65,7 @@ def test_a_gather_outside_is_zero_whatever_it_reads() -> None:
 
 
 def test_a_place_that_is_read_is_within_its_axis_where_shapes_are_split() -> None:
-    """Of (4, 12) seen as (4, 3, 4), what an index chooses from row c belongs to row c: nothing divides."""
+    """An index into row c of (4, 12), seen as (4, 3, 4), gives an element of row c: nothing divides."""
     x = Op(OpCode.PARAM, dtypes.float32, (), (0, (4, 3, 4)))
     scale = Op(OpCode.PARAM, dtypes.float32, (), (1, (4, 1, 1)))
     chosen = Op(OpCode.PARAM, dtypes.int64, (), (2, (4, 5)))

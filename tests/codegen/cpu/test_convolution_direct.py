@@ -93,7 +93,7 @@ def test_no_vector_is_computed_for_padding_alone(stride: int, rng: np.random.Gen
 
 @pytest.mark.parametrize("length", [12, 6])  # values at points, and a weight as it is
 def test_a_computed_gradient_is_turned_in_squares(length: int, rng: np.random.Generator) -> None:
-    """What a norm, say, makes of a gradient is computed along the images, which lie so, and not across channels."""
+    """A gradient that passes a norm is computed along the images, as they lie in memory, and not across channels."""
     x, w = param(0, 3, 16, length, length), param(1, 16, 16, 3, 3)
     grad = param(2, *conv(x, w, padding=1).shape)
     root = conv_w(grad * grad + 1.0, conv(x, w, padding=1))

@@ -68,7 +68,7 @@ def test_it_means_the_same_at_every_level(name: str, elements: str, monkeypatch:
 
 
 def test_a_rest_of_short_rows_goes_in_vectors_of_powers_of_two() -> None:
-    """Of windows side by side, 7 to a line: 4, 2, 1; of a few of them one by one, in less code."""
+    """Windows side by side, 7 to a line, go in vectors of 4, 2 and 1; a few of them one by one, in less code."""
 
     def widths(images: int) -> set[int]:
         (item,) = create_schedule([reduce(param(0, images, 2, 7, 2), OpCode.MAX, (1, 3))]).items
