@@ -159,6 +159,17 @@ def test_a_deviation_may_be_a_float16_where_the_variance_is_none() -> None:
     assert np.allclose(Tensor(array).std(1).numpy(), array.astype(np.float64).std(1, ddof=1), rtol=2.0**-11)
 
 
+@pytest.mark.parametrize("scale", [1e20, 1e-23, 1e-30])
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_a_deviation_is_right_where_its_squares_are_no_floats_of_its_dtype(name: str, scale: float) -> None:
+    x = Tensor([scale, -scale, 2 * scale], dtype=getattr(pg, name), requires_grad=True)
+    x.std().backward()
+    wide = x.double().detach().numpy()
+    bound = {"float32": 2.0**-22, "bfloat16": 2.0**-8}[name]
+    assert np.allclose(x.std().item(), wide.std(ddof=1), rtol=bound, atol=0)
+    assert np.allclose(x.grad.double().numpy(), (wide - wide.mean()) / (2 * wide.std(ddof=1)), rtol=2 * bound, atol=0)
+
+
 CONVOLUTIONS = {  # images, input and output channels, length of a side, taps of a side
     "many channels": (5, 512, 32, 8, 3),
     "few positions": (9, 600, 64, 4, 1),

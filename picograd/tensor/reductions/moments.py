@@ -10,11 +10,15 @@ The mean m' of x is rounded, so differences d = x - m' do not add up to 0. Their
 
 Both sums are one walk. In exact arithmetic sum d is 0 whatever x is, so its derivatives are 0: it is detached.
 
+The square of a float32 may be no float32: of 1e20 it is infinite, of 1e-30 it is 0. A variance of such numbers is no
+float32 either, but their deviation is: its squares are added in float64.
+
 Source: Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance", The American Statistician 37(3), eq. 1.7.
 """
 
 from __future__ import annotations
 
+from picograd.dtype import DType, float64
 from picograd.ir.build import maximum, minimum, reduce
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -42,18 +46,19 @@ def nearest_mean(op: Op, axes: tuple[int, ...]) -> Op:
 @formula
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
-    return cast(_wide_variance(op, axes, correction, keepdim), op.dtype)
+    return cast(_variance(op, axes, correction, keepdim, op.dtype.compute_dtype), op.dtype)
 
 
 @formula
 def deviation_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
-    """Returns the square root of the variance, which a narrow float may not hold; the gradient of equal elements is 0."""
-    return cast(pointwise.flat_sqrt(_wide_variance(op, axes, correction, keepdim)), op.dtype)
+    """Returns the square root of the variance, added in float64; the gradient of equal elements is 0."""
+    return cast(pointwise.flat_sqrt(_variance(op, axes, correction, keepdim, float64)), op.dtype)
 
 
-def _wide_variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool) -> Op:
-    wide = cast(op, op.dtype.compute_dtype)
-    deviation = wide - broadcast_to(mean_op(wide, axes, keepdim=True), op.shape)
+def _variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool, wide: DType) -> Op:
+    """Returns the variance in `wide`; mean and deviations are of the dtype that `op` computes in."""
+    op = cast(op, op.dtype.compute_dtype)
+    deviation = cast(op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape), wide)
     squares = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
     rest = reduce(deviation, OpCode.ADD, axes, keepdim)
     count = _count(deviation, axes)

@@ -137,8 +137,8 @@ class Reduce(Pairs):
     ) -> Self:
         """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
 
-        The gradient of equal elements is 0, as in PyTorch. Deviations whose squares are no float32, from 1.8e19 on, have
-        none: of those `x.double().std()`.
+        The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: deviations of 1e20 or 1e-30 have
+        squares that are no float32.
 
         >>> Tensor([1.0, 3.0]).std()
         Tensor(1.4142135)
