@@ -248,6 +248,8 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
     if isinstance(value, type | ModuleType):
         if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] == "picograd":
             return
+        if isinstance(value, ModuleType) and not _is_users_module(value):
+            mentioned = frozenset(mentioned)  # a name that is computed is hardly one of sys, or of math
         for attribute in sorted(mentioned & vars(value).keys()):
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
     elif has_slots(value):
@@ -282,5 +284,9 @@ def has_slots(value: Any) -> bool:
     kind = type(value)
     if hasattr(value, "__dict__") or not hasattr(kind, "__slots__") or isinstance(value, tuple):
         return False
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return kind.__module__ == "__main__" or bool(file) and not file.startswith(LIBRARIES)
+    return _is_users_module(sys.modules.get(kind.__module__))
+
+
+def _is_users_module(module: ModuleType | None) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return getattr(module, "__name__", "") == "__main__" or bool(file) and not file.startswith(LIBRARIES)

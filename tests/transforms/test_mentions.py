@@ -159,3 +159,13 @@ def test_an_object_passed_by_keyword_is_remembered(device: str) -> None:
     given.scale = 7.0
     with pytest.raises(JitError, match=r"options\.scale was 2\.0 and is 7\.0"):
         step(values(1), options=given)
+
+
+def test_a_name_that_is_computed_is_one_of_the_users_modules(users_module: Any, device: str) -> None:
+    name = "rate"
+    step = pg.jit(lambda x: x * getattr(users_module, name) + len(sys.argv) + len(os.sep) * 0)  # sys.stdin is an iterator
+    for _ in range(3):
+        assert step(values(1)).item() == 2.0 + len(sys.argv)
+    users_module.rate = 3.0
+    with pytest.raises(JitError, match=r"rate was 2\.0 and is 3\.0"):
+        step(values(1))
