@@ -83,6 +83,8 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
     """
     again = {op for op in seen.costly if op in _costly} - {*missing}
     _costly.update(seen.costly)
+    if again:  # graphs of constants alone are no values of a device: they would be computed each time, and never kept
+        again = {op for op, device in zip(again, devices_of(list(again))) if device is not None}
     found: dict[Op, None] = {}  # the first of those on each way down
     stack, walked = [*missing] if again else [], set(missing)
     while stack:

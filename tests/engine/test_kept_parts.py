@@ -94,3 +94,20 @@ def test_a_wrong_index_in_a_part_is_reported_each_time(device: str) -> None:
         with pytest.raises(pg.IndexingError, match="5"):
             picked[i].numpy()
     assert table.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_table_of_constants_is_part_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values are nobody's memory: a plan of its own would compute them at each step, and keep none."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    table = pg.cumprod(1 - pg.linspace(0.0, 0.5, 50), dim=0)
+    w = pg.ones(4, requires_grad=True)
+    optimizer = pg.optim.SGD([w], lr=0.01)
+    num_plans = []
+    for _ in range(5):
+        x = pg.randn(4)
+        with watch() as counts:
+            optimizer.zero_grad()
+            ((x * w).sum() * table[7]).backward()
+            optimizer.step()
+        num_plans.append(counts.plans)
+    assert num_plans[2:] == [1, 1, 1]

@@ -17,7 +17,7 @@ from picograd.ir.build import reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float
+from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static
 from picograd.tensor.elements import pointwise
 from picograd.tensor.formulas import by_formula
 from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
@@ -57,7 +57,7 @@ def layer_norm(
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
     need_float("layer_norm", input.op)
-    return _standard(input, tuple(range(input.ndim - len(shape), input.ndim)), weight, bias, eps, shape)
+    return _normalized(_over_axes, tuple(range(input.ndim - len(shape), input.ndim)), input, (), weight, bias, eps, shape)
 
 
 @widened
@@ -131,11 +131,7 @@ def group_norm(
     channels = input.shape[1]
     if num_groups < 1 or channels % num_groups:
         raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not make {num_groups} groups.")
-    grouped = input.reshape(input.op.shape[0], num_groups, channels // num_groups, *input.op.shape[2:])
-    op = cast(grouped.read(), input.dtype.compute_dtype)
-    standard = _standardized(op, tuple(range(2, grouped.ndim)), eps)
-    result = Tensor.from_op(cast(standard, input.dtype), input.cell.device).reshape(*input.op.shape)
-    return _affine(result, weight, bias)
+    return _normalized(_by_group, (num_groups,), input, (), weight, bias, eps, _beside(input))
 
 
 @widened
@@ -178,9 +174,9 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise ArgumentError("batch_norm: without training running_mean and running_var are needed, got None.")
-        return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
+        return _normalized(_by_running, (), input, (running_mean, running_var), weight, bias, eps, _beside(input))
     if 0 in input.op.shape:  # no value: nothing to take in
-        return _affine(input, weight, bias)
+        return _normalized(_as_it_is, (), input, (), weight, bias, eps, _beside(input))
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
         raise ShapeError(f"batch_norm: in training a channel needs more than one value, got input {input.shape}.")
     result = standardized(input, axes, weight, bias, eps)
@@ -228,7 +224,7 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise ArgumentError("instance_norm: without use_input_stats running_mean and running_var are needed, got None.")
-        return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
+        return _normalized(_by_running, (), input, (running_mean, running_var), weight, bias, eps, _beside(input))
     if all(dim == 1 for dim in input.op.shape[2:]):
         raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
     result = standardized(input, axes, weight, bias, eps)
@@ -279,24 +275,33 @@ def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta
 # ---- what they share ----
 def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
-    return _standard(x, axes, weight, bias, eps, (x.op.shape[1], *(1,) * (x.ndim - 2)))
+    return _normalized(_over_axes, axes, x, (), weight, bias, eps, _beside(x))
 
 
-def _standard(
-    x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float, shape: Sequence[Dim]
-) -> Tensor:
-    """Returns (x - mean) / sqrt(var + eps) * weight + bias; `shape` is that of weight and bias beside x."""
+def _beside(x: Tensor) -> tuple[Dim, ...]:
+    """Returns the shape of what is said of channels beside (N, C, ...)."""
+    return (x.op.shape[1], *(1,) * (x.ndim - 2))
+
+
+def _normalized(
+    standard: Callable[..., Op], options: tuple[int, ...], x: Tensor, statistics: Sequence[Tensor],
+    weight: Tensor | None, bias: Tensor | None, eps: float, shape: tuple[Dim, ...],
+) -> Tensor:  # fmt: skip
+    """Returns standard(options, eps, x, *statistics) * weight + bias; `shape` is that of weight and bias beside x."""
     factors = [tensor for tensor in (weight, bias) if tensor is not None]
-    ops = [x.read(), *[tensor.read() for tensor in factors]]
-    kind = (common_dtype(ops), ops[0].shape)
-    options = axes, tuple(shape), weight is not None, bias is not None
-    (result,) = by_formula(_normalized, options, [eps, *ops], (kind,))
-    return Tensor.from_op(result, x.other_device("norm", *factors))
+    op, others = x.read(), [tensor.read() for tensor in factors]
+    before = [tensor.read() for tensor in statistics]
+    kind = (common_dtype([op, *others]), op.shape)
+    parts = standard, options, len(before), shape, weight is not None, bias is not None
+    (result,) = by_formula(_scaled, parts, [eps, op, *before, *others], (kind,))
+    return Tensor.from_op(result, x.other_device("norm", *statistics, *factors))
 
 
-def _normalized(options: tuple[tuple[int, ...], tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op) -> list[Op]:
-    axes, shape, has_weight, has_bias = options
-    found, rest = cast(_standardized(cast(x, x.dtype.compute_dtype), axes, eps), x.dtype), iter(others)
+def _scaled(
+    parts: tuple[Callable[..., Op], tuple[int, ...], int, tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op
+) -> list[Op]:
+    standard, options, num_statistics, shape, has_weight, has_bias = parts
+    found, rest = standard(options, eps, x, *others[:num_statistics]), iter(others[num_statistics:])
     for code, is_there in ((OpCode.MUL, has_weight), (OpCode.ADD, has_bias)):
         if is_there:
             other = next(rest)
@@ -306,19 +311,34 @@ def _normalized(options: tuple[tuple[int, ...], tuple[Dim, ...], bool, bool], ep
     return [found]
 
 
+def _over_axes(axes: tuple[int, ...], eps: float, x: Op) -> Op:
+    return cast(_standardized(cast(x, x.dtype.compute_dtype), axes, eps), x.dtype)
+
+
+def _by_group(options: tuple[int], eps: float, x: Op) -> Op:
+    """Returns x with each group of channels standardized."""
+    examples, channels, *rest = x.shape
+    grouped = reshape(x, (examples, options[0], static(channels) // options[0], *rest))
+    return reshape(_over_axes(tuple(range(2, len(grouped.shape))), eps, grouped), x.shape)
+
+
+def _by_running(options: tuple[()], eps: float, x: Op, mean: Op, var: Op) -> Op:
+    """Returns (x - mean) / sqrt(var + eps), channel by channel."""
+    wide, shape = x.dtype.compute_dtype, (x.shape[1], *(1,) * (len(x.shape) - 2))
+    scale = pointwise.rsqrt(cast(reshape(var, shape), wide) + eps)
+    middle = broadcast_to(cast(reshape(mean, shape), wide), x.shape)
+    return cast((cast(x, wide) - middle) * broadcast_to(scale, x.shape), x.dtype)
+
+
+def _as_it_is(options: tuple[()], eps: float, x: Op) -> Op:
+    return x
+
+
 def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
     """Returns (x - mean) / sqrt(var + eps) over some axes."""
     deviation = op - broadcast_to(nearest_mean(op, axes), op.shape)
     scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
     return deviation * broadcast_to(scale, op.shape)
-
-
-def _by_running(input: Tensor, running_mean: Tensor, running_var: Tensor, eps: float) -> Tensor:  # noqa: A002
-    """Returns (input - running_mean) / sqrt(running_var + eps)."""
-    wide = input.dtype.compute_dtype
-    mean, var = (_channels(tensor, input) for tensor in (running_mean, running_var))
-    scale = Tensor.from_op(pointwise.rsqrt(cast(var.read(), wide) + eps), var.cell.device)
-    return ((input.to(wide) - mean.to(wide)) * scale).to(input.dtype)
 
 
 def _take_in(
@@ -354,16 +374,6 @@ def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | fl
     before = cast(before, new.dtype)
     share = broadcast_to(cast(factor, new.dtype), new.shape) if isinstance(factor, Op) else factor
     return [before + (new - before) * share]
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Returns x * weight + bias, channel by channel."""
-    x = x if weight is None else x * _channels(weight, x)
-    return x if bias is None else x + _channels(bias, x)
-
-
-def _channels(tensor: Tensor, x: Tensor) -> Tensor:
-    return tensor.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002

@@ -49,11 +49,11 @@ def get_total_norm(
     every = listed(tensors)
     if not every:
         return Tensor(0.0)
-    if math.isinf(norm_type) or len({tensor.cell.device for tensor in every}) > 1:
+    if math.isinf(norm_type) or len(_devices(every)) > 1:
         norm = Tensor.stack([tensor.norm(norm_type).to(every[0].device) for tensor in every]).norm(norm_type)
     else:
         ops = [need_float("norm", tensor.read()) for tensor in every]
-        norm = Tensor.from_op(_total_norm(norm_type, *ops), every[0].cell.device)
+        norm = Tensor.from_op(_total_norm(norm_type, *ops), every[0].other_device("norm", *every))
     return _finite("get_total_norm", norm) if error_if_nonfinite else norm
 
 
@@ -143,10 +143,10 @@ def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
     """Scales gradients whose norm together is `norm` so that it is at most max_norm."""
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    if {grad.cell.device for grad in grads} != {factor.cell.device}:
+    if len(_devices([factor, *grads])) > 1:
         for grad in grads:
             grad.mul_(factor.to(grad.device, grad.dtype))
-    else:
+    elif grads:
         ops = [grad.read() for grad in grads]
         kinds = tuple([(op.dtype, op.shape) for op in ops])
         for grad, value in zip(grads, by_formula(_scaled, None, [factor.read(), *ops], kinds)):
@@ -162,6 +162,11 @@ def _total_norm(p: float, *ops: Op) -> Op:
 
 def _scaled(options: None, factor: Op, *ops: Op) -> list[Op]:
     return [op * broadcast_to(cast(factor, op.dtype), op.shape) for op in ops]
+
+
+def _devices(tensors: Sequence[Tensor]) -> set[str]:
+    """Returns the devices of tensors; constants live everywhere."""
+    return {device for tensor in tensors if (device := tensor.cell.device) is not None}
 
 
 def _finite(function: str, norm: Tensor) -> Tensor:

@@ -13,14 +13,15 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import where
-from picograd.ir.op import filled
+from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.elements.operators import Operand
+from picograd.tensor.elements.operators import Operand, scalar_of
 from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.formulas import formula
 from picograd.tensor.meeting import brought_to, meeting_device, value_at
 
 
@@ -147,7 +148,16 @@ class Choices(SpecialFunctions):
         >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.25)
         Tensor([ 2.5, 12.5])
         """
-        return self + (type(self).from_op(end.read(), end.cell.device) - self) * weight
+        start, last = self._operands("lerp", end, "iuf")
+        if isinstance(weight, TensorCore) or start.dtype.kind != "f":
+            return self + (end - self) * weight
+        return self._result("lerp", _between(start, last, const(scalar_of("lerp", weight), start.dtype)), end)
+
+
+@formula
+def _between(start: Op, last: Op, weight: Op) -> Op:
+    """Returns start + weight * (last - start), for a weight of no axes."""
+    return start + (last - start) * broadcast_to(weight, start.shape)
 
 
 def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
