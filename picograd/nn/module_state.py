@@ -145,6 +145,8 @@ class ModuleState(StateHooks):
         tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name in state_dict}
         given = {name: _as_tensor(name, state_dict[name]) for name in tensors}
         for name, tensor in given.items():
+            if tensor.shape == (1,) and own[name].shape == ():  # PyTorch before 0.4 had no tensors without axes
+                given[name] = tensor = tensor.reshape(())
             if tensor.shape != own[name].shape:
                 raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, its place {own[name].shape}.")
         with no_grad():

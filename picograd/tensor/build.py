@@ -178,7 +178,8 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     if dim is None:
         return tuple(range(len(shape)))
     if isinstance(dim, INTS):
-        return (axis_of(function, shape, dim),) if shape else ()
+        axis = axis_of(function, shape, dim)
+        return (axis,) if shape else ()
     if not isinstance(dim, Iterable):
         raise ArgumentTypeError(f"{function}: dim must be an int, a sequence of ints or None, got {shown(dim)}.")
     chosen = [axis_of(function, shape, d) for d in dim]

@@ -119,3 +119,9 @@ def test_text(device):
 def test_a_module_without_forward_says_so(device):
     with pytest.raises(NotImplementedError, match="has no forward"):
         nn.Module()(1)
+
+
+def test_a_state_dict_of_old_has_numbers_with_an_axis(device):
+    norm = nn.BatchNorm1d(2)
+    norm.load_state_dict({**norm.state_dict(), "num_batches_tracked": Tensor([3])})
+    assert norm.num_batches_tracked.shape == () and norm.num_batches_tracked.item() == 3

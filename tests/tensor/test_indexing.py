@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd import Tensor
+from picograd import DTypeError, Tensor, dtypes
 from tests.helpers import same_as_torch, same_value
 
 BASIC = [
@@ -152,3 +152,9 @@ def test_classes_that_one_hot_has_no_place_for(device):
         with pytest.raises(pg.IndexingError) as caught:
             pg.nn.functional.one_hot(Tensor(classes), count).realize()
         assert caught.value.fact == fact
+
+
+def test_positions_of_uint8_are_refused_for_pytorch_takes_them_for_a_mask(device):
+    for index in (Tensor([1, 0], dtype=dtypes.uint8), np.array([1, 0], np.uint8)):
+        with pytest.raises(DTypeError, match="uint8 is a mask to PyTorch"):
+            Tensor([1.0, 2.0])[index]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd import Tensor
+from picograd import IndexingError, Tensor
 from tests.helpers import same_as_torch, same_value
 
 DIMS = [None, 0, -1, (0, 2), (0, 1, 2)]
@@ -165,3 +165,9 @@ def test_lengths_of_nothing_have_gradient_zero(device):
     same_as_torch(lambda t: t.std(-1), zeros)
     same_as_torch(lambda t: t.norm(dim=-1), zeros)
     same_as_torch(lambda t: t.norm(), zeros)
+
+
+def test_a_tensor_without_axes_has_no_axis_1(device):
+    assert Tensor(2.0).sum(-1).item() == Tensor(2.0).sum(0).item() == 2.0
+    with pytest.raises(IndexingError, match="axis 1 is out of range"):
+        Tensor(2.0).sum(1)

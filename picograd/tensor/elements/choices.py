@@ -47,7 +47,7 @@ class Choices(SpecialFunctions):
         return self._binary("minimum", OpCode.MIN, other)
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
-        """Returns x held between `min` and `max`, tensors or numbers.
+        """Returns x held between `min` and `max`, tensors or numbers; NaN where a bound is NaN.
 
         Raises:
           ArgumentError: neither bound is given, or an integer dtype has no value within one.
@@ -63,8 +63,7 @@ class Choices(SpecialFunctions):
         for bound, low in ((min, True), (max, False)):
             if bound is not None and not _beyond(result.dtype, bound, low):
                 x, limit = result._operands("clamp", bound)
-                clamped = pointwise.clamp(x, limit, None) if low else pointwise.clamp(x, None, limit)
-                result = result._result("clamp", clamped, bound)
+                result = result._result("clamp", pointwise.clamp_to(x, limit, low), bound)
         return result
 
     def clamp_min(self, min: Operand) -> Self:  # noqa: A002

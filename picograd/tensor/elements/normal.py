@@ -99,8 +99,13 @@ def erfinv(x: Op) -> Op:
     magnitude = turned(low, x)
     inside = compare(OpCode.CMPLT, magnitude, 1.0)
     held = where(inside, magnitude, 0.25)
-    outside = where(compare(OpCode.CMPEQ, magnitude, 1.0), x.filled(math.inf), math.nan)
-    return turned(low, where(inside, _inverse(held, -held + 1.0), outside))
+    ends = _infinite(compare(OpCode.CMPEQ, magnitude, 1.0), inside, magnitude)
+    return turned(low, where(inside, _inverse(held, -held + 1.0), ends))
+
+
+def _infinite(at_end: Op, inside: Op, x: Op) -> Op:
+    """infinity times x at the end of a range, NaN beyond it: with such derivatives."""
+    return x * where(inside, x.filled(1.0), where(at_end, x.filled(math.inf), math.nan))
 
 
 # ---- the normal distribution ----
@@ -123,5 +128,5 @@ def ndtri(p: Op) -> Op:
     tail = where(low, p, -p + 1.0) * 2.0
     inside = compare(OpCode.CMPLT, 0.0, tail)
     held = where(inside, tail, 0.75)
-    ends = where(compare(OpCode.CMPEQ, tail, 0.0), p.filled(math.inf), math.nan)
+    ends = _infinite(compare(OpCode.CMPEQ, tail, 0.0), inside, -tail + 1.0)
     return turned(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), ends))

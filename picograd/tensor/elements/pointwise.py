@@ -101,6 +101,11 @@ def is_nan(x: Op) -> Op:
     return compare(OpCode.CMPNE, x, x)
 
 
+def nan_unless(condition: Op, x: Op) -> Op:
+    """x where the condition holds, else NaN, with the derivative NaN."""
+    return x * where(condition, x.filled(1.0), math.nan)
+
+
 def is_infinite(x: Op) -> Op:
     """True for plus and minus infinity."""
     return compare(OpCode.CMPEQ, absolute(x), math.inf)
@@ -142,7 +147,9 @@ def constant_power(x: Op, exponent: Scalar) -> Op | None:
         return rsqrt(x)
     if exponent == -1:
         return unary(OpCode.RECIPROCAL, x)
-    return unary(OpCode.RECIPROCAL, x * x) if exponent == -2 else None
+    if exponent == -2:  # not 1 / (x * x), of whose derivative 0 infinity is a factor at 0 and at infinity
+        return unary(OpCode.RECIPROCAL, x) * unary(OpCode.RECIPROCAL, x)
+    return None
 
 
 @formula
@@ -224,8 +231,8 @@ def _half_exp(x: Op) -> tuple[Op, Op]:
 
 @formula
 def sinc(x: Op) -> Op:
-    """sin(pi x) / (pi x), and 1 at 0, where all derivatives are 0, as in PyTorch."""
-    nothing = compare(OpCode.CMPEQ, x, 0.0)
+    """sin(pi x) / (pi x), and 1 at 0, where all derivatives are 0; in PyTorch the second one there is NaN."""
+    nothing = compare(OpCode.CMPLT, absolute(x), 1e-18)  # whose squares, which derivatives divide by, may be 0
     held = where(nothing, 1.0, x)
     whole = round_even(held)
     sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of what is left of whole turns: pi x has too few digits
@@ -238,6 +245,8 @@ def logit(x: Op, eps: float | None) -> Op:
     """log(x / (1 - x)), of x held between eps and 1 - eps; near 1/2 by way of 2 x - 1, which is exact there."""
     if eps is not None:
         x = clamp(x, eps, 1.0 - eps)
+    else:
+        x = nan_unless(both(compare(OpCode.CMPLE, 0.0, x), compare(OpCode.CMPLE, x, 1.0)), x)
     centered = x * 2.0 - 1.0
     near = compare(OpCode.CMPLT, absolute(centered), 0.5)
     z, held = where(near, centered, 0.0), where(near, 0.5, x)
@@ -293,9 +302,15 @@ def gelu(x: Op, approximate: bool) -> Op:
 
 
 def clamp(x: Op, low: Any, high: Any) -> Op:
-    """x held between low and high (Ops, scalars or None); the gradient at a bound is 1, as in PyTorch."""
+    """x held between low and high (scalars or None); the gradient at a bound is 1, as in PyTorch."""
     if low is not None:
         x = where(compare(OpCode.CMPLT, x, low), low, x)
     if high is not None:
         x = where(compare(OpCode.CMPLT, high, x), high, x)
     return x
+
+
+def clamp_to(x: Op, limit: Op, low: bool) -> Op:
+    """x held above or below a limit; a limit that is NaN gives NaN."""
+    past = compare(OpCode.CMPLT, x, limit) if low else compare(OpCode.CMPLT, limit, x)
+    return where(either(past, is_nan(limit)) if x.dtype.is_float else past, limit, x)

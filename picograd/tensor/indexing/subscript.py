@@ -145,6 +145,9 @@ def _num_axes(item: Any) -> int:
 
 def _check_kind(item: Any) -> None:
     kind = item.dtype.kind if isinstance(item, (TensorCore, np.ndarray)) else ""
+    if kind and str(item.dtype).endswith("uint8"):
+        fact = "index: uint8 is a mask to PyTorch and positions to NumPy."
+        raise DTypeError(fact, hint="x[mask.bool()], or x[index.long()]")
     allowed = item is None or item is Ellipsis or isinstance(item, slice | Length) or kind in tuple("iu")
     if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
         shown = f"{type(item).__name__} of dtype {item.dtype}" if kind else repr(item)
