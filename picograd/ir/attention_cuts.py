@@ -135,7 +135,7 @@ def as_it_is_cut(attention: Op, target: Target | None) -> Op:
 def has_kernel(attention: Op, target: Target | None) -> bool:
     """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
 
-    Its lengths are known, but for the batch's; on a CPU, but for a gradient, for those of queries and keys; on a GPU with
+    Its lengths are known, but for the batch's; on a CPU, for those of queries and keys; on a GPU with
     shuffles, where queries are few, for that of the keys.
     Gradients of few rows have none there, and masks only averages of few.
     """
@@ -145,7 +145,7 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
         return False
     is_cpu = target is None or not target.is_gpu
-    known = slice(1, None, 2) if is_cpu and attention.code is OpCode.ATTENTION else slice(1, None)
+    known = slice(1, None, 2 if is_cpu else 1)
     if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[known]):
         return False
     if target is None or not target.is_gpu:

@@ -210,7 +210,9 @@ def bounds(value: Dim) -> tuple[int, int]:
     if value.code is OpCode.IDIV:
         low, high = bounds(from_op(value.src[0]))
         least, divisor = bounds(from_op(value.src[1]))
-        return (low // divisor, high // least) if low >= 0 and least > 0 else (-LARGE, LARGE)
+        if least <= 0:
+            return -LARGE, LARGE
+        return max(-LARGE, low // (divisor if low >= 0 else least)), high // (least if high >= 0 else divisor)
     if value.code is OpCode.MUL and value.src[1].code is not OpCode.CONST:
         (low, high), (low2, high2) = bounds(value.src[0]), bounds(value.src[1])
         corners = (low * low2, low * high2, high * low2, high * high2)
@@ -241,8 +243,8 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
     if low >= 0 and _fits(rest, high, divisor):
         return quotient
     if isinstance(divisor, int):
-        if isinstance(rest, int):
-            return add(quotient, rest // divisor)
+        if isinstance(rest, int) or low // divisor == high // divisor:
+            return add(quotient, low // divisor)
         terms, constant = affine(rest)
         shared = gcd(divisor, *terms.values())
         if shared > 1:
@@ -266,8 +268,8 @@ def mod(a: Dim, divisor: Dim) -> Dim:
     if low >= 0 and _fits(rest, high, divisor):
         return rest
     if isinstance(divisor, int):
-        if isinstance(rest, int):
-            return rest % divisor
+        if isinstance(rest, int) or low // divisor == high // divisor:
+            return subtract(rest, low // divisor * divisor)
         terms, constant = affine(rest)
         shared = gcd(divisor, *terms.values())
         if shared > 1:
@@ -307,6 +309,8 @@ def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
 
 def minimum(a: Dim, b: Dim) -> Dim:
     """Returns the smaller of a and b."""
+    if a is b:
+        return a
     if bounds(a)[1] <= bounds(b)[0]:
         return a
     if bounds(b)[1] <= bounds(a)[0]:

@@ -9,14 +9,15 @@ The grid is an expression of the program's variables, so that one binary serves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isqrt
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of
-from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_op, mod, to_op, with_values
+from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_op, mod, subtract, to_op, with_values
 
 ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # of index expressions
 MOST_WORK = 1 << 40  # more counts as no more than that: of loops whose extents only a run tells, there may be several
@@ -30,7 +31,7 @@ def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
     grid: Dim = 0 if loops else 1
     for loop in loops:
         grid = add(grid, _extent(loop, named))
-    return Launch(symbol, grid, 1, max(1, work // max(1, bounds(grid)[1])))
+    return Launch(symbol, grid, 1, max(1, work // max(1, _trips(grid))))
 
 
 def grid_loops(statements: Sequence[Statement]) -> list[For]:
@@ -71,16 +72,26 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
 def _trips(extent: Dim) -> int:
     """Returns how many iterations a loop has at most; about as many as it has in the middle, where lengths are symbolic.
 
-    That is at their greatest, half-way through the loops around it: the bounds of what is left of n after blocks of 128
-    are far apart, and its sums' further.
+    That is half-way through the loops around it, at the geometric mean of the least and the greatest length: of those from
+    64 to 4095 most are short, and of what is left of one after blocks of 128 the bounds are far apart.
     """
     atoms = [] if isinstance(extent, int) else [op for op in toposort([extent]) if op.code in ATOMS]
     if any(op.code is OpCode.VARIABLE for op in atoms):
-        middle = {op: bounds(op)[1] // (2 if op.code is OpCode.RANGE else 1) for op in atoms}
+        middle: dict[Op, Dim] = {}
+        for op in atoms:
+            middle[op] = _middle(op, middle)
         value = with_values(extent, middle)
         if isinstance(value, int):
             return value
     return bounds(extent)[1]
+
+
+def _middle(atom: Op, middle: Mapping[Op, Dim]) -> Dim:
+    """Returns what stands for a symbolic integer or the position in a loop, given those of the loops around it."""
+    if atom.code is OpCode.VARIABLE:
+        least, greatest = bounds(atom)
+        return isqrt(max(least, 1) * greatest)
+    return floordiv(with_values(from_op(atom.src[0]), middle), 2)
 
 
 def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
@@ -90,5 +101,5 @@ def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
         return floordiv(_index_value(value.src[0], named), 1 << int(value.src[1].arg))
     if value.code is OpCode.AND and value.src[1].code is OpCode.CONST and (value.src[1].arg + 1).bit_count() == 1:
         return mod(_index_value(value.src[0], named), int(value.src[1].arg) + 1)
-    combine = INDEX_ARITHMETIC.get(value.code)
+    combine = subtract if value.code is OpCode.SUB else INDEX_ARITHMETIC.get(value.code)
     return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))

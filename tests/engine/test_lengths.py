@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,23 @@ def deep(n: int) -> tuple[int, ...]:
     return (3, n, 16)
 
 
+def heads(n: int) -> tuple[int, ...]:
+    return (2, 4, n, 8)
+
+
+def one_head(n: int) -> tuple[int, ...]:
+    return (2, 1, n, 8)
+
+
+attention = F.scaled_dot_product_attention
+
+
+def padded_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One sequence is as long as the batch, the other shorter."""
+    there = pg.arange(q.shape[2]) < Tensor([[q.shape[2]], [q.shape[2] // 2 + 1]])
+    return attention(q, k, v, attn_mask=there[:, None, None, :])
+
+
 FUNCTIONS: dict[str, Callable[[int], list[Tensor]]] = {
     "elementwise": with_gradients(lambda x: x.tanh() * 2 + 1, along),
     "sum of all": with_gradients(lambda x: x.sum(), along),
@@ -93,21 +110,67 @@ def forgotten() -> None:
     realize._plans.clear()
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    function, found, planned = FUNCTIONS[name], [], []
+ATTENTIONS: dict[str, Callable[[int], list[Tensor]]] = {
+    "causal": with_gradients(lambda q, k, v: attention(q, k, v, is_causal=True), heads, heads, heads),
+    "one head of keys": with_gradients(lambda q, k, v: attention(q, k, v, enable_gqa=True), heads, one_head, one_head),
+    "of a padded batch": with_gradients(padded_attention, heads, heads, heads),
+}
+
+
+def check_plans_and_bits(
+    function: Callable[[int], list[Tensor]], lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    """Runs a function for several lengths and compares with plans for each; returns how often it was planned."""
     forgotten()
-    for n in LENGTHS:
+    found, planned = [], []
+    for n in lengths:
         with watch() as counts:
             found.append([x.numpy() for x in function(n)])
         planned.append(counts.scheduled)
-    assert sum(planned) <= planned[0] * (2 + BUCKETS), planned
-    assert planned[4] == 0, planned
     monkeypatch.setattr(Lengths, "sizes", lambda *_: None)
     forgotten()
-    for n, values in zip(LENGTHS, found):
+    for n, values in zip(lengths, found):
         for value, alone in zip(values, function(n), strict=True):
-            np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{name} of {n}")
+            np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{n}")
+    return planned
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = check_plans_and_bits(FUNCTIONS[name], LENGTHS, monkeypatch)
+    assert sum(planned) <= planned[0] * (2 + BUCKETS), planned
+    assert planned[4] == 0, planned
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_and_its_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = check_plans_and_bits(ATTENTIONS[name], (20, 23, 31, 17, 70, 129, 64), monkeypatch)
+    assert planned[3] == planned[5] == planned[6] == 0, planned
+
+
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+def test_attention_trains_on_padded_batches_with_few_plans(jitted: bool) -> None:
+    """Batches as long as their longest sequence, some with fewer sequences; masks and dropout."""
+    forgotten()
+    model = nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True)
+    optimizer = pg.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, lengths: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        out, _ = model(x, x, x, key_padding_mask=pg.arange(x.shape[1]) >= lengths[:, None], need_weights=False)
+        loss = (out**2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run, compiled = pg.jit(step) if jitted else step, []
+    sizes = [(8, 20), (8, 23), (8, 31), (8, 17), (3, 19), (8, 28), (5, 30), (8, 22), (4, 27), (8, 29), (8, 18), (2, 21)]
+    for batch, n in sizes:
+        x = numbers((batch, n, 16))[0].detach()
+        with watch() as counts:
+            run(x, Tensor([n] + [n // 2] * (batch - 1))).item()
+        compiled.append(counts.compiled)
+    assert compiled[6:] == [0] * 6, compiled
 
 
 def test_weights_of_a_norm_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Tar
     blocks = num_blocks(T, heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
         b, head, number = split(position, [heads.batch, H, blocks])
+        b = minimum(b, subtract(heads.batch, 1))  # as it is; of symbolic blocks and batches nobody could tell
         group = floordiv(head, H // G)
         first = mul(subtract(blocks - 1, number), heads.block)
         strips = Strips(heads, build, heads.element(0, b, head), first)

@@ -1,6 +1,6 @@
 """The loops of the gradients of an attention on a CPU: all three in one go over blocks of keys and queries.
 
-In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
+In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD
 Out:   one or two phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
 
@@ -27,6 +27,7 @@ from picograd.codegen.cpu.head_strips import HeadStrips, columns_of, strips_of
 from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import PIECE_ELEMENTS
+from picograd.codegen.runs import longest
 from picograd.codegen.tile import Tile
 from picograd.device import Target
 from picograd.ir.build import cast, unary, where
@@ -51,14 +52,14 @@ def emit_attention_grad(
     """
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
-    H, G, T, _, D, _ = heads.lengths
+    (H, G, D, _), T = heads.known_lengths, heads.num_queries
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
     beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
     own = dq if dq is None or parts == 1 else scratch(heads.dtype, mul(length, beside))
     with build.loop(numel((heads.batch, G, beside)), AxisKind.GRID) as position:
         b, group, first_part = split(position, [heads.batch, G, beside])
-        start, count = flatten((b, mul(group, H // G), 0, 0), (heads.batch, H, T, D)), H // G * T * D
+        start, count = flatten((b, mul(group, H // G), 0, 0), (heads.batch, H, T, D)), mul(T, H // G * D)
         offset = mul(first_part, length)
         keys = Keys(heads, build, b, group)
         if dq is not None and beside < parts:
@@ -75,14 +76,16 @@ def emit_attention_grad(
 
 
 def num_parts(heads: HeadStrips) -> int:
-    """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide."""
-    _, G, _, S, _, _ = heads.lengths
-    return max(1, min(-(-S // heads.block) // 2, -(-UNITS // G)))
+    """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide.
+
+    Nor does a length that is no shorter than a block, so that a symbolic one has the same parts; those without keys add 0.
+    """
+    return 1 if longest(heads.num_keys) < heads.block else -(-UNITS // heads.known_lengths[1])
 
 
 def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:
     """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
-    H, _, T, _, D, _ = heads.lengths
+    (H, _, D, _), T = heads.known_lengths, heads.num_queries
     length = numel((heads.batch, H, T, D))
     with build.loop(floordiv(add(length, PIECE_ELEMENTS - 1), PIECE_ELEMENTS), AxisKind.GRID) as piece:
         first = mul(piece, PIECE_ELEMENTS)
@@ -103,7 +106,7 @@ class Queries:
     """
 
     def __init__(self, heads: HeadStrips, b: Dim, head: Dim, dq: Op | None, offset: Dim):
-        H, _, T, _, D, _ = heads.lengths
+        (H, _, D, _), T = heads.known_lengths, heads.num_queries
         self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
         self.dq = dq
@@ -122,11 +125,12 @@ class Keys:
     """
 
     def __init__(self, heads: HeadStrips, build: Builder, b: Dim, group: Dim):
-        _, _, T, _, D, E = heads.lengths
+        _, _, D, E = heads.known_lengths
+        most_queries = longest(heads.num_queries)
         self.heads, self.build, self.b, self.group = heads, build, b, group
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
-        self.rows = heads.tile_rows(T)
-        self.query_block = -(-min(T, heads.block) // self.rows) * self.rows
+        self.rows = heads.tile_rows(most_queries)
+        self.query_block = -(-min(most_queries, heads.block) // self.rows) * self.rows
         self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
         self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
         self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand
@@ -140,13 +144,14 @@ class Keys:
           dq, offset:  memory of the gradients of queries, and where those of the part at hand begin
         """
         build, heads = self.build, self.heads
-        H, G, T, S, _, _ = heads.lengths
-        blocks = -(-S // heads.block)
+        H, G, _, _ = heads.known_lengths
+        blocks = num_blocks(heads.num_keys, heads.block)
         with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
             self.begin(mul(add(mul(number, parts), part), heads.block))
             first, stop = heads.queries_of(self.first, heads.block)
             first = mul(floordiv(first, self.rows), self.rows)
-            steps = minimum(num_blocks(subtract(stop, first), self.query_block), -(-T // self.query_block))
+            most = num_blocks(heads.num_queries, self.query_block)
+            steps = minimum(num_blocks(subtract(stop, first), self.query_block), most)
             with build.loop(H // G, AxisKind.LOOP) as index:
                 queries = Queries(heads, self.b, add(mul(self.group, H // G), index), dq, offset)
                 with build.loop(steps, AxisKind.LOOP) as step:
@@ -156,9 +161,9 @@ class Keys:
     def begin(self, first: Dim) -> None:
         """Packs the block of keys from `first` on."""
         build, heads = self.build, self.heads
-        _, _, _, S, D, E = heads.lengths
+        _, _, D, E = heads.known_lengths
         self.first = first
-        self.count = minimum(num_blocks(subtract(S, first), heads.width), heads.strips)
+        self.count = minimum(num_blocks(subtract(heads.num_keys, first), heads.width), heads.strips)
         heads.pack(build, 1, self.key, first, self.count, self.k)
         heads.pack(build, 2, self.value, first, self.count, self.v)
         heads.fill(build, self.dk, 0, heads.block * D, 0)
@@ -171,12 +176,12 @@ class Keys:
         return add(mul(query, self.heads.block), key)
 
     def _inside(self, query: Dim) -> Dim:
-        return last_at(query, self.heads.lengths[2], self.rows)
+        return last_at(query, self.heads.num_queries, self.rows)
 
     # ---- a block of queries ----
     def look_at(self, queries: Queries, first: Dim) -> None:
         """Adds what a block of queries gives to the gradients of this block of keys, and the other way round."""
-        build, T = self.build, self.heads.lengths[2]
+        build, T = self.build, self.heads.num_queries
         tiles = minimum(num_blocks(subtract(T, first), self.rows), self.query_block // self.rows)
         with build.loop(self.count, AxisKind.LOOP) as strip:
             self._look_from(queries, first, tiles, strip)
@@ -208,13 +213,13 @@ class Keys:
             return queries.q(self._inside(add(first, add(start, t))), d)
 
         count = mul(seen, self.rows)
-        self._add(self.dv, heads.lengths[5], grad, weight, count, strip)
-        self._add(self.dk, heads.lengths[4], q, grad_score, count, strip)
+        self._add(self.dv, heads.known_lengths[3], grad, weight, count, strip)
+        self._add(self.dk, heads.known_lengths[2], q, grad_score, count, strip)
 
     def _weigh(self, queries: Queries, first: Dim, row: Dim, strip: Dim) -> None:
         """Stores the weights of a tile of queries and keys, and the gradients of their scores."""
         build, heads = self.build, self.heads
-        _, _, T, _, D, E = heads.lengths
+        (_, _, D, E), T = heads.known_lengths, heads.num_queries
         tile, column = heads.tile(self.rows), mul(strip, heads.width)
 
         def query(i: Dim) -> Dim:
@@ -274,7 +279,7 @@ class Keys:
     # ---- the gradients of queries ----
     def _move_queries(self, queries: Queries, first: Dim, row: Dim) -> None:
         """Adds what this block of keys gives to the gradients of a tile of queries."""
-        _, _, _, _, D, _ = self.heads.lengths
+        D = self.heads.known_lengths[2]
         _, stop = self.heads.keys_of(add(first, row), self.rows)
         count = minimum(at_least_0(subtract(stop, self.first)), self.heads.block)
         for start, tiles, vectors, lanes in columns_of(D, self.heads.lanes):
@@ -286,11 +291,11 @@ class Keys:
         """Adds to a tile of dq, by way of the stack: of its queries not all may be there."""
         build, heads, dq = self.build, self.heads, queries.dq
         assert dq is not None
-        _, _, T, S, _, _ = heads.lengths
+        T, S = heads.num_queries, heads.num_keys
         sums = tile.multiply(
             build, tile.new(build), count,
             lambda i, s: read(self.grad_scores, self._of_score(add(row, i), s)),
-            lambda c, s: self.key(minimum(add(self.first, s), S - 1), add(feature, c)),
+            lambda c, s: self.key(minimum(add(self.first, s), subtract(S, 1)), add(feature, c)),
         )  # fmt: skip
         tile.each(build, lambda i, c, at: build.store(self.sums, at, build.load(sums, at)))
         with build.loop(minimum(subtract(T, add(first, row)), self.rows), AxisKind.LOOP) as i:
@@ -304,7 +309,7 @@ class Keys:
     # ---- the gradients of keys and values ----
     def store(self, slots: dict[int, Op]) -> None:
         """Stores the gradients of the block of keys."""
-        _, _, _, _, D, E = self.heads.lengths
+        _, _, D, E = self.heads.known_lengths
         for number, memory, features in ((DK, self.dk, D), (DV, self.dv, E)):
             if number in slots:
                 self._store(memory, features, slots[number])
@@ -312,7 +317,7 @@ class Keys:
     def _store(self, memory: Op, features: int, out: Op) -> None:
         """Stores the totals of this block of keys in the result, in its dtype."""
         build, heads = self.build, self.heads
-        _, G, _, S, _, _ = heads.lengths
+        G, S = heads.known_lengths[1], heads.num_keys
         with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
             strip, column = split(key, [heads.strips, heads.width])
 

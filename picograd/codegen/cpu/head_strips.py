@@ -19,7 +19,7 @@ from picograd.device import Target
 from picograd.ir.build import static_shape, swap_last
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
-from picograd.ir.symbolic import add, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, minimum, mul, subtract
 
 BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
 
@@ -92,13 +92,13 @@ class HeadStrips(Heads):
 
         def where(place: Dim, feature: Dim) -> Dim:
             strip, column = split(place, [count, self.width])
-            return self.place(strip, features, feature, column)
+            return self.place(minimum(strip, self.strips - 1), features, feature, column)
 
         def one(place: Dim, feature: Dim) -> None:
             build.store(memory, where(place, feature), x(minimum(add(first, place), subtract(length, 1)), feature))
 
         apart = lines_apart(swap_last(self.anchor.src[source]), self.dtype, self.lanes)
-        own = 0 if apart is None else minimum(subtract(length, first), mul(count, self.width))
+        own = 0 if apart is None else at_least_0(minimum(subtract(length, first), mul(count, self.width)))
 
         if apart is not None:
 
