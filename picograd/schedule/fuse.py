@@ -2,7 +2,7 @@
 
 In:    a simplified graph without identities (LEAF, DETACH), and what to store of it
 Out:   `Fused`: nests in an order that works, each with the values it stores
-Called by: schedule/create.py.    Next: picograd/schedule/prices.py
+Called by: schedule/create.py.    Next: picograd/schedule/draws.py
 
 Ops are visited sources first. Each is one of
   free      a function of stored values at any point: it costs nothing until somebody reads it
@@ -36,6 +36,7 @@ from picograd.schedule.draft import (
     nbytes,
     sources_in_memory,
 )
+from picograd.schedule.draws import drawn_for_several
 from picograd.schedule.edges import can_require, depends, require
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nests import MAX_OPS, Nests
@@ -76,6 +77,8 @@ class _Fuser:
         self.points: dict[Op, frozenset[Point]] = {}  # where stored values are read for one element
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
+        is_gpu = target is not None and target.is_gpu
+        self.drawn = set() if is_gpu else drawn_for_several(roots, self.order)
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
@@ -92,7 +95,7 @@ class _Fuser:
             going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
             self.depth[op] = 1 + max(going_on, default=0)
             self.points[op] = self.points_of(op)
-            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_of_many_pieces(op):
+            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_for_several(op):
                 self.store(op)
                 self.points[op] = frozenset(((op, 0),))
         return Fused(tuple(self.nests.in_order()), self.nests.home)
@@ -134,9 +137,10 @@ class _Fuser:
             return True
         return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
 
-    def is_of_many_pieces(self, op: Op) -> bool:
-        """True for pieces side by side, as in a batch of a text, where several readers would each look for theirs."""
-        return self.num_users.get(op, 0) > 1 and _num_pieces(op) >= MANY_PIECES and not self.nests.is_bound(op)
+    def is_for_several(self, op: Op) -> bool:
+        """True for draws, and pieces side by side as in a batch of a text, that several readers would each make anew."""
+        is_asked = op in self.drawn or (self.num_users.get(op, 0) > 1 and _num_pieces(op) >= MANY_PIECES)
+        return is_asked and not self.nests.is_bound(op)
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:

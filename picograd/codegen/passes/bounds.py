@@ -204,7 +204,8 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
     room = added(added(known.sum_of(length).terms, first, -1), {(): -span})
     if known.is_never_negative(first) and known.is_never_negative(room):
         return True
-    for choice in known.choices(index) if most_choices else ():
+    fewer = known.has_failed_often()  # for each choice there is another place to know things of
+    for choice in known.choices(index) if most_choices > fewer else ():
         if all(_is_inside(known.chosen(choice, holds), question, most_choices - 1) for holds in (True, False)):
             return True
     return False

@@ -77,6 +77,10 @@ class Known:
             self._also[condition, holds] = Known(self._named, self.variables, conditions, self)
         return self._also[condition, holds]
 
+    def has_failed_often(self) -> bool:
+        """True where long searches in the kernel have found nothing so often that only short ones are made."""
+        return self._outermost._num_failed >= MOST_FAILED
+
     def choices(self, root: Op) -> list[Op]:
         """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
         found: dict[Op, None] = {}
@@ -108,16 +112,16 @@ class Known:
         """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
         if self._search(terms, FEW_STEPS):
             return True
-        was_cut, kernel = self._steps == 0, self._outermost
-        if kernel._num_failed >= MOST_FAILED:
+        if self.has_failed_often():
             return False
+        was_cut = self._steps == 0
         for choose in (operator.pos, operator.neg):
             parts = self.sums.in_parts(terms, choose)
             if parts != terms and self._search(parts, MOST_STEPS):
                 return True
         if was_cut and self._search(terms, MOST_STEPS):
             return True
-        kernel._num_failed += 1
+        self._outermost._num_failed += 1
         return False
 
     # ---- conditions ----
