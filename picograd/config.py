@@ -20,7 +20,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "DEBUG": ("0", "1..5: alias of PICOGRAD_SHOW, each step shows one stage more"),
     "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
     "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
-    "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' turns it off (default: ~/.cache/picograd)"),
+    "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' or 0 turns it off (default: ~/.cache/picograd)"),
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
     "PICOGRAD_QUIET": ("0", "1: no line on the terminal while kernels are compiled for longer than a second"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
@@ -28,6 +28,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),
 }
 
+OFF = ("off", "0")  # of PICOGRAD_CACHE: not the name of a folder
 STAGES = ("schedule", "program", "source", "plan")
 
 
@@ -132,7 +133,7 @@ def _text_of(file: Path) -> str:
 def cache_folder() -> Path | None:
     """Returns the folder of the on-disk cache, or None when it is turned off, or this user has no home to keep it in."""
     chosen = setting("PICOGRAD_CACHE")
-    if chosen == "off":
+    if chosen in OFF:
         return None
     if chosen:
         return Path(chosen)

@@ -9,6 +9,7 @@ import pytest
 
 from picograd import ArgumentError, Tensor, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
+from picograd.tools.doctor import examine_cache
 
 
 @pytest.mark.parametrize("text", ["abc", "0", "-1", "2.5"])
@@ -102,3 +103,10 @@ def test_quotas_of_control_groups_are_read(name, tmp_path):
         (tmp_path / "root" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / path).write_text(text)
     assert config._quota(tmp_path / "cgroup", tmp_path / "root") == granted
+
+
+@pytest.mark.parametrize("text", ["off", "0"])
+def test_the_cache_is_turned_off_by_a_word_or_by_0(text, monkeypatch):
+    monkeypatch.setenv("PICOGRAD_CACHE", text)
+    assert config.cache_folder() is None
+    assert f"turned off (PICOGRAD_CACHE={text})" in examine_cache().text

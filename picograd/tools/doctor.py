@@ -14,7 +14,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from picograd.config import cache_folder, num_threads, setting
+from picograd.config import OFF, cache_folder, num_threads, setting
 from picograd.engine.devices import usable
 from picograd.record import Record
 from picograd.runtime.cuda.cublaslt_calls import INSTALL, library_name, why_no_library
@@ -91,8 +91,8 @@ def examine_threads() -> Finding:
 def examine_cache() -> Finding:
     """Returns where the cache is and whether it can be written."""
     folder = cache_folder()
-    if folder is None and setting("PICOGRAD_CACHE") == "off":
-        return Finding("cache", False, "turned off (PICOGRAD_CACHE=off): every process compiles again", "unset it")
+    if folder is None and (chosen := setting("PICOGRAD_CACHE")) in OFF:
+        return Finding("cache", False, f"turned off (PICOGRAD_CACHE={chosen}): every process compiles again", "unset it")
     if folder is None:
         return Finding("cache", False, "this user has no home: every process compiles again", "set PICOGRAD_CACHE")
     try:
