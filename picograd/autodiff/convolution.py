@@ -11,9 +11,10 @@ dilation) and zeros around; s is the stride, d the dilation, and k taps span K =
 from __future__ import annotations
 
 from picograd.ir.build import flip, permute, reshape, shrink, static_shape
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
+from picograd.ir.symbolic import mul
 from picograd.record import replace
 
 
@@ -25,10 +26,10 @@ def conv_x(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    lengths, taps, windows = static_shape(x.shape), static_shape(w.shape)[2:], static_shape(out.shape)[2:]
+    lengths, taps, windows = (static_shape(value.shape[2:]) for value in (x, w, out))
     padding: list[tuple[int, int]] = []
-    bounds: list[tuple[int, int]] = [(0, lengths[0]), (0, lengths[1])]
-    for i, length in enumerate(lengths[2:]):
+    bounds: list[tuple[Dim, Dim]] = [(0, length) for length in x.shape[:2]]
+    for i, length in enumerate(lengths):
         apart, span = arg.input_dilation[i], (taps[i] - 1) * arg.dilation[i] + 1
         before = span - 1 - arg.padding[i][0]
         after = (length - 1) * apart + span - ((windows[i] - 1) * arg.stride[i] + 1) - before
@@ -58,11 +59,11 @@ def conv_w(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    batch, channels, *lengths = static_shape(x.shape)
-    taps, windows, spatial = static_shape(w.shape)[2:], static_shape(out.shape)[2:], tuple(range(2, len(x.shape)))
+    batch, (channels,), lengths = x.shape[0], static_shape(x.shape[1:2]), static_shape(x.shape[2:])
+    taps, windows, spatial = static_shape(w.shape[2:]), static_shape(out.shape[2:]), tuple(range(2, len(x.shape)))
     split = reshape(x, (batch, arg.groups, channels // arg.groups, *lengths))
     moved = permute(split, (2, 1, 0, *(axis + 1 for axis in spatial)))  # (C / groups, groups, B, *)
-    operand = reshape(moved, (channels // arg.groups, arg.groups * batch, *lengths))
+    operand = reshape(moved, (channels // arg.groups, mul(batch, arg.groups), *lengths))
     padding: list[tuple[int, int]] = []
     for i, (lo, hi) in enumerate(arg.padding):
         span = (taps[i] - 1) * arg.dilation[i] + 1

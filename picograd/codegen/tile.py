@@ -135,17 +135,29 @@ def blocks_of_k(
     block: Callable[[T, Dim, Dim], None],
 ) -> None:  # fmt: skip
     """Runs block(totals, first k, how many) for blocks of K of about one length, the same in every emitter."""
-    length = mul(_num_parts(_num_parts(depth, _num_parts(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
+    length = mul(num_parts(num_parts(depth, num_parts(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
 
     def at(into: T, place: list[Dim]) -> None:
         first = mul(place[0], length)
         block(into, first, minimum(subtract(depth, first), length))
 
-    in_runs(build, [_num_parts(depth, length)], total, fresh, join, at)
+    in_runs(build, [num_parts(depth, length)], total, fresh, join, at)
 
 
-def _num_parts(count: Dim, length: Dim) -> Dim:
+def num_parts(count: Dim, length: Dim) -> Dim:
+    """Returns how many parts of a length it takes to cover a count."""
     return floordiv(add(count, subtract(length, 1)), length)
+
+
+def most_alike(count: Dim, most: int) -> int:
+    """Returns the length of the fewest parts of no more than `most`, about as long as each other where a number is cut.
+
+    >>> most_alike(10, 6), most_alike(0, 6)
+    (5, 1)
+    """
+    if isinstance(count, int):
+        return max(1, -(-count // max(1, -(-count // most))))
+    return max(1, min(most, longest(count)))
 
 
 def most_rows(target: Target) -> int:

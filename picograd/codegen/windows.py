@@ -46,24 +46,24 @@ class Windows(Record):
     @property
     def m(self) -> int:
         """Output channels of a group."""
-        return static_shape(self.anchor.src[1].shape)[0] // self.groups
+        return static_shape(self.anchor.src[1].shape[:1])[0] // self.groups
 
     @property
-    def channels(self) -> int:
-        """Input channels of a group."""
-        return static_shape(self.anchor.src[1].shape)[1]
+    def channels(self) -> Dim:
+        """Input channels of a group; of the gradient of a weight images."""
+        return self.anchor.src[1].shape[1]
 
     @property
     def taps(self) -> tuple[int, ...]:
-        return static_shape(self.anchor.src[1].shape)[2:]
+        return static_shape(self.anchor.src[1].shape[2:])
 
     @property
     def num_taps(self) -> int:
         return prod(self.taps)
 
     @property
-    def k(self) -> int:
-        return self.channels * self.num_taps
+    def k(self) -> Dim:
+        return mul(self.channels, self.num_taps)
 
     @property
     def spatial(self) -> tuple[int, ...]:

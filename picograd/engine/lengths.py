@@ -13,11 +13,14 @@ symbolic integer of its own. Each new graph puts the polynomials to the test; wh
 has, it is one more sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those
 of one length, and add up in the same order. Lengths of 0 and 1 belong to a form.
 
-A plan for each length is still made of convolutions (`needs_numbers`), and of attention and its gradients on a GPU.
+A plan for each length is still made of convolutions along axes of changing lengths, whose batches may change: two axes
+would lose the values at points (codegen/cpu/toom.py), and take 1.5 to 1.9 of the time (32 channels, 28 x 28 images,
+kernels of 3 x 3). So is one of attention and its gradients on a GPU (`needs_numbers`).
 
-A sum on a CPU has the bits of a plan of its length, but for two kinds whose last bits may differ: a sum over several axes
-that do not merge, the last of them symbolic, and gradients of a norm's weights where bounds leave open whether there are
-rows enough for blocks (codegen/cpu/reduce_both.py). On a GPU threads of a row follow from its length: any sum may differ.
+A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
+that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are
+rows enough for blocks (codegen/cpu/reduce_both.py), and those of a convolution's weight, whose sum over images is cut by
+how many there may be. On a GPU threads of a row follow from its length: any sum may differ.
 """
 
 from __future__ import annotations
@@ -41,7 +44,6 @@ MOST_VARIABLES = 2  # of a form
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
 MOST_FACTOR = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
-OF_NUMBERS = frozenset({OpCode.CONV})  # whose kernels need one, or add up in another order without
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
 
 Sample = tuple[int, ...]
@@ -84,7 +86,7 @@ def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
 
 def needs_numbers(op: Op, is_gpu: bool) -> bool:
     """Returns whether graphs with an Op have a plan for each length: their symbolic kernels have other bits, or none."""
-    return op.code in OF_NUMBERS or is_gpu and op.code in ATTENTIONS and len(op.src) != 4
+    return is_gpu and op.code in ATTENTIONS and len(op.src) != 4
 
 
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:

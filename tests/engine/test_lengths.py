@@ -117,10 +117,29 @@ ATTENTIONS: dict[str, Callable[[int], list[Tensor]]] = {
 }
 
 
+CONVOLUTIONS: dict[str, Callable[[int], list[Tensor]]] = {
+    "along a line": with_gradients(F.conv1d, lambda n: (n, 3, 24), lambda n: (16, 3, 5)),
+    "over images": with_gradients(
+        lambda x, w: F.max_pool2d(F.conv2d(x, w, padding=1), 2), lambda n: (n, 4, 10, 10), lambda n: (16, 4, 3, 3)
+    ),
+    "of each channel": with_gradients(
+        lambda x, w: F.conv2d(x, w, stride=2, groups=4), lambda n: (n, 4, 9, 9), lambda n: (4, 1, 3, 3)
+    ),
+    "transposed": with_gradients(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2), lambda n: (n, 4, 5, 5), lambda n: (4, 3, 2, 2)
+    ),
+}
+
+
 def check_plans_and_bits(
-    function: Callable[[int], list[Tensor]], lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
-) -> list[int]:
-    """Runs a function for several lengths and compares with plans for each; returns how often it was planned."""
+    function: Callable[[int], list[Tensor]], lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch,
+    num_near: int = 0,
+) -> list[int]:  # fmt: skip
+    """Runs a function for several lengths and compares with plans for each; returns how often it was planned.
+
+    Args:
+      num_near:  of the results, the last ones, whose last bits may differ
+    """
     forgotten()
     found, planned = [], []
     for n in lengths:
@@ -130,8 +149,10 @@ def check_plans_and_bits(
     monkeypatch.setattr(Lengths, "sizes", lambda *_: None)
     forgotten()
     for n, values in zip(lengths, found):
-        for value, alone in zip(values, function(n), strict=True):
-            np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{n}")
+        alone = [x.numpy() for x in function(n)]
+        for i, (a, b) in enumerate(zip(values, alone, strict=True)):
+            bound = 3e-6 * np.abs(b).max() if i >= len(values) - num_near else 0
+            assert np.array_equal(a, b) or np.abs(a - b).max() <= bound, f"result {i} of {n}"
     return planned
 
 
@@ -145,6 +166,12 @@ def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pyt
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_and_its_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = check_plans_and_bits(ATTENTIONS[name], (20, 23, 31, 17, 70, 129, 64), monkeypatch)
+    assert planned[3] == planned[5] == planned[6] == 0, planned
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = check_plans_and_bits(CONVOLUTIONS[name], (20, 23, 31, 17, 70, 129, 64, 3), monkeypatch, num_near=1)
     assert planned[3] == planned[5] == planned[6] == 0, planned
 
 
@@ -186,7 +213,8 @@ def test_weights_of_a_norm_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> No
             np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{n}")
 
 
-def test_an_op_that_needs_a_number_has_a_plan_for_each_length() -> None:
+def test_places_of_a_convolution_are_numbers() -> None:
+    """Each length has a plan, with the values of a longer one."""
     x, w = numbers((1, 2, 40), (3, 2, 3))
     for n in range(5, 12):
         found = F.conv1d(x[:, :, :n], w).detach()

@@ -19,7 +19,8 @@ from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.cpu.convolution_blocks import Blocks, blocks_of
 from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, split
-from picograd.codegen.tile import Tile
+from picograd.codegen.runs import longest
+from picograd.codegen.tile import Tile, num_parts
 from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
@@ -74,7 +75,7 @@ def _num_splits(blocks: Blocks) -> int:
     if not windows.arg.of_weight or not isinstance(columns, int) or parts * columns >= ENOUGH:
         return 1
     nbytes = windows.groups * windows.m * columns * blocks.width * blocks.lanes * blocks.dtype.itemsize
-    return max(1, min(ENOUGH, blocks.num_k_blocks // 2, SCRATCH_NBYTES // nbytes))
+    return max(1, min(ENOUGH, longest(blocks.num_k_blocks) // 2, SCRATCH_NBYTES // nbytes))
 
 
 def _split_sums(
@@ -85,7 +86,7 @@ def _split_sums(
     length = mul(columns, blocks.width * blocks.lanes)
     shape = (splits, windows.groups, windows.m, length)
     memory = scratch(blocks.dtype, numel(shape))
-    each = -(-blocks.num_k_blocks // splits)
+    each = num_parts(blocks.num_k_blocks, splits)
 
     def place(part: Dim, group: Dim, row: Dim, vector: Dim, lane: Dim) -> Dim:
         whole = add(mul(add(mul(part, windows.groups), group), windows.m), row)
@@ -225,11 +226,11 @@ def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: O
 def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight | None:
     """Packs the whole weight, rows of K side by side; None where it is large: then each block packs its own."""
     windows, dtype, rows = blocks.windows, blocks.dtype, blocks.rows
-    length = windows.k + 16  # with a K of a power of two all rows would share one cache set
+    length = add(windows.k, 16)  # with a K of a power of two all rows would share one cache set
     count = windows.groups * blocks.row_panels
-    if count * rows * length * dtype.itemsize > SCRATCH_NBYTES:
+    if count * rows * longest(length) * dtype.itemsize > SCRATCH_NBYTES:
         return None
-    memory = scratch(dtype, count * rows * length)
+    memory = scratch(dtype, mul(count * rows, length))
 
     def place(panel: Dim, i: Dim, k: Dim) -> Dim:
         return add(mul(add(mul(panel, rows), i), length), k)

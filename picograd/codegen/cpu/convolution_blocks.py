@@ -16,7 +16,7 @@ from math import prod
 from picograd.codegen.cpu.matmul import lanes_of
 from picograd.codegen.cpu.register_tiles import rows_and_vectors
 from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import most_rows
+from picograd.codegen.tile import most_alike, most_rows, num_parts
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
@@ -62,16 +62,15 @@ class Blocks(Record, dict=True):
         """Channels of a block: one, unless all taps are in it."""
         if self.num_tap_blocks > 1:
             return 1
-        most = max(1, MOST_K // self.taps)
-        return -(-self.windows.channels // max(1, -(-self.windows.channels // most))) or 1
+        return most_alike(self.windows.channels, max(1, MOST_K // self.taps))
 
     @property
     def num_tap_blocks(self) -> int:
         return -(-self.windows.num_taps // self.taps)
 
     @property
-    def num_k_blocks(self) -> int:
-        return -(-self.windows.channels // self.channels) * self.num_tap_blocks
+    def num_k_blocks(self) -> Dim:
+        return mul(num_parts(self.windows.channels, self.channels), self.num_tap_blocks)
 
     @property
     def depth(self) -> int:

@@ -31,6 +31,7 @@ from picograd.codegen.cpu.points import join_results, pack_own_weight, pack_weig
 from picograd.codegen.cpu.toom import PLAIN, linear_combination
 from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, nested, split
+from picograd.codegen.tile import num_parts
 from picograd.codegen.windows import guarded
 from picograd.device import Target
 from picograd.ir.build import cast, static_shape
@@ -119,7 +120,7 @@ class Sums:
         build, direct = self.build, self.direct
         zero, points = const(0, direct.dtype), direct.toom.num_points
         along(build, 0, points * prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
-        each = -(-direct.num_k_blocks // direct.splits)
+        each = num_parts(direct.num_k_blocks, direct.splits)
         start = mul(part, each)
         with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
             channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])

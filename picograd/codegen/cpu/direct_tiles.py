@@ -24,7 +24,8 @@ from picograd.codegen.cpu.toom import PLAIN, Toom, toom_for
 from picograd.codegen.loops import split
 from picograd.codegen.operands import is_plain
 from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import Tile, most_rows
+from picograd.codegen.runs import longest
+from picograd.codegen.tile import Tile, most_alike, most_rows, num_parts
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
@@ -85,7 +86,7 @@ def _toom_of(windows: Windows) -> Toom:
     # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
     # there are is asked of a weight's gradient alone, where they are channels: an image has the same bits alone or not.
     if toom.taps == taps:
-        shared: Dim = min(windows.channels, -(-length // toom.results) * prod(windows.spatial[1:]))
+        shared = minimum(windows.channels, -(-length // toom.results) * prod(windows.spatial[1:]))
     else:
         shared = windows.anchor.shape[0] if arg.of_weight and windows.num_taps >= MANY_TAPS else 0
     return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
@@ -149,7 +150,7 @@ class Direct(Record, dict=True):
     @cached_property
     def is_shared(self) -> bool:
         """True where the whole weight is packed, for all iterations of GRID."""
-        packed = self.toom.num_points * self.windows.groups * self.num_panels * self.tile.columns * self.k
+        packed = self.toom.num_points * self.windows.groups * self.num_panels * self.tile.columns * longest(self.k)
         return packed * self.dtype.itemsize <= MOST_SHARED
 
     # ---- positions ----
@@ -221,8 +222,8 @@ class Direct(Record, dict=True):
         return self.tap_extents[0] == 1
 
     @property
-    def k(self) -> int:
-        return self.windows.channels * prod(self.tap_extents)
+    def k(self) -> Dim:
+        return mul(self.windows.channels, prod(self.tap_extents))
 
     @cached_property
     def taps(self) -> int:
@@ -242,19 +243,19 @@ class Direct(Record, dict=True):
         if not self.is_shared:
             columns = self.toom.num_points * self.panels * self.tile.columns
             most = max(1, min(most, MOST_OWN // (columns * prod(self.tap_extents))))
-        return -(-self.windows.channels // -(-self.windows.channels // most))
+        return most_alike(self.windows.channels, most)
 
     @property
     def num_tap_blocks(self) -> int:
         return -(-self.tap_extents[0] // self.taps)
 
     @property
-    def num_channel_blocks(self) -> int:
-        return -(-self.windows.channels // self.channels)
+    def num_channel_blocks(self) -> Dim:
+        return num_parts(self.windows.channels, self.channels)
 
     @property
-    def num_k_blocks(self) -> int:
-        return self.num_channel_blocks * self.num_tap_blocks
+    def num_k_blocks(self) -> Dim:
+        return mul(self.num_channel_blocks, self.num_tap_blocks)
 
     @cached_property
     def splits(self) -> int:
@@ -267,7 +268,7 @@ class Direct(Record, dict=True):
             return 1
         units *= self.windows.groups * self.num_pieces * self.num_chunks
         most = MOST_PARTS // max(1, units * self.numel * self.dtype.itemsize)
-        return max(1, min(-(-ENOUGH // max(1, units)), self.num_k_blocks // 2, most))
+        return max(1, min(-(-ENOUGH // max(1, units)), longest(self.num_k_blocks) // 2, most))
 
     @property
     def depth(self) -> int:

@@ -19,9 +19,11 @@ from picograd.codegen.cpu.direct_tiles import Block, Direct
 from picograd.codegen.cpu.panels import fill_panel
 from picograd.codegen.cpu.toom import linear_combination
 from picograd.codegen.loops import along, split
+from picograd.codegen.tile import num_parts
 from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 MOST_TURNED = 128  # elements of a row of the weight that are turned together
@@ -31,9 +33,9 @@ def pack_weight(direct: Direct, pack: Builder, scratch: Scratch) -> Callable[[Di
     """Packs the values of the whole weight at all points, output channels side by side, and returns how to read them."""
     windows, each = direct.windows, _channels_of_a_run(direct)
     shape = (direct.toom.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
-    memory, (taps, *inner) = scratch(direct.dtype, prod(shape)), direct.tap_extents
-    runs = -(-windows.channels // each)
-    with pack.loop(windows.groups * runs, AxisKind.GRID) as number:
+    memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
+    runs = num_parts(windows.channels, each)
+    with pack.loop(mul(windows.groups, runs), AxisKind.GRID) as number:
         group, run = split(number, [windows.groups, runs])
         channel = mul(run, each)
         count = minimum(subtract(windows.channels, channel), each)
