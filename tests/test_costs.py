@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.engine.plan import template
 from picograd.ir.op import Op, toposort
@@ -30,17 +31,17 @@ def numbers(*shape: int, requires_grad: bool = False) -> Tensor:
 
 x, y, w, b = numbers(4, 8), numbers(4, 8), numbers(8, 8, requires_grad=True), numbers(8, requires_grad=True)
 OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
-    ("x + y", lambda: x + y, 17),
-    ("x * 0.5", lambda: x * 0.5, 17),
-    ("1 - x", lambda: 1 - x, 17),
-    ("x < y", lambda: x < y, 17),
-    ("-x", lambda: -x, 14),
-    ("exp", lambda: x.exp(), 14),
-    ("x + b", lambda: x + b, 33),
-    ("x @ w", lambda: x @ w, 28),
-    ("sum", lambda: x.sum(), 22),
-    ("reshape", lambda: x.reshape(8, 4), 28),
-    ("T", lambda: x.T, 19),
+    ("x + y", lambda: x + y, 14),
+    ("x * 0.5", lambda: x * 0.5, 15),
+    ("1 - x", lambda: 1 - x, 15),
+    ("x < y", lambda: x < y, 14),
+    ("-x", lambda: -x, 12),
+    ("exp", lambda: x.exp(), 12),
+    ("x + b", lambda: x + b, 27),
+    ("x @ w", lambda: x @ w, 21),
+    ("sum", lambda: x.sum(), 20),
+    ("reshape", lambda: x.reshape(8, 4), 27),
+    ("T", lambda: x.T, 17),
 ]
 
 
@@ -75,7 +76,7 @@ def backward_cost(num_ops: int) -> tuple[int, int]:
 def test_the_gradient_costs_few_calls_an_op_however_many_there_are() -> None:
     backward_cost(100)
     (small, num_small), (large, num_large) = backward_cost(1000), backward_cost(4000)
-    assert (large - small) / (num_large - num_small) <= 45
+    assert (large - small) / (num_large - num_small) <= 5
     assert large / small <= 4.4
 
 
@@ -90,7 +91,7 @@ def keying_cost(num_ops: int) -> tuple[int, int]:
 
 def test_the_form_of_a_graph_costs_few_calls_an_op_however_many_there_are() -> None:
     (small, num_small), (large, num_large) = keying_cost(1000), keying_cost(4000)
-    assert (large - small) / (num_large - num_small) <= 10
+    assert (large - small) / (num_large - num_small) <= 4
     assert large / small <= 4.4
 
 
@@ -116,6 +117,42 @@ def training(num_layers: int) -> tuple[Callable[[], float], int]:
 def test_a_training_step_costs_few_calls_a_parameter() -> None:
     """An MLP with two hidden layers and Adam, from the forward pass to the loss on the host."""
     step, _ = training(2)
-    assert calls(step) <= 3030
+    assert calls(step) <= 1020
     (small, few), (large, many) = [(calls(step), count) for step, count in map(training, (4, 16))]
-    assert (large - small) / (many - few) <= 400
+    assert (large - small) / (many - few) <= 110
+
+
+def test_an_action_of_a_policy_costs_few_calls() -> None:
+    """examples/reinforce.py: a state comes from the host, and the number of an action goes back."""
+    policy = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
+
+    def act(state: Tensor) -> Tensor:
+        return nn.functional.softmax(policy(state), dim=1).multinomial(1)
+
+    for choose, most in ((act, 240), (pg.jit(act), 80)):
+
+        def action() -> float:
+            with pg.no_grad():
+                return choose(Tensor([[0.1, 0.2, 0.3, 0.4]])).item()  # noqa: B023
+
+        for _ in range(4):
+            action()
+        assert calls(action) <= most
+
+
+def test_a_step_of_a_length_that_was_there_before_costs_what_one_of_its_own_plan_does() -> None:
+    """Three lengths share a plan, with 1 / n among its inputs; each of them is known as if it had one of its own."""
+    model = nn.Linear(4, 2)
+    optimizer = optim.Adam(model.parameters())
+    episodes = [numbers(length, 4) for length in (40, 50, 60, 55)]
+
+    def step(states: Tensor) -> None:
+        optimizer.zero_grad()
+        (model(states) / (states.std() + 1e-6)).log_softmax(1).mean().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        for states in episodes:
+            step(states)
+    own, *shared = [calls(lambda: step(states)) for states in episodes]  # noqa: B023
+    assert max(shared) <= own + 125  # values of symbolic lengths, and grids

@@ -21,6 +21,7 @@ from picograd.ir.stages import Plan
 
 MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
+SPECIAL = LEFT_TO_FORMS | BLOCKS | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT}  # of which not all of the Op is in a key
 
 
 class Seen(NamedTuple):
@@ -60,7 +61,8 @@ class Known(NamedTuple):
     """The plan of some graphs.
 
     takes:    for each input of the plan the number of a buffer, or ~ the number of a constant
-    numbers:  constants, None for one that is an input
+    made:     buffers behind those that graphs read: of constants that follow from the key, such as 1 / n of a mean
+    numbers:  constants, None for one that may be another
     offsets:  all of them
     lengths:  values of symbolic integers that stand for lengths, by name
     results:  which result of the plan each graph is
@@ -68,6 +70,7 @@ class Known(NamedTuple):
 
     plan: Plan
     takes: tuple[int, ...]
+    made: list[Buffer]
     numbers: list[Op | None]
     offsets: list[Offset]
     lengths: dict[str, int]
@@ -77,7 +80,8 @@ class Known(NamedTuple):
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
         """Returns what is known once graphs have a plan; None where that is not enough to tell what the plan reads.
 
-        So it is with symbolic integers of the user's, and with a number that only the graph of a gradient has.
+        So it is with symbolic integers of the user's. Where the plan takes a constant that no Op here has, all that are
+        here must stay: it may follow from them.
 
         Args:
           form:  which the plan was made of
@@ -100,9 +104,13 @@ class Known(NamedTuple):
             if start.__class__ is int
         ]
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
-        if not place.keys() >= {*reads} or {offset.name for offset in offsets} - {None} != moving.values().keys():
+        constants = {leaf.arg[0] for op, leaf in form.leaves.items() if op.code is OpCode.CONST}
+        made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]
+        if not constants.issuperset(made) or {offset.name for offset in offsets} - {None} != moving.values().keys():
             return None
-        return Known(plan, tuple(map(place.__getitem__, reads)), numbers, offsets, lengths, seen.results)
+        numbers = [*seen.numbers] if made else numbers
+        place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
+        return Known(plan, tuple(map(place.__getitem__, reads)), made, numbers, offsets, lengths, seen.results)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
         """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
@@ -155,7 +163,15 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
                 if stack is not differentiated:
                     is_cut = True
                     continue
-            if code is OpCode.CONST:
+            if code not in SPECIAL:
+                key.append((code, op.dtype, op.arg, len(op.src)))
+                stack += op.src
+                if (code is OpCode.FORMULA and op.arg.is_costly or code in COSTLY) and not op.needs_grad:
+                    costly.append(op)
+            elif code is OpCode.LEAF:
+                key.append((code, op.dtype))
+                stack += op.src
+            elif code is OpCode.CONST:
                 key.append(op.dtype)
                 numbers.append(op)
             elif code in BLOCKS:
@@ -165,13 +181,8 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             elif code is OpCode.GRADIENT:
                 key.append((code, op.arg, len(op.src)))
                 differentiated += op.src
-            elif code in LEFT_TO_FORMS:
-                return None
             else:
-                key.append((code, op.dtype, None if code is OpCode.LEAF else op.arg, len(op.src)))
-                stack += op.src
-                if not op.needs_grad and (code in COSTLY or code is OpCode.FORMULA and op.arg.is_costly):
-                    costly.append(op)
+                return None
     buffers = [*slots]
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None

@@ -143,7 +143,8 @@ class Solution(Record):
     def holds(self, sample: Sample) -> bool:
         """Returns whether the polynomials give the numbers of a graph."""
         values = self.values(sample)
-        return all(part is None or _value(part, values) == number for part, number in zip(self.parts, sample))
+        numbers = {part: _value(part, values) for part in {*self.parts} if part is not None}
+        return all(part is None or numbers[part] == number for part, number in zip(self.parts, sample))
 
     def values(self, sample: Sample) -> list[int]:
         """Returns the values of the symbolic integers in a graph."""
@@ -308,10 +309,12 @@ MOST_KEPT = 256  # graphs of a form whose sizes are remembered
 def _sizes(solution: Solution, sample: Sample, num_lengths: int, prefix: str) -> Sizes:
     values = solution.values(sample)
     bounds = [bucket(value) for value in values]
-    for place, part in enumerate(solution.parts):
-        _narrow(bounds, part, 2 if place < num_lengths else 0)
+    for least, parts in ((2, solution.parts[:num_lengths]), (0, solution.parts[num_lengths:])):
+        for part in dict.fromkeys(parts):
+            _narrow(bounds, part, least)
     symbols = [Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *ends)) for i, ends in enumerate(bounds)]
-    dims = tuple([None if part is None else _dim(part, symbols) for part in solution.parts])
+    shown = {part: None if part is None else _dim(part, symbols) for part in {*solution.parts}}
+    dims = tuple(map(shown.__getitem__, solution.parts))
     named = {f"{prefix}{i}": value for i, value in enumerate(values)}
     return Sizes(dims, named, (solution.parts, tuple(map(tuple, bounds))))
 

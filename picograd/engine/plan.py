@@ -179,15 +179,18 @@ def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) ->
 
 def computed_from(inputs: Collection[Op], roots: Sequence[Op]) -> set[Op]:
     """Returns the Ops of graphs that have another value once the inputs have, or symbolic integers, realized or not."""
-    given, found = set(inputs), set[Op]()
+    given = set(inputs)
+    others = set(inputs)
     for op in toposort(roots, stop=given):
-        if op not in given and (_mentions_op(op.arg) or any(s in given or s in found for s in op.src)):
-            found.add(op)
-    return found
+        if op not in given and (not others.isdisjoint(op.src) or _mentions_op(op.arg)):
+            others.add(op)
+    return others - given
 
 
 def _mentions_op(arg: Any) -> bool:
-    return any(map(_mentions_op, arg)) if isinstance(arg, tuple) else isinstance(arg, Op)
+    if arg.__class__ is not tuple:
+        return arg.__class__ is Op
+    return any(part.__class__ is not int and _mentions_op(part) for part in arg)
 
 
 def _static(op: Op, variables: dict[str, int]) -> Hashable:

@@ -15,7 +15,6 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from sys import intern
@@ -38,7 +37,7 @@ from picograd.errors import ArgumentError, DeviceError, ShapeError, UnsupportedO
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.graphless import Graphless, like_its_sources
-from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.op import Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 from picograd.latest import Latest
@@ -54,7 +53,6 @@ class _Realized:
 realized = _Realized()
 # A Plan of a device, whether tuning was asked for, and a form; a Known of what graphs are.
 _plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns, of which nearly each eager plan has one
-_costly: weakref.WeakSet[Op] = weakref.WeakSet()  # parts of graphs that have been computed without being kept
 _scalars = Scalars()
 _repeats = Repeats()
 
@@ -81,8 +79,13 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
 
     Data that are standardized, or put in another order, and then read a batch at a time, would be so for each batch.
     """
-    again = {op for op in seen.costly if op in _costly} - {*missing}
-    _costly.update(seen.costly)
+    again = set()
+    for op in seen.costly:
+        if hasattr(op, "was_computed"):
+            again.add(op)
+        else:
+            op.was_computed = True
+    again.difference_update(missing)
     if again:  # graphs of constants alone are no values of a device: they would be computed each time, and never kept
         again = {op for op, device in zip(again, devices_of(list(again))) if device is not None}
     found: dict[Op, None] = {}  # the first of those on each way down
@@ -203,7 +206,7 @@ def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
     if known is None or (variables := known.variables(seen)) is None:
         return False
     plan, name = known.plan, seen.buffers[0].device
-    read, numbers = seen.buffers, seen.numbers
+    read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
     run(plan, inputs, outputs, variables, lambda report: template(written_out(roots)).error(report))
@@ -363,14 +366,15 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
     Raises:
       DeviceError: there is no such device here.
     """
-    data = np.array(array, dtype=dtype.numpy, order="C")
     if device == EVALUATOR:
+        data = np.array(array, dtype=dtype.numpy, order="C")
         memory: Any = counted(data)
     else:
+        data = np.asarray(array, dtype=dtype.numpy, order="C")
         target = compiler_for(device).device
         memory = target.allocate(data.nbytes)
         target.copy_in(memory, data)
-    return Op(OpCode.BUFFER, dtype, (), (Buffer(device, dtype, data.size, memory), data.shape))
+    return memory_op(Buffer(device, dtype, data.size, memory), data.shape)
 
 
 def to_host(buffer: Op) -> np.ndarray[Any, Any]:

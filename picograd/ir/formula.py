@@ -5,7 +5,7 @@ Out:   `Formula`; `by_formula`, `one_op`: its results;  `formula_results`: their
 Called by: tensor/formulas.py, optim/updates.py, autodiff/later.py.    Next: picograd/ir/symbolic.py
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
-    y = one_op(gelu, (x, False))                                             # FORMULA: what has one result is that
+    y = one_op(gelu, (x,), (False,), {})                               # FORMULA: what has one result is that
 
 An eager step whose plan is known reads none of these graphs, so it makes none.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -25,6 +26,7 @@ from picograd.ir.opcode import COSTLY, OpCode
 from picograd.record import Record
 
 Kind = tuple[DType, Shape]
+KIND, NEEDS_GRAD, DEPTH = attrgetter("dtype", "shape"), attrgetter("needs_grad"), attrgetter("depth")
 at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # graphs are looked at as they are made
 
 
@@ -62,34 +64,29 @@ def by_formula(
     src = [operand for operand in operands if isinstance(operand, Op)]
     numbers = tuple([i for i, operand in enumerate(operands) if not isinstance(operand, Op)])
     src += [Op(OpCode.CONST, dtypes.float64, (), float(operands[i])) for i in numbers]
-    formula = _formula_op(Formula(function, options, kinds, numbers), tuple(src))
+    dtype, shape = kinds[0]
+    needs_grad = any(map(NEEDS_GRAD, src))
+    kept = Formula(function, options, kinds, numbers)
+    formula = unshared(OpCode.FORMULA, dtype, tuple(src), kept, shape, needs_grad and dtype.kind == "f")
     if len(kinds) == 1:
         return [formula]
-    made, needs_grad = (formula,), any(op.needs_grad for op in src)
+    made = (formula,)
     return [
         unshared(OpCode.OUTPUT, dtype, made, i, shape, needs_grad and dtype.kind == "f")
         for i, (dtype, shape) in enumerate(kinds)
     ]
 
 
-def one_op(function: Callable[..., Op], args: tuple[Any, ...], named: dict[str, Any]) -> Op:
+def one_op(function: Callable[..., Op], src: tuple[Op, ...], others: tuple[Any, ...], named: dict[str, Any]) -> Op:
     """Returns the result of a function, whose graph is made later, as one Op.
 
     Args:
-      args:   Ops, and what else decides the graph, of which 0.0 and -0.0 are one
-      named:  no Ops
+      others, named:  what else it takes, of which 0.0 and -0.0 are one
     """
-    src = tuple([arg for arg in args if arg.__class__ is Op])
-    options = function, tuple([Op if arg.__class__ is Op else arg for arg in args]), (*named.items(),)
-    formula = _formula(options, tuple([(op.dtype, op.shape) for op in src]))
-    result = _formula_op(formula, src)
-    result.depth = max([op.depth for op in src]) + formula.depth
-    return result
-
-
-def _formula_op(formula: Formula, src: tuple[Op, ...]) -> Op:
+    formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(map(KIND, src)))
     dtype, shape = formula.kinds[0]
-    return unshared(OpCode.FORMULA, dtype, src, formula, shape, dtype.kind == "f" and any(op.needs_grad for op in src))
+    needs_grad = dtype.kind == "f" and any(map(NEEDS_GRAD, src))
+    return unshared(OpCode.FORMULA, dtype, src, formula, shape, needs_grad, max(map(DEPTH, src)) + formula.depth)
 
 
 @lru_cache(maxsize=1024)
@@ -104,10 +101,9 @@ def _formula(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:
-    """Returns what a function gives where Ops stand in the places of their class."""
-    function, args, named = options
-    left = iter(operands)
-    return [function(*[next(left) if arg is Op else arg for arg in args], **dict(named))]
+    """Returns what a function gives of Ops and what else it takes."""
+    function, others, named = options
+    return [function(*operands, *others, **dict(named))]
 
 
 def formula_results(formula: Formula, src: Sequence[Op], lines: tuple[tuple[str, int], ...]) -> list[Op]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar
+from types import FrameType
 
 from picograd.errors import BETWEEN, Line
 from picograd.ir.op import Op
@@ -17,7 +18,17 @@ MOST = 3  # lines kept for one Op
 
 # The lines that called a function whose graph is made only now: who asks for it has made none of it.
 of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picograd_lines", default=None)
-_own: dict[str, bool] = {}  # file name -> is it picograd's
+
+
+class _IsOwn(dict[str, bool]):
+    """Whether files are picograd's, by name: asked of the name once."""
+
+    def __missing__(self, name: str) -> bool:
+        own = self[name] = name.startswith(BETWEEN)
+        return own
+
+
+_is_own = _IsOwn()
 
 
 def record(op: Op) -> None:
@@ -26,21 +37,16 @@ def record(op: Op) -> None:
     if given is not None:
         op.lines = op.lines or given
         return
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        own = _own.get(name)
-        if own is None:
-            own = _own[name] = name.startswith(BETWEEN)
-        if not own:
-            place = (name, frame.f_lineno)
-            known = op.lines
-            if not known:
-                op.lines = (place,)
-            elif place not in known and len(known) < MOST:
-                op.lines = (*known, place)
-            return
-        frame = frame.f_back  # type: ignore[assignment]
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_own[frame.f_code.co_filename]:
+        frame = frame.f_back
+    if frame is not None:
+        place = (frame.f_code.co_filename, frame.f_lineno)
+        known = op.lines
+        if not known:
+            op.lines = (place,)
+        elif place not in known and len(known) < MOST:
+            op.lines = (*known, place)
 
 
 def lines_of(op: Op) -> tuple[Line, ...]:

@@ -68,7 +68,8 @@ class Op:
     """
 
     __slots__ = (
-        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "__weakref__"
+        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "was_computed",
+        "__weakref__"
     )  # fmt: skip
     code: OpCode
     dtype: DType
@@ -81,6 +82,7 @@ class Op:
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
+    was_computed: bool  # set once it has been, if it is in COSTLY, as part of a graph and perhaps without being kept
 
     interned: ClassVar[dict[Hashable, _Interned]] = {}
     shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # by ir/shape.py, which needs Op first
@@ -195,15 +197,31 @@ def _intern_beside(winner: _Interned, entry: _Interned, op: Op) -> Op:
         return op if found is None else found
 
 
-def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool) -> Op:
+def memory_op(buffer: Buffer, shape: Shape) -> Op:
+    """Returns a BUFFER Op of memory that no Op has yet."""
+    op = object.__new__(Op)
+    op.code, op.dtype, op.src, op.realized, op.lines = OpCode.BUFFER, buffer.dtype, (), None, ()
+    op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
+    entry = _Interned(op, _forget)
+    entry.key = key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
+    _interned[key] = entry
+    return op
+
+
+def unshared(
+    code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool, depth: int | None = None
+) -> Op:
     """Returns an Op that is not in the table of living Ops: another one each time, at a third of the cost.
 
     It stands for a graph that is yet to be made, whose Ops are shared.
+
+    Args:
+      depth:  default: one more than that of its sources
     """
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
     op.shape, op.needs_grad = shape, needs_grad
-    op.depth = 1 + max([s.depth for s in src])
+    op.depth = 1 + max([s.depth for s in src]) if depth is None else depth
     return op
 
 

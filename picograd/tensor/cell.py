@@ -79,7 +79,7 @@ class Cell:
     @op.setter
     def op(self, op: Op) -> None:
         while True:
-            with _changing:
+            with changing:
                 if type(self.content) is not Claim:  # or it would keep the memory, and think that it still has the cell
                     return self._set(op)
             self._settled()
@@ -95,7 +95,7 @@ class Cell:
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
-        with _changing:
+        with changing:
             for cell, value in zip(cells, held):
                 if type(before := cell.content) is Claim:
                     before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
@@ -104,7 +104,7 @@ class Cell:
     @staticmethod
     def put(cells: Iterable[Cell], values: Iterable[Op]) -> None:
         """Replaces the values of cells by others, of which the graphs are known to nobody."""
-        with _changing:
+        with changing:
             for cell, op in zip(cells, values):
                 if type(before := cell.content) is Claim:
                     before.lose(cell)
@@ -120,7 +120,7 @@ class Cell:
 
     def kind(self) -> CellKind:
         """Returns device, dtype and shape of the value; a claim that has it keeps it."""
-        with _changing:
+        with changing:
             value = self.content
             if isinstance(value, Claim):
                 value = value.of(self)
@@ -177,7 +177,7 @@ class Claim:
 
     def take(self, places: Iterable[int]) -> None:
         """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
-        with _changing:
+        with changing:
             for place in places:
                 cell = self.cells[place]
                 if type(value := cell.content) is tuple:
@@ -186,7 +186,7 @@ class Claim:
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
         """Takes in cells with new values, which nobody else knows."""
-        with _changing:
+        with changing:
             for place, buffer in zip(places, buffers):
                 self.buffers[place] = buffer
                 self._enter(place)
@@ -219,7 +219,7 @@ class Claim:
 
     def leave(self, cell: Cell) -> None:
         """Gives a cell its value back, when no plan runs."""
-        with self.running, _changing:  # or a cell that is taken in meanwhile would be cleared
+        with self.running, changing:  # or a cell that is taken in meanwhile would be cleared
             if cell.content is self:
                 place, cell.content = self._places[cell], self.of(cell)
                 self.out.add(place)
@@ -275,18 +275,18 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-_changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
+changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
 
 
 def _after_fork() -> None:
     """Frees locks that threads of the parent may have held: none of these threads is in the child."""
-    _changing.release()
+    changing.release()
     for claim in list(_claims):
         claim.running = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_after_fork)
+    os.register_at_fork(before=changing.acquire, after_in_parent=changing.release, after_in_child=_after_fork)
 
 
 class Pending(threading.local):
@@ -368,12 +368,16 @@ def set_op(cell: Cell, op: Op) -> int:
             num_pending = len(before)
         cell.op = op
     finally:
-        _changing.release()
+        changing.release()
     return num_pending
 
 
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
+    with changing:
+        if cell.content is before:
+            cell._set(op)
+            return True
     _hold_still(cell)
     try:
         if cell.content is not before and cell.op is not before:
@@ -381,14 +385,14 @@ def replace_op(cell: Cell, before: Op, op: Op) -> bool:
         cell._set(op)
         return True
     finally:
-        _changing.release()
+        changing.release()
 
 
 def _hold_still(cell: Cell) -> None:
-    """Acquires `_changing` at a moment when no claim has the cell."""
+    """Acquires `changing` at a moment when no claim has the cell."""
     while True:
         cell._settled()
-        _changing.acquire()
+        changing.acquire()
         if not isinstance(cell.content, Claim):
             return
-        _changing.release()
+        changing.release()

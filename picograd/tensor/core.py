@@ -103,9 +103,15 @@ class TensorCore(Extent):
     @classmethod
     def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
         """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
-        tensor = object.__new__(cls)  # from_cell written out: every operation comes by here
-        tensor.cell = cell = Cell(op, device)
-        tensor.steps, tensor._grad, tensor._shown = (), None, None
+        tensor = new(cls)  # from_cell and Cell written out: every operation comes by here
+        if op.code is OpCode.BUFFER or trace.get() is not None:
+            cell = Cell(op, device)
+        else:
+            cell = new(Cell)
+            cell.content, cell.device = op, device
+            cell._named = cell.made_in = None
+            cell.beside = ()
+        tensor.cell, tensor.steps, tensor._grad, tensor._shown = cell, (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         elif not grad_mode.get():
@@ -167,8 +173,17 @@ class TensorCore(Extent):
         active = trace.get()
         if active is not None:
             active.on_read(self.cell)
-        op = self.op if self.steps else self.cell.op
-        return op if grad_mode.get() or not (op.needs_grad or Graphless.living) else detached(op)
+        op: Any = self.cell.content  # `self.op` written out
+        if op.__class__ is not Op:
+            op = self.cell.op
+        if self.steps:
+            shown = self._shown
+            op = shown[1] if shown is not None and shown[0] is op else self.op
+        if grad_mode.get() or not (op.needs_grad or Graphless.living):
+            return op  # type: ignore[no-any-return]
+        if op.code is OpCode.LEAF and op.src[0].code is OpCode.BUFFER and active is None:  # which a trace looks for
+            op = op.src[0]
+        return detached(op)
 
     def write(self, function: str, value: Op) -> Self:
         """Stores `value`, of this tensor's shape, in the places this tensor shows; returns self.

@@ -89,10 +89,9 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
     pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
     """
     reads, made = set(given), {op: op for op in given}
-    anew = computed_from(given, roots)
     named: list[Place] = []
     for op in toposort(roots, stop=made):
-        if op.code is OpCode.BUFFER or any(s in reads for s in op.src):
+        if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
             reads.add(op)
         if op.code is OpCode.DETACH and Graphless.living and not op.src[0].needs_grad:  # a plan is the same without
             made[op] = substitute([op.src[0]], made)[0]
@@ -102,7 +101,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
         if is_constant or not op.shape:
             made[op] = substitute([op.src[0]], made)[0]
             named += [(op.arg, op.shape)] * is_constant
-        elif op in anew or op.realized is None:
+        elif op.realized is None or op in computed_from(given, roots):
             raise JitError(
                 f"jit: {name} copies a tensor of shape {op.shape} to {op.arg}; a plan runs on one device.",
                 "copy what it takes before the call, and what it returns after it.",

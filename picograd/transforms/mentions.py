@@ -87,12 +87,12 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     """
     found: list[tuple[str, Any, Sequence[Any]]] = []
     if has_attributes(value) or has_slots(value):
-        mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
+        mentioned = [(a, member_of(type(value), a)) for a in sorted({*attributes, "__call__"})]
         found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
         if isinstance(value, Module):
             found += [one for m in value.modules() for one in _functions_of_module(m)]
     elif isinstance(value, type):
-        mentioned = [(a, inspect.getattr_static(value, a, None)) for a in (*sorted(attributes), *MADE_BY_CALLS)]
+        mentioned = [(a, member_of(value, a)) for a in (*sorted(attributes), *MADE_BY_CALLS)]
         found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
     elif isinstance(value, ModuleType):
         found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
@@ -104,6 +104,14 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     else:
         found = [(name, value, ())]
     return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]
+
+
+def member_of(kind: type, name: str) -> Any:
+    """Returns what a class has under a name, or a class that it inherits from; None where there is nothing."""
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None if type(kind) is type else inspect.getattr_static(kind, name, None)
 
 
 def _functions_of_module(module: Module) -> Iterator[tuple[str, Any, Sequence[Any]]]:
@@ -254,7 +262,7 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
     elif has_slots(value):
         for attribute in sorted(mentioned):
-            if isinstance(inspect.getattr_static(type(value), attribute, None), MemberDescriptorType):
+            if isinstance(member_of(type(value), attribute), MemberDescriptorType):
                 yield f"{name}.{attribute}", functools.partial(getattr, value, attribute, MISSING)
     elif has_attributes(value):
         for attribute in sorted({*mentioned, *(mentioned & vars(value).keys())}):

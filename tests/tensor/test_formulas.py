@@ -144,12 +144,12 @@ def test_modes_hold_at_the_call_and_not_when_the_plan_is_made() -> None:
 
 def test_options_and_operands_decide_the_formula() -> None:
     @formula
-    def shifted(x: Op, by: float, y: Op, scale: float = 1.0) -> Op:
+    def shifted(x: Op, y: Op, by: float, scale: float = 1.0) -> Op:
         return (x + by) * scale + y
 
     x, y = randn(3).cell.op, randn(3, seed=1).cell.op
-    made = [shifted(x, 1.0, y), shifted(x, 2.0, y), shifted(y, 1.0, x), shifted(x, 1.0, y, scale=2.0)]
-    assert len({op.arg for op in made}) == 3 and written_out([shifted(x, 1.0, y)]) == written_out(made[:1])
+    made = [shifted(x, y, 1.0), shifted(x, y, 2.0), shifted(y, x, 1.0), shifted(x, y, 1.0, scale=2.0)]
+    assert len({op.arg for op in made}) == 3 and written_out([shifted(x, y, 1.0)]) == written_out(made[:1])
     for op, plain in zip(made, [(x + 1.0) * 1.0 + y, (x + 2.0) * 1.0 + y, (y + 1.0) * 1.0 + x, (x + 1.0) * 2.0 + y]):
         assert op.code is OpCode.FORMULA and written_out([op]) == [plain]
 

@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import ArgumentError, Generator, Tensor, dtypes
+from picograd.tensor.creation import generator as generators
 from picograd.tensor.creation.random import normal_op
 
 
@@ -218,6 +219,41 @@ def test_a_state_counts_what_a_jitted_function_drew() -> None:
     assert draw().tolist() not in values
     generator.set_state((3, 2))
     assert [draw().tolist() for _ in range(2)] == values[2:]
+
+
+def test_keys_that_are_worked_out_together_are_those_of_their_draws() -> None:
+    generator, others = Generator(42), [Generator(42).set_state((42, draw)) for draw in range(0, 200, 7)]
+    found = [Tensor.rand(2, generator=generator).tolist() for _ in range(200)]
+    assert found[::7] == [Tensor.rand(2, generator=other).tolist() for other in others]
+    generator.set_state((42, 130))
+    assert Tensor.rand(2, generator=generator).tolist() == found[130]
+    generator.manual_seed(7)
+    assert Tensor.rand(2, generator=generator.set_state((7, 130))).tolist() not in found
+
+
+def test_a_number_of_draws_has_no_end() -> None:
+    generator = Generator(3).set_state((2**64 - 1, 2**64 - 66))
+    found = [Tensor.rand(1, generator=generator).item() for _ in range(70)]
+    assert generator.get_state() == (2**64 - 1, 4)
+    assert found[-4:] == [Tensor.rand(1, generator=generator.set_state((2**64 - 1, i))).item() for i in range(4)]
+
+
+def test_a_draw_brings_its_key_to_the_device_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought: list[object] = []
+    from_host = generators.from_host
+    monkeypatch.setattr(generators, "from_host", lambda array, *of: brought.append(array) or from_host(array, *of))
+    generator = Generator(3)
+    Tensor.rand(2, generator=generator)
+    brought.clear()
+    for _ in range(5):
+        Tensor.rand(2, generator=generator)
+    assert len(brought) == 5
+    draw = pg.jit(lambda: Tensor.rand(2, generator=generator))
+    values = [draw().tolist() for _ in range(3)]
+    brought.clear()
+    values += [draw().tolist() for _ in range(3)]
+    assert not brought and generator.get_state() == (3, 12)
+    assert values == [Tensor.rand(2, generator=generator.set_state((3, draw))).tolist() for draw in range(6, 12)]
 
 
 def test_a_state_is_two_numbers() -> None:

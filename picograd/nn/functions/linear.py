@@ -35,13 +35,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
     Tensor([[11.5]])
     """
-    if weight.ndim != 2 or input.shape[-1:] != weight.shape[1:]:
+    x, w = input.read(), weight.read()
+    if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
         raise ShapeError(
             f"linear: input {input.shape} does not fit weight {weight.shape}: the last axes must be equal.",
             hint="weight is (out_features, in_features).",
         )
     device = input.other_device("linear", weight) if bias is None else input.other_device("linear", weight, bias)
-    x, w = input.read(), weight.read()
     dtype = lowered(promoted(x, w))
     if dtype.kind == "b":
         raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")

@@ -53,7 +53,7 @@ def get_total_norm(
         norm = Tensor.stack([tensor.norm(norm_type).to(every[0].device) for tensor in every]).norm(norm_type)
     else:
         ops = [need_float("norm", tensor.read()) for tensor in every]
-        norm = Tensor.from_op(_total_norm(norm_type, *ops), every[0].other_device("norm", *every))
+        norm = Tensor.from_op(_total_norm(*ops, p=norm_type), every[0].other_device("norm", *every))
     return _finite("get_total_norm", norm) if error_if_nonfinite else norm
 
 
@@ -154,7 +154,7 @@ def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
 
 
 @formula
-def _total_norm(p: float, *ops: Op) -> Op:
+def _total_norm(*ops: Op, p: float) -> Op:
     norms = [norm_op(op, p, tuple(range(len(op.shape)))) for op in ops]
     (together,) = stacked_ops((0, common_dtype(norms)), *norms)
     return norm_op(together, p, (0,))

@@ -30,6 +30,7 @@ from picograd.runtime.cpu.runner import Runner
 from picograd.runtime.cpu.walker import bind_walker
 from picograd.runtime.host_calls import Function
 
+FEW_NBYTES = 4096  # that are copied once more: to ask NumPy where they are costs as much
 _linking = threading.Lock()
 _library_number = itertools.count()
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
@@ -69,7 +70,8 @@ class CPUDevice:
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         assert array.flags.c_contiguous and array.nbytes <= memory.nbytes, f"{array.nbytes} bytes into {memory}"
-        ctypes.memmove(memory.address, array.ctypes.data, array.nbytes)
+        data = array.tobytes() if array.nbytes <= FEW_NBYTES else array.ctypes.data
+        ctypes.memmove(memory.address, data, array.nbytes)
 
     def copy_out(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Fills a C-contiguous host array from the start of `memory`; runs are over when they return."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,37 +26,94 @@ from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
-from picograd.tensor.cell import Cell, set_op, trace
+from picograd.tensor.cell import Cell, changing, set_op, trace
 from picograd.tensor.exchange.host import default_device, device_or_default
 
 MASK = 0xFFFFFFFF  # 32 bits
+AHEAD = 64  # keys that are worked out together: numpy takes for all of them what Python takes for ten
+
+
+class Word(Cell):
+    """A cell of one uint64 that the host mostly knows, and which has memory from when somebody else reads it.
+
+    number:  what it holds, where no plan may have written to it since
+    """
+
+    __slots__ = ("number",)
+    number: int | None
+
+    def __init__(self, number: int, device: str):
+        super().__init__(_word(number, device), device)
+        self.number = number
+
+    @property
+    def content(self) -> Any:
+        """What it holds now, as of any cell."""
+        held = _content.__get__(self)
+        if held is None:
+            assert self.number is not None and self.device is not None
+            held = _word(self.number, self.device).arg
+            _content.__set__(self, held)
+        return held
+
+    @content.setter
+    def content(self, value: Any) -> None:
+        self.number = None
+        _content.__set__(self, value)
+
+    def on_host(self) -> int:
+        """Returns what it holds, which is asked of the device only where the host does not know it."""
+        if self.number is None:
+            number = int(to_host(realize([self.op])[0]))
+            if type(_content.__get__(self)) is not tuple:  # a graph, or a plan may have it
+                return number
+            self.number = number
+        return self.number
+
+    def become(self, number: int) -> None:
+        """Holds another number from now on; for outside a trace."""
+        with changing:
+            if self.number is not None:  # nobody else has it
+                _content.__set__(self, None)
+                self.number = number
+                return
+        self.op = _word(number, str(self.device))
+        self.number = number
+
+
+_content = Cell.__dict__["content"]  # the slot
 
 
 class GeneratorState:
     """Where one device stands in the sequence.
 
     seed, count:  cells of one uint64 each
-    known:        Ops that the cells have held last, and the numbers in them: a plan may have advanced a cell meanwhile
+    ahead:        a seed, a number, and keys that have been worked out together: of draws number * AHEAD and on
     """
 
     def __init__(self, seed: int, device: str):
-        self.seed = Cell(_word(seed, device), device)
-        self.count = Cell(_word(0, device), device)
-        self.known = {self.seed.op: seed, self.count.op: 0}
+        self.seed, self.count = Word(seed, device), Word(0, device)
+        self.ahead: tuple[int, int, list[int]] = (seed, 0, [])
 
     def start(self, seed: int, count: int) -> None:
         """Goes on with draw number `count` of the sequence of `seed`."""
         device = self.seed.device or default_device()
-        set_op(self.seed, _word(seed, device))
-        set_op(self.count, _word(count, device))
-        self.known = {self.seed.op: seed, self.count.op: count}
+        for cell, number in ((self.seed, seed), (self.count, count)):
+            set_op(cell, _word(number, device))
+            if trace.get() is None:
+                cell.number = number
 
-    def on_host(self) -> tuple[int, int]:
-        """Returns seed and count, which are asked of the device only where the host does not know them."""
-        seed, count = self.seed.op, self.count.op
-        if seed not in self.known or count not in self.known:
-            self.known = {op: int(to_host(realize([op])[0])) for op in (seed, count)}
-        return self.known[seed], self.known[count]
+    def key(self, count: int) -> int:
+        """Returns the key of a draw."""
+        seed, (of, begun, known) = self.seed.on_host(), self.ahead
+        number, place = divmod(count, AHEAD)
+        if known and begun == number and of == seed:
+            return known[place]
+        if place or not number:  # few draws need no more keys
+            return int(threefry(count, seed))
+        keys: list[int] = threefry(count + np.arange(AHEAD, dtype=np.uint64), seed).tolist()
+        self.ahead = seed, number, keys
+        return keys[0]
 
 
 class Generator:
@@ -108,8 +166,7 @@ class Generator:
         True
         """
         state = self.state(device_or_default(device))
-        seed, count = (int(to_host(realize([cell.op])[0])) for cell in (state.seed, state.count))
-        return seed, count
+        return state.seed.on_host(), state.count.on_host()
 
     def set_state(self, new_state: Sequence[int], device: str | None = None) -> Generator:
         """Goes on from where `get_state` was called, on one device; returns self.
@@ -151,14 +208,13 @@ class Generator:
             number = state.count.op
             set_op(state.count, _plus_one(number))
             return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
-        seed, count = state.on_host()
-        state.count.op = after = _word(count + 1, str(device))
-        state.known = {state.seed.op: seed, after: count + 1}
-        return _word(threefry(count, seed), str(device))
+        count = state.count.on_host()
+        state.count.become((count + 1) % 2**64)
+        return _word(state.key(count), str(state.count.device))
 
 
-def threefry(counter: int, key: int) -> int:
-    """Returns what OpCode.THREEFRY does of two numbers of 64 bits: 20 rounds on their halves.
+def threefry(counter: Any, key: int) -> Any:
+    """Returns what OpCode.THREEFRY does of two numbers of 64 bits, 20 rounds on their halves; or of an array and a number.
 
     Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
     """

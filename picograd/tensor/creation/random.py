@@ -194,25 +194,25 @@ class Random(Ranges):
         num_samples = whole("multinomial", "num_samples", num_samples)
         if num_samples < 1:
             raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
-        if self.ndim not in (1, 2) or not self.dtype.is_float:
-            raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")
+        mass = detached(self.read())
+        shape = mass.shape
+        if len(shape) not in (1, 2) or mass.dtype.kind != "f":
+            raise ShapeError(f"multinomial: needs float weights with one axis or two, got {mass.dtype} {shape}.")
         classes, is_ordered = self.shape[-1], not replacement and num_samples > 1
         if (1 if replacement else num_samples) > classes:
             how = "with" if replacement else "without"
             raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
-        bits = random_bits(self.op.shape if is_ordered else (*self.op.shape[:-1], num_samples), generator, self.device)
+        place = self.cell.device or default_device()
+        bits = random_bits(shape if is_ordered else (*shape[:-1], num_samples), generator, place)
         if is_ordered:
-            return self._chosen(order_op(detached(self.read()), bits))[..., :num_samples]
-        return self._chosen(places_op(detached(self.read()), bits))
+            return self._chosen(order_op(mass, bits))[..., :num_samples]
+        return self._chosen(places_op(mass, bits))
 
     def _chosen(self, op: Op) -> Self:
         """Returns what was drawn with these weights, which a loop may go on from."""
-        chosen = self._like(op)
+        chosen = self.from_op(op, self.cell.device)
         settle_choice(chosen.cell)
         return chosen
-
-    def _like(self, op: Op) -> Self:
-        return self.from_op(op, self.cell.device)
 
     # ---- in place ----
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
