@@ -21,7 +21,7 @@ from picograd.ir.stages import Plan
 
 MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
-SPECIAL = LEFT_TO_FORMS | BLOCKS | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT}  # of which not all of the Op is in a key
+SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
 
 
 class Seen(NamedTuple):
@@ -166,7 +166,10 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             if code not in SPECIAL:
                 key.append((code, op.dtype, op.arg, len(op.src)))
                 stack += op.src
-                if (code is OpCode.FORMULA and op.arg.is_costly or code in COSTLY) and not op.needs_grad:
+            elif code is OpCode.FORMULA or code in COSTLY:
+                key.append((code, op.dtype, op.arg, len(op.src)))
+                stack += op.src
+                if not op.needs_grad and (code is not OpCode.FORMULA or op.arg.is_costly):
                     costly.append(op)
             elif code is OpCode.LEAF:
                 key.append((code, op.dtype))

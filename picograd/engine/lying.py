@@ -1,7 +1,7 @@
 """Views of memory that the host can read: their values, taken from where they lie.
 
 In:    an Op
-Out:   `lying_on_host`: the value of a view, where nothing has to be computed or brought
+Out:   `lying_on_host`: the value of a view, where nothing has to be computed or brought;  `number_lying_on_host`: a number
 Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
     ix[3].item(), x[i:j].tolist(), x.T.numpy()      # no plan, no kernel
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from picograd.dtype import int64
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar, int64
 from picograd.engine.shared import SharedMemory
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -70,6 +71,42 @@ def lying_on_host(op: Op) -> Array | None:
 def _bytes_type(nbytes: int) -> Any:
     """Returns the type of an array of bytes: ctypes makes it anew each time, and only the garbage collector frees it."""
     return ctypes.c_char * nbytes
+
+
+def number_lying_on_host(op: Op) -> Scalar | None:
+    """Returns the value of a view of host memory that has one element; None where it is anything else.
+
+    Such as i of `for i in ix`, and i + 32: nothing runs, and no array is made.
+    """
+    if op.code is OpCode.ADD and op.dtype is int64 and op.realized is None:
+        left, right = (x.arg if x.code is OpCode.CONST else number_lying_on_host(x) for x in op.src)
+        return None if left is None or right is None else (left + right + 2**63) % 2**64 - 2**63
+    at = None  # where it lies in what the steps behind are views of
+    while op.realized is None and op.code is not OpCode.BUFFER:
+        if op.code is OpCode.SHRINK and at is None:
+            at = 0
+            for (start, _), dim in zip(op.arg, op.src[0].shape):
+                if start.__class__ is not int or dim.__class__ is not int:
+                    return None
+                at = at * dim + start
+        elif op.code not in AS_THEY_LIE:
+            return None
+        op = op.src[0]
+    buffer = (op.realized or op).arg[0]
+    kind = NUMBERS.get(buffer.dtype)
+    if kind is None or type(buffer.memory) not in (Memory, SharedMemory):
+        return None
+    found: Scalar = kind.from_address(buffer.memory.address + (at or 0) * buffer.dtype.itemsize).value
+    return found
+
+
+AS_THEY_LIE = frozenset({OpCode.RESHAPE, OpCode.LEAF, OpCode.DETACH})
+NUMBERS: dict[DType, Any] = {
+    dtypes.bool_: ctypes.c_bool, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,
+    dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16, dtypes.int32: ctypes.c_int32, int64: ctypes.c_int64,
+    dtypes.uint8: ctypes.c_uint8, dtypes.uint16: ctypes.c_uint16, dtypes.uint32: ctypes.c_uint32,
+    dtypes.uint64: ctypes.c_uint64,
+}  # fmt: skip
 
 
 def _added(a: Op, b: Op) -> Array | None:

@@ -202,9 +202,9 @@ class Interop(Distributions):
         >>> Tensor([2.5]).item()
         2.5
         """
-        if self.numel() != 1:
+        if self.op.shape and self.numel() != 1:
             raise ShapeError(f"item: needs exactly one element, got shape {self.shape}.", hint="x.tolist()")
-        return self._host("item").reshape(()).item()  # type: ignore[no-any-return]
+        return self._number("item")  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """Returns nested lists of Python numbers, or one number for a 0-d tensor.
@@ -232,12 +232,12 @@ class Interop(Distributions):
         return complex(self._single("complex"))
 
     def _single(self, function: str) -> Any:
-        if self.numel() != 1:
+        if self.op.shape and self.numel() != 1:
             raise ShapeError(
                 f"{function}: the truth or value of shape {self.shape} is ambiguous; it needs exactly one element.",
                 hint="x.any(), x.all() or x.tolist()",
             )
-        return self._host(function).reshape(()).item()
+        return self._number(function)
 
     def __len__(self) -> int:
         if not self.shape:

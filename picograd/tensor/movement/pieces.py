@@ -239,6 +239,9 @@ class Pieces(Views):
         >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
         [[1, 2], [3, 4]]
         """
-        axis = axis_of("unbind", self.shape, dim if axis is None else axis)
-        shape = self.shape[:axis] + self.shape[axis + 1 :]
-        return tuple(self._cut(axis, i, i + 1).reshape(shape) for i in range(known("unbind", self.shape, axis)))
+        shape = self.shape
+        axis = axis_of("unbind", shape, dim if axis is None else axis)
+        before, after = [tuple([(0, length) for length in part]) for part in (shape[:axis], shape[axis + 1 :])]
+        rest = (OpCode.RESHAPE, (*shape[:axis], *shape[axis + 1 :]))
+        pieces = [(OpCode.SHRINK, (*before, (i, i + 1), *after)) for i in range(known("unbind", shape, axis))]
+        return tuple([self.viewed_by((piece, rest)) for piece in pieces])
