@@ -19,7 +19,7 @@ from typing import Any
 import numpy  # noqa: F401  both libraries need it: its import is nobody's cost
 
 from bench.first_step import forget_peak, peak_resident_nbytes
-from bench.programs import TINY, load
+from bench.programs import TINY, equal_work, load
 from bench.worker import one_line
 
 COUNTED = ("scheduled", "compiled", "disk_hits")
@@ -30,7 +30,7 @@ class Run:
     """One process; a list has an entry for each epoch.
 
     epoch_s:    seconds, the first from before the model is made
-    step_s:     median of the seconds between two losses
+    step_s:     median of the seconds between two losses: of a batch; of REINFORCE an episode and the update after it
     scheduled, compiled, disk_hits:  as `picograd.engine.watch` counts; nothing for PyTorch
     nbytes:     peak resident memory, less that of the process before it imported the library
     losses:     of the first three steps
@@ -51,7 +51,7 @@ def run(name: str, library: str, num_epochs: int, jit: bool, sizes: dict[str, An
     """Runs a program for some epochs; an error of its ends it and is noted."""
     forget_peak()
     before, found = peak_resident_nbytes(), Run()
-    program = load(name, library)
+    program = equal_work(name, load(name, library))
     if library == "torch":
         program.torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
         watching = nullcontext()

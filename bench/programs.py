@@ -1,7 +1,7 @@
 """The programs of examples/ that both libraries run: the one line that names the library is all that differs.
 
 In:    a name of `TINY`, "picograd" or "torch"
-Out:   the program as a module
+Out:   the program as a module;  `equal_work`: one whose steps are as much work in either library
 Called by: bench/cliffs_worker.py, tests/test_cliffs.py
 Next:  examples/xor.py
 """
@@ -45,3 +45,29 @@ def load(name: str, library: str = "picograd") -> ModuleType:
         text = text.replace(LINE, f"import {library} as torch")
     exec(compile(text, module.__file__, "exec"), module.__dict__)
     return module
+
+
+def equal_work(name: str, program: ModuleType) -> ModuleType:
+    """Returns a program whose steps are as much work whatever is drawn, for times that are compared.
+
+    An episode of REINFORCE is as long as a pole stands, by the actions that a library draws. Here each ends after a number
+    of actions that the pole's own generator gives: from a tenth to half of the longest, the same in both libraries and
+    another one in nearly each episode.
+    """
+    if name == "reinforce":
+        program.CartPole = _with_lengths_of_its_own(program.CartPole)
+    return program
+
+
+def _with_lengths_of_its_own(kind: Any) -> type:
+    class CartPole(kind):  # type: ignore[misc]
+        def reset(self) -> list[float]:
+            self.end = max(2, self.rng.randint(self.longest // 10, self.longest // 2))
+            state: list[float] = super().reset()
+            return state
+
+        def step(self, action: int) -> tuple[list[float], float, bool]:
+            state, reward, _ = super().step(action)
+            return state, reward, self.count == self.end
+
+    return CartPole
