@@ -87,7 +87,7 @@ def one_phase(name: str, params: Sequence[tuple[DType, int, str]], body: Body, v
 @cache
 def device() -> CPUDevice:
     target = host_target()
-    return CPUDevice(target, compile_source(walker_source(), target))
+    return CPUDevice(target, lambda: compile_source(walker_source(), target))
 
 
 def buffer_of(array: Array, dtype: DType) -> Buffer:

@@ -58,16 +58,20 @@ def _target_text(target: Target) -> str:
     return json.dumps(target, sort_keys=True, default=asdict)
 
 
-def kept(text: str, target: Target, make: Callable[[], Binary]) -> Binary:
-    """Returns the Binary kept for `text`, or makes it and keeps it."""
+def kept(text: str, target: Target, make: Callable[[], Binary]) -> Callable[[], Binary]:
+    """Looks for the Binary kept for `text`; what is returned gives it, or makes it and keeps it, on any thread."""
     name = entry_name(text, target)
     found = load(name)
     if found is not None:
         note("disk_hits")
-        return found
-    made = make()
-    store(name, made)
-    return made
+        return lambda: found
+
+    def make_and_keep() -> Binary:
+        made = make()
+        store(name, made)
+        return made
+
+    return make_and_keep
 
 
 def load(name: str) -> Binary | None:

@@ -71,7 +71,7 @@ class Wanted(Record):
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  by `Wanted.key`: the name of the cache's entry for its code; none where somebody looked on when it was made;
+    entries:  of executables, the name of the cache's entry for the code; none where somebody looked on when it was made;
               the text of a kernel that the host runs
     """
 
@@ -79,7 +79,7 @@ class Compiler:
         self.device, self.backend = device, backend
         self._made: dict[bytes, Executable] = {}  # by Wanted.key
         self._by_entry: dict[str, Executable] = {}
-        self.entries: dict[bytes, str] = {}
+        self.entries: dict[Executable, str] = {}
 
     def executables(self, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.
@@ -96,7 +96,7 @@ class Compiler:
         for kernel, one in wanted.items():
             if kernel not in made and runs_on_host(kernel):
                 made[kernel] = self._made[one.key] = load_host(kernel, self.device)
-                self.entries[one.key] = one.text  # there is no code to keep
+                self.entries[made[kernel]] = one.text  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]
         if missing:
             made |= self._make(missing, 0 if tune else num_threads() - 1)  # where kernels are timed nothing else runs
@@ -106,9 +106,11 @@ class Compiler:
         """Makes the executables of kernels; how far it is stands on the terminal where it takes long."""
         made: dict[Kernel, Executable] = {}
         finished: list[Binary] = []
+        names: list[str | None] = []
 
         def begin(one: Wanted) -> Callable[[], Binary]:
-            finish = self._begin_best(one)
+            finish, name = self._begin_best(one)
+            names.append(name)
             return lambda: kept(finish())
 
         def kept(binary: Binary) -> Binary:
@@ -116,16 +118,15 @@ class Compiler:
             return binary
 
         with telling(lambda: f"{len(finished)} of {len(missing)} kernels are compiled"):
-            for one, binary in zip(missing, pipelined(missing, begin, num_threads)):
-                made[one.kernel] = self._made[one.key] = self.device.load(binary)
+            for number, binary in enumerate(pipelined(missing, begin, num_threads)):
+                one, name = missing[number], names[number]
+                made[one.kernel] = self._made[one.key] = loaded = self.device.load(binary)
+                if name is not None:
+                    self.entries[loaded] = name
         return made
 
     def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
         return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target))
-
-    def entry(self, kernel: Kernel, tune: bool) -> str | None:
-        """Returns the name of the entry for the code of a kernel that has been made, if it has one."""
-        return self.entries.get(self._wanted(kernel, tune).key)
 
     def _forget_many(self) -> None:
         """Forgets the kernels where there are too many; plans hold those that they run."""
@@ -155,21 +156,19 @@ class Compiler:
         """Returns callable code for a kernel by a given choice."""
         return self.device.load(self._begin(kernel, choice, self._entry_of(format_kernel(kernel), choice))())
 
-    def _begin_best(self, wanted: Wanted) -> Callable[[], Binary]:
-        """Begins a kernel by the best choice."""
+    def _begin_best(self, wanted: Wanted) -> tuple[Callable[[], Binary], str | None]:
+        """Begins a kernel by the best choice; returned are what gives its code, and the name of the entry for that."""
         kernel = wanted.kernel
         with _naming_line_of(kernel):
             choice = choose(kernel, self.device, self.make, wanted.tune)
             name = self._entry_of(wanted.text, choice)
-            if name is not None:
-                self.entries[wanted.key] = name
             finish = self._begin(kernel, choice, name)
 
         def finish_named() -> Binary:
             with _naming_line_of(kernel):
                 return finish()
 
-        return finish_named
+        return finish_named, name
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""

@@ -106,14 +106,14 @@ def _compiled_kernel(code: Executable, num_buffers: int) -> Kernel:
 
 
 # ---- an entry ----
-def keep_plan(name: str, schedule: Schedule, compiler: Compiler, tune: bool) -> bool:
-    """Keeps a schedule whose kernels have been compiled; returns whether it does.
+def keep_plan(name: str, schedule: Schedule, executables: Sequence[Executable], compiler: Compiler) -> bool:
+    """Keeps a schedule, with its executables by `kernel_items()`; returns whether it does.
 
     It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
     """
-    kernels = list(dict.fromkeys(item.kernel for item in schedule.kernel_items()))
-    entries = [compiler.entry(kernel, tune) for kernel in kernels]
-    if len(schedule.kernel_items()) < LEAST_KERNELS or None in entries:
+    code = {item.kernel: executable for item, executable in zip(schedule.kernel_items(), executables)}
+    kernels, entries = list(code), [compiler.entries.get(executable) for executable in code.values()]
+    if len(executables) < LEAST_KERNELS or None in entries:
         return False
     bodies = list(dict.fromkeys(_bodies(schedule)))
     of_kernel, of_body = ({made: i for i, made in enumerate(found)} for found in (kernels, bodies))

@@ -2,7 +2,7 @@
 
 In:    items, and what begins one
 Out:   what finishing gives, in the order of the items
-Called by: engine/compiler.py.    Next: picograd/engine/progress.py
+Called by: engine/compiler.py, engine/backends/cpu.py.    Next: picograd/engine/progress.py
 
 It pays where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call.
 """
@@ -48,6 +48,31 @@ def pipelined(
             return _overlapped(items, begin, num_threads)
     finally:
         _running.release()
+
+
+def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
+    """Begins something on another thread; what is returned waits for it, and gives its result.
+
+    Where that failed it is done by the one that asks, who gets the error. A fork waits for it: a child has no such thread.
+    """
+    results: list[Result] = []
+
+    def run() -> None:
+        with suppress(Exception):
+            results.append(make())
+
+    thread = threading.Thread(target=run, name="picograd_ahead")
+    thread.start()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=thread.join)
+
+    def result() -> Result:
+        thread.join()
+        if not results:
+            results.append(make())
+        return results[0]
+
+    return result
 
 
 def _overlapped(

@@ -344,7 +344,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: boo
             schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
-            keep_plan(entry, schedule, compiler, tune)
+            keep_plan(entry, schedule, executables, compiler)
         schedule = compiled(schedule, iter(executables))
     else:
         schedule, executables = kept

@@ -174,8 +174,8 @@ def test_a_register_tile_fills_the_registers_and_no_more(rung: str, processor: s
 # ---- what runs here ----
 @cache
 def compiler_of(target: Target) -> Compiler:
-    walker = compile_source(walker_source(target.triple), target)
-    return Compiler(CPUDevice(target, walker), Backend(render, compile_source))
+    device = CPUDevice(target, lambda: compile_source(walker_source(target.triple), target))
+    return Compiler(device, Backend(render, compile_source))
 
 
 def results(kernel: str, target: Target) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_entry
 from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.ir.stages import Kernel, LoopItem, Schedule
+from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
 from picograd.ir.text import format_schedule
 from picograd.latest import Latest
 from picograd.record import replace
@@ -63,15 +63,14 @@ def another_compiler() -> Compiler:
     return Compiler(own.device, own.backend)
 
 
-def scheduled(*tensors: Tensor) -> tuple[str, Schedule, Compiler]:
-    """The name of the entry for some graphs, their schedule, and a compiler that has made its kernels."""
+def scheduled(*tensors: Tensor) -> tuple[str, Schedule, list[Executable], Compiler]:
+    """The name of the entry for some graphs, their schedule, its kernels made, and the compiler that has made them."""
     roots, compiler = written_out([tensor.op for tensor in tensors]), another_compiler()
     form = template(roots)
     name = plan_entry(form.key, compiler.device.target, False)
     assert name is not None
     schedule = schedule_graphs(parametrize(roots, form))
-    compiler.executables([item.kernel for item in schedule.kernel_items()])
-    return name, schedule, compiler
+    return name, schedule, compiler.executables([item.kernel for item in schedule.kernel_items()]), compiler
 
 
 def without_graphs(schedule: Schedule) -> Schedule:
@@ -153,15 +152,13 @@ def test_a_second_process_schedules_nothing_and_what_is_damaged_is_made_again(tm
 # ---- entries ----
 @pytest.mark.parametrize("case", CASES)
 def test_a_schedule_comes_back_as_it_was_but_for_graphs(case: Callable[[], list[Tensor]], folder: Path) -> None:
-    name, schedule, compiler = scheduled(*case())
-    assert keep_plan(name, schedule, compiler, False)
+    name, schedule, executables, compiler = scheduled(*case())
+    assert keep_plan(name, schedule, executables, compiler)
     found = find_kept(name, another_compiler())
     assert found is not None
-    kept, executables = found
+    kept, loaded = found
     assert kept == without_graphs(schedule)
-    assert [e.launches for e in executables] == [
-        e.launches for e in compiler.executables([item.kernel for item in schedule.kernel_items()])
-    ]
+    assert [e.launches for e in loaded] == [e.launches for e in executables]
     assert format_schedule(kept).splitlines()[0] == format_schedule(schedule).splitlines()[0]
 
 
@@ -177,16 +174,16 @@ def test_a_plan_from_disk_computes_the_same(
 
 
 def test_a_binary_that_is_gone_makes_its_plan_anew(folder: Path) -> None:
-    name, schedule, compiler = scheduled(*_product())
-    assert keep_plan(name, schedule, compiler, False)
+    name, schedule, executables, compiler = scheduled(*_product())
+    assert keep_plan(name, schedule, executables, compiler)
     entry = next(iter(compiler.entries.values()))
     (folder / "kernels" / entry[0] / entry).unlink()
     assert find_kept(name, another_compiler()) is None
 
 
 def test_a_kernel_alone_is_not_worth_an_entry(folder: Path) -> None:
-    name, schedule, compiler = scheduled(floats(4) * 2)
-    assert not keep_plan(name, schedule, compiler, False)
+    name, schedule, executables, compiler = scheduled(floats(4) * 2)
+    assert not keep_plan(name, schedule, executables, compiler)
     assert find_kept(name, compiler) is None
 
 
@@ -235,5 +232,4 @@ def test_a_kernel_made_while_somebody_looked_on_makes_no_entry(
     compiler.executables(kernels)
     capsys.readouterr()
     monkeypatch.delenv("PICOGRAD_SHOW")
-    compiler.executables(kernels)
-    assert not keep_plan("plan", schedule, compiler, False)
+    assert not keep_plan("plan", schedule, compiler.executables(kernels), compiler)

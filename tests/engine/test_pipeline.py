@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from picograd import Tensor
 from picograd.engine import pipeline
 from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
-from picograd.engine.pipeline import pipelined
+from picograd.engine.pipeline import ahead, pipelined
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 
@@ -161,3 +162,45 @@ def test_an_interrupt_while_the_last_are_waited_for_drops_what_nobody_has_begun(
         pipelined(range(5), begin, 1)
     assert finished in ([], [0])
     assert threading.active_count() == before
+
+
+# ---- one thing ahead of time ----
+def test_what_is_made_ahead_is_made_once_beside_the_one_that_asks() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def make() -> int:
+        begun.set()
+        goes_on.wait(10)
+        made.append(threading.get_ident())
+        return 3
+
+    ask = ahead(make)
+    assert begun.wait(10) and not made
+    goes_on.set()
+    assert [ask(), ask()] == [3, 3]
+    assert len(made) == 1 and made[0] != threading.get_ident()
+
+
+def test_who_asks_gets_the_error_of_what_is_made_ahead() -> None:
+    def fail() -> int:
+        raise CompileError("llvm: no")
+
+    ask = ahead(fail)
+    with pytest.raises(CompileError, match="llvm: no"):
+        ask()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_waits_for_what_is_made_ahead() -> None:
+    parent = os.getpid()
+
+    def make() -> bool:
+        time.sleep(0.05)
+        return os.getpid() == parent
+
+    ask = ahead(make)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if ask() else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -5,10 +5,14 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from picograd.compile.llvm import compile_source, host_target
+from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.cache import kept
 from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.pipeline import ahead
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from picograd.render.llvm import render
@@ -22,9 +26,10 @@ def make_compiler() -> Compiler:
     return Compiler(CPUDevice(target, plan_walker(target)), Backend(render, compile_source))
 
 
-def plan_walker(target: Target) -> Binary:
-    """Returns the code that walks plans on a processor."""
-    return kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
+def plan_walker(target: Target) -> Callable[[], Binary]:
+    """Returns what gives the code that walks plans on a processor; it is compiled while the first plan is made."""
+    make = kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
+    return ahead(make) if num_threads() > 1 else make
 
 
 def why_not() -> str | None:

@@ -33,7 +33,7 @@ def make_compiler() -> Compiler:
 def make_device(target: Target | None = None) -> CudaDevice:
     """Returns the first GPU, for code of this target."""
     host = llvm.host_target()
-    return CudaDevice(kept(CALLER, host, lambda: llvm.compile_source(caller_source(), host)), target)
+    return CudaDevice(kept(CALLER, host, lambda: llvm.compile_source(caller_source(), host))(), target)
 
 
 def why_not() -> str | None:

@@ -11,8 +11,8 @@ import ctypes
 import itertools
 import os
 import threading
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from picograd.runtime.cpu.host import HostCode
 from picograd.runtime.cpu.memory import Memory, MemoryPool
 from picograd.runtime.cpu.objects import Image, Placed, image_of, place
 from picograd.runtime.cpu.runner import Runner
-from picograd.runtime.cpu.walker import bind_walker
+from picograd.runtime.cpu.walker import Walker, bind_walker
 from picograd.runtime.host_calls import Function
 
 FEW_NBYTES = 4096  # that are copied once more: to ask NumPy where they are costs as much
@@ -44,12 +44,16 @@ class CPUDevice:
     memory:  the pool blocks come from
     """
 
-    def __init__(self, target: Target, walker: Binary):
-        """`walker` is `walker_source()` compiled for `target`."""
+    def __init__(self, target: Target, walker: Callable[[], Binary]):
+        """`walker` gives `walker_source()` compiled for `target`; it is asked when the first plan is to be run."""
         self.name, self.target, self.memory = target.device, target, MemoryPool()
-        self._walker = bind_walker(linked(walker))
+        self._make_walker = walker
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.memory.after_fork)
+
+    @cached_property
+    def _walker(self) -> Walker:
+        return bind_walker(linked(self._make_walker()))
 
     def allocate(self, nbytes: int) -> Memory:
         """Returns at least `nbytes` bytes, aligned to 64.
