@@ -31,6 +31,7 @@ from picograd.ir.opts import Choice, Generated, Library, Opts, Written, WrittenA
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
+from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, format_program, parse_kernel
 from picograd.record import Record
 
@@ -123,6 +124,7 @@ class Compiler:
                 made[one.kernel] = self._made[one.key] = loaded = self.device.load(binary)
                 if name is not None:
                     self.entries[loaded] = name
+        forget_sums()
         return made
 
     def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:

@@ -2,7 +2,7 @@
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
-       `to_op` and `from_op`, between int64 Ops and Python's integers
+       `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`
 Next:  picograd/ir/divisors.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
@@ -23,6 +23,7 @@ from picograd.ir.opcode import OpCode
 
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
+MOST_KNOWN = 1 << 12  # results of each function, until `forget_sums`
 LARGE = 1 << 62  # stands for "not bounded" in `bounds`
 
 
@@ -42,6 +43,12 @@ def from_op(op: Op) -> Dim:
     A constant of another dtype stays what it is: it may stand below a CAST, and `to_op` would make an int64 of it.
     """
     return int(op.arg) if op.code is OpCode.CONST and op.dtype is dtypes.int64 else op
+
+
+def forget_sums() -> None:
+    """Forgets the results of these functions, which keep Ops alive; kernels of one plan ask for most of them many times."""
+    for function in (add, mul, bounds, floordiv, mod):
+        function.cache_clear()
 
 
 def affine(value: Dim) -> tuple[Terms, int]:
@@ -127,6 +134,7 @@ def _in_order(terms: Terms) -> list[Op]:
         return sorted(terms, key=_text)
 
 
+@lru_cache(MOST_KNOWN)
 def add(a: Dim, b: Dim) -> Dim:
     """Returns a + b."""
     if isinstance(a, int) and isinstance(b, int):
@@ -139,6 +147,7 @@ def add(a: Dim, b: Dim) -> Dim:
     return _assemble(terms, constant + other_constant)
 
 
+@lru_cache(MOST_KNOWN)
 def mul(a: Dim, b: Dim) -> Dim:
     """Returns a * b."""
     if isinstance(a, int) and isinstance(b, int):
@@ -190,6 +199,7 @@ def plus(value: Dim, number: int) -> Dim:
     return value if number == 0 else Op(OpCode.ADD, dtypes.int64, (value, _integer(number)))
 
 
+@lru_cache(MOST_KNOWN)
 def bounds(value: Dim) -> tuple[int, int]:
     """Returns (least, greatest) of an integer expression; +-LARGE where nothing is known."""
     if isinstance(value, int):
@@ -230,6 +240,7 @@ def bounds(value: Dim) -> tuple[int, int]:
     return max(-LARGE, low), min(LARGE, high)
 
 
+@lru_cache(MOST_KNOWN)
 def floordiv(a: Dim, divisor: Dim) -> Dim:
     """Returns a // divisor, rounding to minus infinity; what is divided by 0 is 0."""
     if divisor == 1:
@@ -255,6 +266,7 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
     return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
 
 
+@lru_cache(MOST_KNOWN)
 def mod(a: Dim, divisor: Dim) -> Dim:
     """Returns a - a // divisor * divisor, with the sign of the divisor; modulo 0 is 0."""
     if divisor == 1:
@@ -382,4 +394,6 @@ def _substituted(op: Op, visit: Callable[[Dim], Dim]) -> Dim:
 
 
 SUMS = frozenset({OpCode.ADD, OpCode.MUL})
-INDEX_ARITHMETIC = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
+INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
+    OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum
+}  # fmt: skip

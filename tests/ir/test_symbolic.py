@@ -17,6 +17,7 @@ from picograd.ir.symbolic import (
     both,
     bounds,
     floordiv,
+    forget_sums,
     from_op,
     less,
     minimum,
@@ -248,3 +249,12 @@ def test_bounds_of_loops_and_variables() -> None:
     assert bounds(K) == (0, 3)
     assert bounds(add(mul(R, 3), J)) == (0, 14)
     assert bounds(subtract(3, R)) == (-1, 3)
+
+
+def test_results_are_kept_until_they_are_forgotten():
+    before = add.cache_info().hits
+    assert add(R, J) is add(R, J)
+    assert add.cache_info().hits > before
+    forget_sums()
+    assert [function.cache_info().currsize for function in (add, mul, bounds, floordiv, mod)] == [0] * 5
+    assert bounds(add(R, J)) == (0, 6)
