@@ -14,7 +14,7 @@ from picograd.ir.build import flip, permute, reshape, shrink, static_shape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.ir.symbolic import mul
+from picograd.ir.symbolic import add, mul, subtract
 from picograd.record import replace
 
 
@@ -26,16 +26,16 @@ def conv_x(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    lengths, taps, windows = (static_shape(value.shape[2:]) for value in (x, w, out))
+    lengths, taps, windows = x.shape[2:], static_shape(w.shape[2:]), out.shape[2:]
     padding: list[tuple[int, int]] = []
     bounds: list[tuple[Dim, Dim]] = [(0, length) for length in x.shape[:2]]
     for i, length in enumerate(lengths):
         apart, span = arg.input_dilation[i], (taps[i] - 1) * arg.dilation[i] + 1
         before = span - 1 - arg.padding[i][0]
-        after = (length - 1) * apart + span - ((windows[i] - 1) * arg.stride[i] + 1) - before
+        after = _number(subtract(_span(length, apart), _span(windows[i], arg.stride[i]))) + span - 1 - before
         extra, extra_after = max(0, -(before // apart)), max(0, -(after // apart))
         padding.append((before + extra * apart, after + extra_after * apart))
-        bounds.append((extra, extra + length))
+        bounds.append((extra, add(length, extra)))
     transposed = replace(
         arg, stride=arg.input_dilation, padding=tuple(padding), input_dilation=arg.stride
     )  # fmt: skip
@@ -59,16 +59,15 @@ def conv_w(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    batch, (channels,), lengths = x.shape[0], static_shape(x.shape[1:2]), static_shape(x.shape[2:])
-    taps, windows, spatial = static_shape(w.shape[2:]), static_shape(out.shape[2:]), tuple(range(2, len(x.shape)))
+    batch, (channels,), lengths = x.shape[0], static_shape(x.shape[1:2]), x.shape[2:]
+    taps, windows, spatial = static_shape(w.shape[2:]), out.shape[2:], tuple(range(2, len(x.shape)))
     split = reshape(x, (batch, arg.groups, channels // arg.groups, *lengths))
     moved = permute(split, (2, 1, 0, *(axis + 1 for axis in spatial)))  # (C / groups, groups, B, *)
     operand = reshape(moved, (channels // arg.groups, mul(batch, arg.groups), *lengths))
     padding: list[tuple[int, int]] = []
     for i, (lo, hi) in enumerate(arg.padding):
-        span = (taps[i] - 1) * arg.dilation[i] + 1
-        whole = (lengths[i] - 1) * arg.input_dilation[i] + 1 + lo + hi
-        unseen = whole - span - (windows[i] - 1) * arg.stride[i]
+        beyond = _number(subtract(_span(lengths[i], arg.input_dilation[i]), _span(windows[i], arg.stride[i])))
+        unseen = beyond + lo + hi - (taps[i] - 1) * arg.dilation[i]
         padding.append((lo, hi - min(hi, unseen)))
     transposed = replace(
         arg, stride=arg.dilation, dilation=arg.stride, padding=tuple(padding), of_weight=not arg.of_weight
@@ -76,3 +75,13 @@ def conv_w(grad: Op, out: Op) -> Op:
     by_channel = Op(OpCode.CONV, w.dtype, (operand, permute(grad, (1, 0, *spatial))), transposed)
     by_output = permute(by_channel, (1, 0, *spatial))  # (O, C / groups, *)
     return shrink(by_output, tuple((0, dim) for dim in w.shape))
+
+
+def _span(count: Dim, apart: int) -> Dim:
+    """Returns how many places `count` elements take that lie `apart` from each other."""
+    return add(mul(subtract(count, 1), apart), 1)
+
+
+def _number(value: Dim) -> int:
+    """Returns how much longer a line is than its windows' places, which is a number where both have a stride of one."""
+    return static_shape((value,))[0]

@@ -13,16 +13,15 @@ out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere_valid, is_loaded, put_in_all, zero_unless
 from picograd.codegen.operands import contiguous_axis
 from picograd.ir.build import permute, reshape, static_shape, swap_last
 from picograd.ir.coordinates import placeholders, unflatten
-from picograd.ir.op import Dim, Op, const
+from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ConvArg
+from picograd.ir.shape import ConvArg, numel
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op
 from picograd.record import Record
 
@@ -54,21 +53,21 @@ class Windows(Record):
         return self.anchor.src[1].shape[1]
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        return static_shape(self.anchor.src[1].shape[2:])
+    def taps(self) -> Shape:
+        return self.anchor.src[1].shape[2:]
 
     @property
-    def num_taps(self) -> int:
-        return prod(self.taps)
+    def num_taps(self) -> Dim:
+        return numel(self.taps)
 
     @property
     def k(self) -> Dim:
         return mul(self.channels, self.num_taps)
 
     @property
-    def spatial(self) -> tuple[int, ...]:
+    def spatial(self) -> Shape:
         """Positions of a window along each axis."""
-        return static_shape(self.anchor.shape[2:])
+        return self.anchor.shape[2:]
 
     @property
     def matrix(self) -> Op:
@@ -104,13 +103,13 @@ class Windows(Record):
           known: where b and position are; elsewhere no memory is read
         """
         x, arg = self.anchor.src[0], self.arg
-        at = zip(position, unflatten(tap, self.taps), static_shape(x.shape[2:]), range(len(self.taps)))
+        at = zip(position, unflatten(tap, self.taps), x.shape[2:], range(len(self.taps)))
         places: list[Dim] = []
         valid = known
         for place, step, length, i in at:
             apart, (before, _) = arg.input_dilation[i], arg.padding[i]
             j = subtract(add(mul(place, arg.stride[i]), mul(step, arg.dilation[i])), before)
-            valid = both(valid, both(less(-1, j), less(j, (length - 1) * apart + 1)))
+            valid = both(valid, both(less(-1, j), less(j, add(mul(subtract(length, 1), apart), 1))))
             if apart > 1:
                 valid = both(valid, _is_zero(mod(j, apart)))
             places.append(floordiv(j, apart))

@@ -13,14 +13,14 @@ symbolic integer of its own. Each new graph puts the polynomials to the test; wh
 has, it is one more sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those
 of one length, and add up in the same order. Lengths of 0 and 1 belong to a form.
 
-A plan for each length is still made of convolutions along axes of changing lengths, whose batches may change: two axes
-would lose the values at points (codegen/cpu/toom.py), and take 1.5 to 1.9 of the time (32 channels, 28 x 28 images,
-kernels of 3 x 3). So is one of attention and its gradients on a GPU (`needs_numbers`).
+A plan for each length is still made of convolutions of images whose sizes change, not their number alone: they would lose
+the values at points (codegen/cpu/toom.py), and take 1.6 to 1.9 of the time (32 channels of 28 x 28, kernels of 3 x 3); of
+gradients of convolutions with a stride along a line of changing length; and of attention and its gradients on a GPU.
 
 A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
-that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are
-rows enough for blocks (codegen/cpu/reduce_both.py), and those of a convolution's weight, whose sum over images is cut by
-how many there may be. On a GPU threads of a row follow from its length: any sum may differ.
+that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are rows
+enough for blocks (codegen/cpu/reduce_both.py), and convolutions: gradients of their weights, and all along lines of other
+lengths, whose windows are packed. On a GPU threads of a row follow from its length: any sum may differ.
 """
 
 from __future__ import annotations

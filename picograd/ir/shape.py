@@ -15,7 +15,7 @@ from picograd.errors import ShapeError
 from picograd.ir.host import HOST_SHAPES, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
-from picograd.ir.symbolic import add, subtract
+from picograd.ir.symbolic import add, floordiv, subtract
 from picograd.ir.symbolic import mul as times
 from picograd.record import Record
 
@@ -222,6 +222,8 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
     if _int(w[0]) % arg.groups:
         raise ShapeError(f"conv: w {w} has {w[0]} outputs, which {arg.groups} groups cannot share.")
     spatial: list[Dim] = []
+    if num_spatial == 1 and not (isinstance(x[2], int) and isinstance(w[2], int)):
+        return (x[0], w[0], _places(x[2], w[2], arg))
     for i in range(num_spatial):
         length = (_int(x[i + 2]) - 1) * arg.input_dilation[i] + 1 + sum(arg.padding[i])
         taps = (_int(w[i + 2]) - 1) * arg.dilation[i] + 1
@@ -229,6 +231,14 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
             raise ShapeError(f"conv: a kernel spanning {taps} is longer than the padded input {length} of axis {i}.")
         spatial.append((length - taps) // arg.stride[i] + 1)
     return (x[0], w[0], *spatial)
+
+
+def _places(length: Dim, taps: Dim, arg: ConvArg) -> Dim:
+    """Returns the places along a line of a symbolic length, or of windows as long as such a line."""
+    if arg.input_dilation[0] != 1:
+        raise ShapeError(f"conv: elements lie {arg.input_dilation[0]} apart along a length {length} that is no number.")
+    unseen = subtract(add(length, sum(arg.padding[0]) - 1), times(subtract(taps, 1), arg.dilation[0]))
+    return add(floordiv(unseen, arg.stride[0]), 1)
 
 
 def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:

@@ -175,6 +175,21 @@ def test_convolutions_of_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert planned[3] == planned[5] == planned[6] == 0, planned
 
 
+LINES: dict[str, Callable[[int], list[Tensor]]] = {
+    "plain": with_gradients(F.conv1d, lambda n: (4, 3, n), lambda n: (16, 3, 5)),
+    "in groups": with_gradients(
+        lambda x, w: F.conv1d(x, w, padding=2, groups=2, dilation=2), lambda n: (6, 4, n), lambda n: (8, 2, 3)
+    ),
+    "many examples": with_gradients(lambda x, w: F.conv1d(x, w, padding=1), lambda n: (40, 2, n), lambda n: (32, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_convolutions_along_lines_of_changing_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = check_plans_and_bits(LINES[name], (20, 23, 31, 17, 70, 700, 129, 9), monkeypatch, num_near=3)
+    assert planned[3] == planned[5] == planned[6] == 0, planned
+
+
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 def test_attention_trains_on_padded_batches_with_few_plans(jitted: bool) -> None:
     """Batches as long as their longest sequence, some with fewer sequences; masks and dropout."""
@@ -213,12 +228,11 @@ def test_weights_of_a_norm_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> No
             np.testing.assert_array_equal(value, alone.numpy(), err_msg=f"{n}")
 
 
-def test_places_of_a_convolution_are_numbers() -> None:
-    """Each length has a plan, with the values of a longer one."""
-    x, w = numbers((1, 2, 40), (3, 2, 3))
+def test_images_of_changing_sizes_have_a_plan_for_each() -> None:
+    x, w = numbers((1, 2, 40, 9), (3, 2, 3, 3))
     for n in range(5, 12):
-        found = F.conv1d(x[:, :, :n], w).detach()
-        np.testing.assert_array_equal(found.numpy(), F.conv1d(x, w).detach()[:, :, : n - 2].numpy())
+        found = F.conv2d(x[:, :, :n], w).detach()
+        np.testing.assert_array_equal(found.numpy(), F.conv2d(x, w).detach()[:, :, : n - 2].numpy())
 
 
 def test_lengths_and_offsets_and_numbers_change_together() -> None:

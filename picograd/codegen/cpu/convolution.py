@@ -263,7 +263,7 @@ def _own_panel(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | 
     channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
     with build.loop(height, AxisKind.LOOP) as i:
         o = add(mul(group, windows.m), add(first, i))
-        if blocks.num_tap_blocks > 1:
+        if not blocks.has_all_taps:
             count = minimum(subtract(windows.num_taps, tap), blocks.taps)
             along(build, 0, count, blocks.lanes, lambda t: build.store(
                 memory, add(mul(i, depth), t), cast(windows.weight(o, channel, add(tap, t)), dtype)))

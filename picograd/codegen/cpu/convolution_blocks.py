@@ -11,7 +11,6 @@ Else they run on over the positions of all images.
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
 
 from picograd.codegen.cpu.matmul import lanes_of
 from picograd.codegen.cpu.register_tiles import rows_and_vectors
@@ -54,19 +53,23 @@ class Blocks(Record, dict=True):
     @cached_property
     def taps(self) -> int:
         """Taps of a block: all, unless they are many."""
-        count = max(1, self.windows.num_taps)
-        return -(-count // -(-count // MOST_K))
+        return most_alike(self.windows.num_taps, MOST_K)
 
     @cached_property
     def channels(self) -> int:
         """Channels of a block: one, unless all taps are in it."""
-        if self.num_tap_blocks > 1:
+        if not self.has_all_taps:
             return 1
         return most_alike(self.windows.channels, max(1, MOST_K // self.taps))
 
     @property
-    def num_tap_blocks(self) -> int:
-        return -(-self.windows.num_taps // self.taps)
+    def has_all_taps(self) -> bool:
+        """True where each block has all taps, whose number is known."""
+        return isinstance(self.windows.num_taps, int) and self.num_tap_blocks in (0, 1)
+
+    @property
+    def num_tap_blocks(self) -> Dim:
+        return num_parts(self.windows.num_taps, self.taps)
 
     @property
     def num_k_blocks(self) -> Dim:
@@ -107,22 +110,22 @@ class Blocks(Record, dict=True):
         return first
 
     @cached_property
-    def inner(self) -> int:
+    def inner(self) -> Dim:
         """Positions of a row: vectors start at its start."""
-        return prod(self.windows.spatial[self.first_inner :])
+        return numel(self.windows.spatial[self.first_inner :])
 
     @cached_property
     def by_rows(self) -> bool:
-        """True where vectors run along one row; else along all positions of all images."""
-        return self.inner >= WELL_FILLED * self.lanes * -(-self.inner // self.lanes)
+        """True where vectors run along one row, or its length is no number; else along all positions of all images."""
+        return not isinstance(self.inner, int) or self.inner >= WELL_FILLED * self.lanes * -(-self.inner // self.lanes)
 
     @property
     def num_positions(self) -> Dim:
         return mul(self.windows.anchor.shape[0], numel(self.windows.spatial))
 
     @property
-    def vectors_of_a_row(self) -> int:
-        return -(-self.inner // self.lanes)
+    def vectors_of_a_row(self) -> Dim:
+        return num_parts(self.inner, self.lanes)
 
     @property
     def num_vectors(self) -> Dim:

@@ -34,7 +34,7 @@ from picograd.codegen.loops import along, nested, split
 from picograd.codegen.tile import num_parts
 from picograd.codegen.windows import guarded
 from picograd.device import Target
-from picograd.ir.build import cast, static_shape
+from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -202,7 +202,7 @@ class Sums:
     def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
         """Returns an element of a channel of x by its place below row `top`, padding counted; 0 outside of x."""
         direct = self.direct
-        arg, lengths = direct.windows.arg, static_shape(direct.windows.anchor.src[0].shape[2:])
+        arg, lengths = direct.windows.arg, direct.windows.anchor.src[0].shape[2:]
 
         def element(at: Sequence[Dim]) -> Op:
             places = [add(top, at[0]), *(subtract(i, pair[0]) for i, pair in zip(at[1:], arg.padding[1:]))]
@@ -255,10 +255,10 @@ class Sums:
         (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
         if before == after == 0 or self.direct.toom != PLAIN:
             return 0, block.num_taps
-        length = static_shape(windows.anchor.src[0].shape[2:])[0]
+        length = windows.anchor.src[0].shape[2]
         done = mul(block.tap, apart)
         above = at_least_0(subtract(subtract(before, mul(bottom, step)), done))  # elements of padding before the first row
-        left = at_least_0(subtract(subtract(before + length + apart - 1, mul(top, step)), done))
+        left = at_least_0(subtract(subtract(add(length, before + apart - 1), mul(top, step)), done))
         start = minimum(floordiv(add(above, apart - 1), apart), block.num_taps)
         stop = minimum(floordiv(left, apart), block.num_taps)
         return start, at_least_0(subtract(stop, start))
@@ -280,7 +280,7 @@ class Sums:
 
         acc = tile.new(build)
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
-        extents = [block.num_channels, count, *direct.tap_extents[1:]]
+        extents = [block.num_channels, count, *direct.inner_taps]
         last = extents[-1]
         is_short = isinstance(last, int) and last <= UNROLLED
 
@@ -288,7 +288,7 @@ class Sums:
             with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
                 c, first, *others = [*outer, inner]
                 tap = [add(start, first), *others]
-                k = flatten((c, *tap), (direct.channels, direct.taps, *direct.tap_extents[1:]))
+                k = flatten((c, *tap), (direct.channels, direct.pitch, *direct.inner_taps))
                 tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
 
         nested(build, extents[:-1], [], taps)

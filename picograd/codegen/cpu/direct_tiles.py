@@ -31,7 +31,8 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import static_shape
 from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 from picograd.record import Record, replace
 
@@ -59,8 +60,8 @@ def is_direct(anchor: Op, target: Target) -> bool:
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
         return False
     width = lanes if windows.m <= lanes else 2 * lanes
-    filled = windows.m / max(1, -(-windows.m // width) * width)
-    if filled < WELL_FILLED or prod(windows.spatial) < FEWEST_POSITIONS or windows.k == 0:
+    filled, positions = windows.m / max(1, -(-windows.m // width) * width), numel(windows.spatial)
+    if filled < WELL_FILLED or not isinstance(positions, int) or positions < FEWEST_POSITIONS or windows.k == 0:
         return False
     direct = direct_of(anchor, target)
     return direct.of_many.numel_on_stack * direct.dtype.itemsize <= MOST_STACK
@@ -79,16 +80,17 @@ def _toom_of(windows: Windows) -> Toom:
 
     Along one axis alone there are no rows for lanes to run along while values are computed.
     """
-    arg, length, taps = windows.arg, windows.spatial[0], windows.taps[0]
+    arg = windows.arg
     if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < FEWEST_SHARED:
         return PLAIN
+    (length, *inner), (taps, *_), (num_taps,) = map(static_shape, (windows.spatial, windows.taps, (windows.num_taps,)))
     toom = toom_for(length, taps)
     # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
     # there are is asked of a weight's gradient alone, where they are channels: an image has the same bits alone or not.
     if toom.taps == taps:
-        shared = minimum(windows.channels, -(-length // toom.results) * prod(windows.spatial[1:]))
+        shared = minimum(windows.channels, -(-length // toom.results) * prod(inner))
     else:
-        shared = windows.anchor.shape[0] if arg.of_weight and windows.num_taps >= MANY_TAPS else 0
+        shared = windows.anchor.shape[0] if arg.of_weight and num_taps >= MANY_TAPS else 0
     return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
 
 
@@ -157,7 +159,7 @@ class Direct(Record, dict=True):
     @cached_property
     def spatial(self) -> tuple[int, ...]:
         """Positions along each axis."""
-        first, *inner = self.windows.spatial
+        first, *inner = static_shape(self.windows.spatial)
         return (-(-first // self.toom.results), *inner)
 
     @cached_property
@@ -211,10 +213,15 @@ class Direct(Record, dict=True):
 
     # ---- K ----
     @cached_property
-    def tap_extents(self) -> tuple[int, ...]:
+    def tap_extents(self) -> Shape:
         """Taps along each axis; along the first, how many times all those of a `Toom`."""
         first, *inner = self.windows.taps
-        return (-(-first // self.toom.taps), *inner)
+        return (num_parts(first, self.toom.taps), *inner)
+
+    @property
+    def inner_taps(self) -> tuple[int, ...]:
+        """Taps along each axis but the first."""
+        return static_shape(self.windows.taps[1:])
 
     @property
     def has_all_taps(self) -> bool:
@@ -223,31 +230,36 @@ class Direct(Record, dict=True):
 
     @property
     def k(self) -> Dim:
-        return mul(self.windows.channels, prod(self.tap_extents))
+        return mul(self.windows.channels, numel(self.tap_extents))
 
     @cached_property
     def taps(self) -> int:
         """Taps of a block of K along the first axis: all, unless they or their values at points are many."""
-        first, *others = self.tap_extents
-        most = MOST_K // prod(others)
+        most = MOST_K // prod(self.inner_taps)
         if self.toom != PLAIN:
             most = min(most, MOST_VALUES // (self.of_many.images * self.toom.num_points * prod(self.padded)))
-        return -(-first // -(-first // max(1, most)))
+        return most_alike(self.tap_extents[0], max(1, most))
 
     @cached_property
     def channels(self) -> int:
         """Input channels of a block of K: one, unless all taps are in it."""
-        if self.num_tap_blocks > 1:
+        num_taps = longest(numel(self.tap_extents))
+        if longest(self.num_tap_blocks) > 1:
             return 1
-        most = max(1, min(MOST_K // prod(self.tap_extents), MOST_STAGED // self.of_many.numel_of_channel))
+        most = max(1, min(MOST_K // num_taps, MOST_STAGED // self.of_many.numel_of_channel))
         if not self.is_shared:
             columns = self.toom.num_points * self.panels * self.tile.columns
-            most = max(1, min(most, MOST_OWN // (columns * prod(self.tap_extents))))
+            most = max(1, min(most, MOST_OWN // (columns * num_taps)))
         return most_alike(self.windows.channels, most)
 
     @property
-    def num_tap_blocks(self) -> int:
-        return -(-self.tap_extents[0] // self.taps)
+    def num_tap_blocks(self) -> Dim:
+        return num_parts(self.tap_extents[0], self.taps)
+
+    @property
+    def pitch(self) -> Dim:
+        """From a channel to the next one in a block of the weight, along the first axis: taps."""
+        return self.taps if longest(self.num_tap_blocks) > 1 else self.tap_extents[0]
 
     @property
     def num_channel_blocks(self) -> Dim:
@@ -273,7 +285,7 @@ class Direct(Record, dict=True):
     @property
     def depth(self) -> int:
         """Most of K in a block."""
-        return self.channels * self.taps * prod(self.tap_extents[1:])
+        return self.channels * self.taps * prod(self.inner_taps)
 
     # ---- what is read of an image ----
     @cached_property
@@ -368,5 +380,5 @@ class Block(Record):
     @property
     def first(self) -> Dim:
         """The first k of the block; the others follow, for it has all taps, or one channel."""
-        first, *inner = self.direct.tap_extents
-        return add(mul(self.channel, first * prod(inner)), mul(self.tap, prod(inner)))
+        inner = prod(self.direct.inner_taps)
+        return add(mul(self.channel, mul(self.direct.tap_extents[0], inner)), mul(self.tap, inner))

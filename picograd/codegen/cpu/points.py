@@ -53,7 +53,7 @@ def pack_own_weight(
     direct: Direct, group: Dim, first_panel: Dim, panels: Dim, block: Block, memory: Op, build: Builder
 ) -> Callable[[Dim, Dim, Dim, Dim], Op]:
     """Packs the values of a block of K, and returns how to read them."""
-    each, inner = _channels_of_a_run(direct), prod(direct.tap_extents[1:])
+    each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
     shape = (direct.toom.num_points, direct.panels, direct.depth, direct.tile.columns)
     with (
         build.loop(floordiv(add(block.num_channels, each - 1), each), AxisKind.LOOP) as run,
@@ -64,7 +64,7 @@ def pack_own_weight(
         count = minimum(subtract(block.num_channels, channel), each)
 
         def put(point: Dim, c: Dim, beside: Dim, o: Dim, value: Op) -> None:
-            k = add(mul(add(mul(add(channel, c), direct.taps), tap), inner), beside)
+            k = add(mul(add(mul(add(channel, c), direct.pitch), tap), inner), beside)
             build.store(memory, flatten((point, panel, k, o), shape), value)
 
         at = (group, add(first_panel, panel), add(block.channel, channel), add(block.tap, tap))
@@ -87,7 +87,7 @@ def _weight_at_points(
       count: of input channels; one, unless all taps stand together
       put:   (point, channel from the first on, tap along the other axes, column, value), lanes over columns
     """
-    toom, columns, inner = direct.toom, direct.tile.columns, prod(direct.windows.taps[1:])
+    toom, columns, inner = direct.toom, direct.tile.columns, prod(direct.inner_taps)
     taps = toom.taps * inner
     turned = build.alloc(direct.dtype, _channels_of_a_run(direct) * taps * columns, MemorySpace.SHARED)
     _turn_weight(direct, at, count, turned, build)
@@ -104,7 +104,7 @@ def _weight_at_points(
 
 def _turn_weight(direct: Direct, at: Sequence[Dim], count: Dim, turned: Op, build: Builder) -> None:
     """Copies a run of K of a panel's output channels, channels side by side; 0 where there is no channel, or no tap."""
-    windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.windows.taps[1:])
+    windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.inner_taps)
     group, panel, first_channel, tap = at
     first, zero = mul(tap, direct.toom.taps), const(0, direct.dtype)
     there = minimum(subtract(windows.taps[0], first), direct.toom.taps)
