@@ -14,6 +14,8 @@ from picograd.ir.op import ARITHMETIC, Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import with_values
 
+FEW_LEVELS = 6  # of a length that is worked out from the top, what it mentions twice, twice
+
 
 def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
     """Returns the number a dimension has; a bound symbolic integer that is not in `variables` has its own value.
@@ -29,16 +31,23 @@ def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
     values: dict[Op, int] = {}
-    for op in toposort([dim], stop=_Bound()):
-        if op.code is OpCode.CONST:
-            values[op] = int(op.arg)
-        elif op.code is OpCode.VARIABLE or op.code is OpCode.BIND:
-            values[op] = _symbolic_value(op, variables)
-        elif op.code in ARITHMETIC:
-            values[op] = ARITHMETIC[op.code](*[values[s] for s in op.src])
-        else:
-            raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
-    return values[dim]
+    if dim.depth > FEW_LEVELS:
+        for op in toposort([dim], stop=_Bound()):
+            values[op] = _value_of(op, variables, values)
+    return _value_of(dim, variables, values)
+
+
+def _value_of(op: Op, variables: Mapping[str, int], values: Mapping[Op, int]) -> int:
+    """Returns the number of a length; `values` of parts that are known."""
+    if op in values:
+        return values[op]
+    if op.code is OpCode.CONST:
+        return int(op.arg)
+    if op.code is OpCode.VARIABLE or op.code is OpCode.BIND:
+        return _symbolic_value(op, variables)
+    if op.code in ARITHMETIC:
+        return ARITHMETIC[op.code](*[_value_of(s, variables, values) for s in op.src])
+    raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
 
 
 def with_variables(dim: Dim, variables: Mapping[str, int]) -> Dim:

@@ -181,13 +181,15 @@ class Runner:
         layout, self._variables = self._layout, {}  # until they are written
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
+        dims = {s.dim for s in (*layout.symbolic, *layout.strides)}  # few for many words
+        values = {dim: dim_value(dim, variables) for dim in dims}
         for symbolic in layout.symbolic:
-            count = max(0, dim_value(symbolic.dim, variables))
+            count = max(0, values[symbolic.dim])
             layout.entries[symbolic.row, COUNT] = count
             if symbolic.work:
                 layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
         for stride in layout.strides:
-            layout.patches[stride.row, STRIDE] = stride.scale * dim_value(stride.dim, variables)
+            layout.patches[stride.row, STRIDE] = stride.scale * values[stride.dim]
         if layout.symbolic:  # else the grids are those that they were
             self._weigh()
         self._variables = variables
