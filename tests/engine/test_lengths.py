@@ -190,6 +190,7 @@ def test_convolutions_along_lines_of_changing_lengths(name: str, monkeypatch: py
     assert planned[3] == planned[5] == planned[6] == 0, planned
 
 
+@pytest.mark.filterwarnings("ignore:jit.* has been captured for")
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 def test_attention_trains_on_padded_batches_with_few_plans(jitted: bool) -> None:
     """Batches as long as their longest sequence, some with fewer sequences; masks and dropout."""
