@@ -172,9 +172,12 @@ class Module(ModuleHooks):
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
-            asked = [(name, kind) for name, kind in module._kinds().items() if kind in kinds]
-            for name, _ in sorted(asked, key=lambda pair: pair[1] != "parameter"):  # parameters first, then as they came
-                tensor = vars(module).get(name)
+            held = vars(module)
+            names = [name for name, kind in held.get("_state_kinds", {}).items() if kind in kinds]
+            if len(kinds) > 1:  # parameters first, then as they came
+                names.sort(key=lambda name: held["_state_kinds"][name] != "parameter")
+            for name in names:
+                tensor = held.get(name)
                 if tensor is not None:
                     yield (f"{path}.{name}" if path else name), tensor
 

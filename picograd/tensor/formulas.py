@@ -17,10 +17,11 @@ from picograd.dtype import DType
 from picograd.ir import formula as later
 from picograd.ir.formula import Kind
 from picograd.ir.op import Op
+from picograd.ir.shape import ConvArg
 from picograd.tensor.cell import trace
 
 P = ParamSpec("P")
-PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType})  # what formulas may take beside Ops
+PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # what formulas may take beside Ops
 
 
 def formula(function: Callable[P, Op]) -> Callable[P, Op]:

@@ -10,17 +10,19 @@ Letters: N batch, C input channels, O output channels, G groups, K taps; L, H, W
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from picograd.autodiff.convolution import reversed_weight
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, expand, reshape
-from picograd.ir.op import Op
+from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.nn.functions.placement import Each, each_axis, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import static
+from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor
 
 Pairs = tuple[tuple[int, int], ...]
@@ -181,22 +183,31 @@ def _conv(
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
     w, groups = _weight(function, op, weight, axes), at_least(function, "groups", groups, 1)
-    if op.shape[1] != static(w.shape[1]) * groups:
-        raise ShapeError(
-            f"{function}: input {x.shape} has {op.shape[1]} channels, weight {weight.shape} with groups={groups} "
-            f"needs {static(w.shape[1]) * groups}.",
-            hint="weight is (out_channels, in_channels / groups, *kernel).",
-        )
-    if static(w.shape[0]) % groups:
-        raise ShapeError(f"{function}: weight {weight.shape} has {w.shape[0]} outputs, no multiple of groups={groups}.")
     strides = each_axis(function, "stride", stride, axes, 1)
     steps = each_axis(function, "dilation", dilation, axes, 1)
-    spans = [(static(taps) - 1) * step + 1 for taps, step in zip(w.shape[2:], steps)]
+    margins = padding if isinstance(padding, str) else each_axis(function, "padding", padding, axes, 0)
+    arg = _conv_arg(function, op.shape, w.shape, strides, margins, steps, groups, uses_tf32(op.dtype))
+    return _finished(function, op, w, arg, has_batch, x, weight, bias)
+
+
+@lru_cache(maxsize=1024)
+def _conv_arg(
+    function: str, shape: Shape, kernel: Shape, strides: tuple[int, ...], padding: str | tuple[int, ...],
+    steps: tuple[int, ...], groups: int, tf32: bool,
+) -> ConvArg:  # fmt: skip
+    """Returns what a CONV of x and weight of these shapes is; a network asks for the same few at every step."""
+    if shape[1] != static(kernel[1]) * groups:
+        raise ShapeError(
+            f"{function}: input {shape} has {shape[1]} channels, weight {kernel} with groups={groups} "
+            f"needs {static(kernel[1]) * groups}.",
+            hint="weight is (out_channels, in_channels / groups, *kernel).",
+        )
+    if static(kernel[0]) % groups:
+        raise ShapeError(f"{function}: weight {kernel} has {kernel[0]} outputs, no multiple of groups={groups}.")
+    spans = [(static(taps) - 1) * step + 1 for taps, step in zip(kernel[2:], steps)]
     pads = _padding(function, padding, strides, spans)
-    _check_fits(function, op, spans, pads)
-    arg = ConvArg(strides, pads, steps, (1,) * axes, groups, tf32=uses_tf32(op.dtype))
-    result = Op(OpCode.CONV, op.dtype, (op, w), arg)
-    return _finished(function, result, has_batch, x, weight, bias)
+    _check_fits(function, shape, spans, pads)
+    return ConvArg(strides, pads, steps, (1,) * len(steps), groups, tf32=tf32)
 
 
 def _transposed(
@@ -226,8 +237,7 @@ def _transposed(
     if min(lengths) < 1:
         raise ShapeError(f"{function}: of input {x.shape} nothing is left: the result would be {tuple(lengths)} long.")
     arg = ConvArg((1,) * axes, pads, steps, strides, groups, tf32=uses_tf32(op.dtype))
-    result = Op(OpCode.CONV, op.dtype, (op, reversed_weight(w, groups)), arg)
-    return _finished(function, result, has_batch, x, weight, bias)
+    return _finished(function, op, reversed_weight(w, groups), arg, has_batch, x, weight, bias)
 
 
 def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
@@ -241,10 +251,10 @@ def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
     return w
 
 
-def _padding(function: str, padding: str | Each, strides: Sequence[int], spans: Sequence[int]) -> Pairs:
+def _padding(function: str, padding: str | tuple[int, ...], strides: Sequence[int], spans: Sequence[int]) -> Pairs:
     """Returns zeros before and after for each axis; of an odd count the end has one more, as in PyTorch."""
     if not isinstance(padding, str):
-        return tuple((p, p) for p in each_axis(function, "padding", padding, len(spans), 0))
+        return tuple((p, p) for p in padding)
     if padding == "valid":
         return ((0, 0),) * len(spans)
     if padding != "same":
@@ -254,25 +264,39 @@ def _padding(function: str, padding: str | Each, strides: Sequence[int], spans: 
     return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
 
 
-def _check_fits(function: str, x: Op, spans: Sequence[int], pads: Pairs) -> None:
+def _check_fits(function: str, shape: Shape, spans: Sequence[int], pads: Pairs) -> None:
     for axis, (span, pair) in enumerate(zip(spans, pads)):
-        length = static(x.shape[2 + axis])
+        length = static(shape[2 + axis])
         if span > length + sum(pair):
             raise ShapeError(
-                f"{function}: a kernel spanning {span} is longer than axis {2 + axis} of input {x.shape}, "
+                f"{function}: a kernel spanning {span} is longer than axis {2 + axis} of input {shape}, "
                 f"{length + sum(pair)} with padding."
             )
 
 
-def _finished(function: str, op: Op, has_batch: bool, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Adds the bias, and takes off a batch axis that was added."""
-    if bias is not None:
-        own = tensor_of(function, "bias", bias).read()
-        own = cast(own, lowered(own.dtype))
-        if own.shape != op.shape[1:2]:
-            raise ShapeError(f"{function}: bias must be ({op.shape[1]},), one number for each output, got {own.shape}.")
-        if own.dtype is not op.dtype:
-            raise DTypeError(f"{function}: input is {op.dtype}, bias is {own.dtype}.", hint="bring both to one dtype.")
-        op = op + expand(reshape(own, (1, *own.shape, *(1 for _ in op.shape[2:]))), op.shape)
-    others = (weight,) if bias is None else (weight, bias)
-    return x.from_op(without_batch(op, has_batch), x.other_device(function, *others))
+def _finished(
+    function: str, op: Op, w: Op, arg: ConvArg, has_batch: bool, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
+    """Returns the CONV of operands, with the bias, and without a batch axis that was added."""
+    if bias is None:
+        result, device = Op(OpCode.CONV, op.dtype, (op, w), arg), x.other_device(function, weight)
+    else:
+        result, device = _with_bias(op, w, _bias(function, op, w, bias), arg), x.other_device(function, weight, bias)
+    return x.from_op(without_batch(result, has_batch), device)
+
+
+def _bias(function: str, x: Op, w: Op, bias: Tensor) -> Op:
+    """Returns the bias, which must be one number for each output."""
+    own = tensor_of(function, "bias", bias).read()
+    own = cast(own, lowered(own.dtype))
+    if own.shape != w.shape[:1]:
+        raise ShapeError(f"{function}: bias must be ({w.shape[0]},), one number for each output, got {own.shape}.")
+    if own.dtype is not x.dtype:
+        raise DTypeError(f"{function}: input is {x.dtype}, bias is {own.dtype}.", hint="bring both to one dtype.")
+    return own
+
+
+@formula
+def _with_bias(x: Op, w: Op, bias: Op, arg: ConvArg) -> Op:
+    result = Op(OpCode.CONV, x.dtype, (x, w), arg)
+    return result + expand(reshape(bias, (1, *bias.shape, *(1 for _ in result.shape[2:]))), result.shape)

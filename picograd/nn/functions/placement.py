@@ -29,6 +29,8 @@ def each_axis(function: str, name: str, value: Any, count: int, least: int) -> t
     Raises:
       ArgumentError: it is no int and no sequence of `count` of them, or one is below `least`.
     """
+    if type(value) is int and value >= least:
+        return (value,) * count
     values = (value,) * count if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
     if len(values) == 1:
         values *= count

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import where
-from picograd.ir.op import Op, const, filled
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.core import TensorCore
@@ -147,15 +147,20 @@ class Choices(SpecialFunctions):
         >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.25)
         Tensor([ 2.5, 12.5])
         """
+        op = self._between(end, weight)
+        return self + (end - self) * weight if op is None else self._result("lerp", op, end)
+
+    def _between(self, end: TensorCore, weight: Operand) -> Op | None:
+        """Returns what lies between floats, for a weight that is a number; else None."""
         start, last = self._operands("lerp", end, "iuf")
         if isinstance(weight, TensorCore) or start.dtype.kind != "f":
-            return self + (end - self) * weight
-        return self._result("lerp", _between(start, last, const(scalar_of("lerp", weight), start.dtype)), end)
+            return None
+        return between(start, last, filled(scalar_of("lerp", weight), start.dtype, ()))
 
 
 @formula
-def _between(start: Op, last: Op, weight: Op) -> Op:
-    """Returns start + weight * (last - start), for a weight of no axes."""
+def between(start: Op, last: Op, weight: Op) -> Op:
+    """start + weight * (last - start), for a weight of no axes."""
     return start + (last - start) * broadcast_to(weight, start.shape)
 
 

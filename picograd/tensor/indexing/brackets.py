@@ -11,6 +11,7 @@ decide, so it is computed at once; in a trace all elements are (tensor/indexing/
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -127,7 +128,10 @@ class Brackets(Factored):
     def _beside(self, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
         """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
         given = subscript.arrays
-        device = brought_to(function, self, *(a for a in given if isinstance(a, TensorCore)))
+        tensors = [a for a in given if isinstance(a, TensorCore)]
+        device = brought_to(function, self, *tensors)
+        if all(a.cell.device is device for a in tensors):
+            return subscript, device
         moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)
         return replace(subscript, arrays=tuple(moved)), device
 
@@ -322,13 +326,19 @@ def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool
     """
     if not shape:
         return cast(index, dtypes.int64)
+    return checked(index, shape[axis], _site(function, shape, axis, from_end))
+
+
+@lru_cache(maxsize=256)
+def _site(function: str, shape: Shape, axis: int, from_end: bool) -> Site:
+    """Returns what is said of an index outside an axis."""
     dim = shape[axis]
     fact = f"{function}: {{}} is out of range for axis {axis} of length {_shown(dim)} in shape {_shown(shape)}."
     least = f"-{dim}" if from_end else "0"
     hint = f"indices are {least} to {dim - 1}" if isinstance(dim, int) and dim else None
     if hint and not from_end:
         hint += f"; negative ones do not count from the end in {function}"
-    return checked(index, dim, Site(fact, hint and hint + ".", from_end))
+    return Site(fact, hint and hint + ".", from_end)
 
 
 def _repeated(dim: Dim, shape: Shape) -> Any:

@@ -11,7 +11,7 @@ from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.op import filled
+from picograd.ir.op import Op, filled
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.operators import Operand, Operators, scalar_of
@@ -25,21 +25,28 @@ class InPlaceOperators(Operators):
     __slots__ = ()
 
     def _in_place(self, function: str, result: TensorCore) -> Self:
-        """Stores a result of this tensor's shape and category here.
+        """Stores a result here, which must fit."""
+        op = self._fitting(function, result.op)
+        if result.cell.device is not self.cell.device:
+            self.cell.device = self.other_device(function, result)
+        return self.write(function, op)
+
+    def _fitting(self, function: str, result: Op) -> Op:
+        """Returns a result, which is of this tensor's shape and category.
 
         Raises:
           DTypeError: a float result does not fit an integer tensor, nor a number a bool one.
           ShapeError: broadcasting made the result larger.
         """
-        if CATEGORY[result.dtype.kind] > CATEGORY[self.dtype.kind]:
+        dtype, shape = self.cell.op.dtype, self.op.shape
+        if CATEGORY[result.dtype.kind] > CATEGORY[dtype.kind]:
             raise DTypeError(
-                f"{function}: a result of dtype {result.dtype} does not fit in place into {self.dtype}.",
+                f"{function}: a result of dtype {result.dtype} does not fit in place into {dtype}.",
                 hint=f"x = x.cast(dtypes.{result.dtype}) first.",
             )
-        if result.shape != self.shape:
-            raise ShapeError(f"{function}: the result has shape {result.shape}, it does not fit into {self.shape}.")
-        self.cell.device = self.other_device(function, result)
-        return self.write(function, result.op)
+        if result.shape != shape:
+            raise ShapeError(f"{function}: the result has shape {result.shape}, it does not fit into {shape}.")
+        return result
 
     def add_(self, other: Operand, *, alpha: Scalar = 1) -> Self:
         """Adds alpha * other in place.

@@ -144,7 +144,10 @@ class InPlaceParts(InPlaceFunctions):
         >>> Tensor([0.0, 10.0]).lerp_(Tensor([10.0, 20.0]), 0.25)
         Tensor([ 2.5, 12.5])
         """
-        return self._in_place("lerp_", self.lerp(end, weight))
+        op = self._between(end, weight)
+        if op is None or end.cell.device is not self.cell.device:
+            return self._in_place("lerp_", self.lerp(end, weight))
+        return self.write("lerp_", self._fitting("lerp_", op))
 
     def addcmul_(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
         """Adds value * tensor1 * tensor2 in place.
