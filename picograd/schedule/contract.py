@@ -25,6 +25,13 @@ from picograd.ir.shape import MatmulArg, takes_tf32
 from picograd.schedule.packed import is_of_bytes, of_elements, product_of_parts, sum_of_products
 from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
+from picograd.schedule.weight_gradients import (
+    is_narrow,
+    is_of_pixels,
+    operands_by_image,
+    sum_of_images,
+    with_roles_swapped,
+)
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 MANY_STEPS = 64  # of computing a value
@@ -51,6 +58,10 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             became[op] = product(swap_last(b), swap_last(a), op.src[0].arg, plain_sums)
         elif op.code is OpCode.MATMUL:
             became[op] = product(became[op.src[0]], became[op.src[1]], op.arg, plain_sums)
+        elif op.code is OpCode.CONV and is_of_pixels(op, target):
+            became[op] = sum_of_images(op, product(*operands_by_image(op, *(became[s] for s in op.src)), plain_sums))
+        elif op.code is OpCode.CONV and is_narrow(op, target):
+            became[op] = with_roles_swapped(op, *(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_phases(op):

@@ -2,7 +2,7 @@
 
 In:    a CONV
 Out:   `has_phases`; `by_phases`: its value from CONVs without gaps
-Called by: schedule/contract.py.    Next: picograd/schedule/pieces.py
+Called by: schedule/contract.py.    Next: picograd/schedule/weight_gradients.py
 
 With a steps between elements of x, position p = a q + r meets an element only under each a-th tap, t = t0 + a u: that is
 element q + u + (r + t0 - before) / a. So for each r there is a convolution of every a-th tap, and positions interleave:
