@@ -138,9 +138,14 @@ class _Fuser:
         return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
 
     def is_for_several(self, op: Op) -> bool:
-        """True for draws, and pieces side by side as in a batch of a text, that several readers would each make anew."""
-        is_asked = op in self.drawn or (self.num_users.get(op, 0) > 1 and _num_pieces(op) >= MANY_PIECES)
-        return is_asked and not self.nests.is_bound(op)
+        """True for draws, and pieces side by side as in a batch of a text, that several readers would each make anew.
+
+        On a CPU they look for one of two pieces element by element: where more than two do, as in a U-Net, it is stored.
+        """
+        num_users, num_pieces = self.num_users.get(op, 0), _num_pieces(op)
+        is_cpu = self.target is None or not self.target.is_gpu
+        is_dear = (num_users > 1 and num_pieces >= MANY_PIECES) or (is_cpu and num_users > 2 and num_pieces > 1)
+        return (op in self.drawn or is_dear) and not self.nests.is_bound(op)
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:

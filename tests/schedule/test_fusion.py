@@ -291,6 +291,18 @@ def test_a_batch_of_pieces_that_several_read_is_stored():
     assert sum(text.count(" WHERE ") > 10 for text in texts) == 1
 
 
+@pytest.mark.parametrize("num_readers", [2, 3])
+def test_two_pieces_are_stored_where_more_than_two_read_them(num_readers: int) -> None:
+    """As in a U-Net, where a norm, a convolution and a skip read what was joined."""
+    x, y = numbers(2, 3, 8), numbers(2, 3, 4)
+    joined = Tensor.cat([x, F.interpolate(y, scale_factor=2)], 1)
+    readers = [joined.sum(1), joined.amax(0), joined.exp().sum(2)][:num_readers]
+    schedule = schedule_graphs([reader.op for reader in readers])
+    texts = [format_kernel(item.kernel) for item in schedule.items if isinstance(item, ScheduleItem)]
+    assert sum("GATHER" in text for text in texts) == 1
+    assert (len(texts) > 1) == (num_readers > 2)
+
+
 @pytest.mark.parametrize("count, num_readers", [(4, 2), (12, 1)])
 def test_a_few_pieces_or_one_reader_stay_in_their_kernels(count: int, num_readers: int) -> None:
     x = numbers(40)

@@ -326,7 +326,8 @@ def _store(nest: Nest, params: Sequence[Op], direct: Direct, at: Sequence[Dim], 
 
         if direct.toom == PLAIN:
             count = minimum(subtract(direct.positions, first), direct.length)
-            along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)))
+            rest = count % direct.lanes if isinstance(count, int) else 0
+            along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)), rest=rest)
             return
         results, length, inner = direct.toom.results, windows.spatial[0], windows.spatial[1:]
         first_row = mul(chunk, direct.height)
@@ -334,4 +335,5 @@ def _store(nest: Nest, params: Sequence[Op], direct: Direct, at: Sequence[Dim], 
             top = mul(add(first_row, row), results)
             with build.loop(minimum(subtract(length, top), results), AxisKind.LOOP) as which:
                 along(build, 0, direct.inner, direct.lanes, lambda i: put(
-                    which, add(mul(row, direct.inner), i), (add(top, which), *unflatten(i, inner))))
+                    which, add(mul(row, direct.inner), i), (add(top, which), *unflatten(i, inner))
+                ), rest=direct.inner % direct.lanes)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.dtype import Scalar, float64
-from picograd.ir.build import both, compare, either, maximum, minimum, unary, where
+from picograd.ir.build import both, compare, either, maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
@@ -269,8 +269,21 @@ def relu(x: Op) -> Op:
 
 @formula
 def sigmoid(x: Op) -> Op:
-    """1 / (1 + exp(-x)); the exponent is held below overflow, so that the gradient is 0 there and not NaN."""
-    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, _exp_limit(x))) + 1.0)
+    """1 / (1 + exp(-x))."""
+    return _logistic(_held(x))
+
+
+@formula
+def silu(x: Op) -> Op:
+    """x * sigmoid(x); of -inf and what is near it 0 too."""
+    held = _held(x)
+    return held * _logistic(held)
+
+
+def _held(x: Op) -> Op:
+    """x, but no less than where exp(-x) overflows: so the gradient is 0 there and not NaN."""
+    least = -_exp_limit(x)
+    return where(compare(OpCode.CMPLT, x, least), least, x)
 
 
 def _exp_limit(x: Op) -> int:
@@ -278,10 +291,8 @@ def _exp_limit(x: Op) -> int:
     return math.floor(math.log(x.dtype.largest))
 
 
-@formula
-def silu(x: Op) -> Op:
-    """x * sigmoid(x); held where sigmoid is, so that -inf and what is near give 0 too."""
-    return maximum(x, -_exp_limit(x)) * sigmoid(x)
+def _logistic(x: Op) -> Op:
+    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, -x) + 1.0)
 
 
 @formula

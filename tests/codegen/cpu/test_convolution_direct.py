@@ -16,7 +16,7 @@ from picograd.codegen.lower import lower
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import For, Load, Transpose, walk
+from picograd.ir.statements import For, Load, Transpose, lanes_of, walk
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_convolution import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -159,3 +159,14 @@ def test_nothing_is_guarded(case: Case) -> None:
     for root in (out, conv_x(grad, out), conv_w(grad, out)):
         for item in create_schedule([root]).kernel_items():
             assert [program.num_guards for program in map(partial(lower, item.kernel), CPU_TARGETS)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("length", "lanes"), [(8, {8}), (16, {16}), (12, {8, 4})])
+def test_what_comes_behind_short_rows_is_computed_in_shorter_vectors(length: int, lanes: set[int]) -> None:
+    x, w = param(0, 2, 16, length, length), param(1, 16, 16, 3, 3)
+    root = conv(x, w, padding=1) * param(2, 2, 16, length, length)
+    assert direct_of(root.src[0], CPU_TARGETS[-1]).toom != PLAIN
+    (item,) = create_schedule([root]).kernel_items()
+    program = lower(item.kernel, CPU_TARGETS[-1])
+    loads = [one for one in walk(program.phases[-1]) if isinstance(one, Load) and one.memory.arg[0] == 2]
+    assert {lanes_of(one.var) for one in loads} == lanes
