@@ -55,13 +55,18 @@ MOST_STACK = 1 << 20  # bytes
 
 
 def is_direct(anchor: Op, target: Target) -> bool:
-    """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack."""
+    """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack.
+
+    Lanes may be empty in the gradient of a weight: its windows, as long as images, take longer to pack than to multiply.
+    """
     arg, windows, lanes = anchor.arg, Windows(anchor), lanes_of(anchor, target)
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
         return False
     width = lanes if windows.m <= lanes else 2 * lanes
     filled, positions = windows.m / max(1, -(-windows.m // width) * width), numel(windows.spatial)
-    if filled < WELL_FILLED or not isinstance(positions, int) or positions < FEWEST_POSITIONS or windows.k == 0:
+    if filled < WELL_FILLED and not arg.of_weight:
+        return False
+    if not isinstance(positions, int) or positions < FEWEST_POSITIONS or windows.k == 0:
         return False
     direct = direct_of(anchor, target)
     return direct.of_many.numel_on_stack * direct.dtype.itemsize <= MOST_STACK

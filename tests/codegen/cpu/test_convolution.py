@@ -116,7 +116,7 @@ def test_views_of_operands(rng: np.random.Generator) -> None:
 
 
 def test_a_long_sum_for_a_small_result_is_split(rng: np.random.Generator) -> None:
-    x, w = param(0, 1, 5, 21, 20), param(1, 2, 5, 20, 19)
+    x, w = param(0, 1, 5, 21, 20), param(1, 2, 5, 20, 20)  # of two positions: others are direct
     root = conv(x, w, of_weight=True) * 2.0
     item = create_schedule([root]).kernel_items()[0]
     assert [p.role for p in lower(item.kernel, CPU_TARGETS[2]).params].count("scratch") == 1
