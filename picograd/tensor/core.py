@@ -173,9 +173,10 @@ class TensorCore(Extent):
         active = trace.get()
         if active is not None:
             active.on_read(self.cell)
-        op: Any = self.cell.content  # `self.op` written out
-        if op.__class__ is not Op:
-            op = self.cell.op
+        cell = self.cell
+        op: Any = cell.content  # `self.op` written out
+        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (optim/readers.py)
+            op = cell.op
         if self.steps:
             shown = self._shown
             op = shown[1] if shown is not None and shown[0] is op else self.op
