@@ -182,8 +182,6 @@ class TensorCore(Extent):
             op = shown[1] if shown is not None and shown[0] is op else self.op
         if grad_mode.get() or not (op.needs_grad or Graphless.living):
             return op  # type: ignore[no-any-return]
-        if op.code is OpCode.LEAF and op.src[0].code is OpCode.BUFFER and active is None:  # which a trace looks for
-            op = op.src[0]
         return detached(op)
 
     def write(self, function: str, value: Op) -> Self:

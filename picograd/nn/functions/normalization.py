@@ -17,7 +17,7 @@ from picograd.ir.build import reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static
+from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
 from picograd.tensor.elements import pointwise
 from picograd.tensor.formulas import by_formula
 from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
@@ -129,6 +129,7 @@ def group_norm(
     """
     _check_channels("group_norm", 2, input, weight, bias)
     channels = input.shape[1]
+    num_groups = whole("group_norm", "num_groups", num_groups)
     if num_groups < 1 or channels % num_groups:
         raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not make {num_groups} groups.")
     return _normalized(_by_group, (num_groups,), input, (), weight, bias, eps, _beside(input))
