@@ -129,7 +129,7 @@ def test_an_action_of_a_policy_costs_few_calls() -> None:
     def act(state: Tensor) -> Tensor:
         return nn.functional.softmax(policy(state), dim=1).multinomial(1)
 
-    for choose, most in ((act, 240), (pg.jit(act), 80)):
+    for choose, most in ((act, 255), (pg.jit(act), 80)):
 
         def action() -> float:
             with pg.no_grad():
