@@ -44,12 +44,15 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
     return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
 
 
-def written_out(roots: Sequence[Op]) -> list[Op]:
+def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> list[Op]:
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
     Values that have been computed stay so: what became of such an Op is known to have its value.
+
+    Args:
+      others:  what stands in the place of some constants: then nothing is known to have a value
     """
-    became: dict[Op, Op] = {}
+    became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
     for op in toposort(roots, sources=_sources):
         src, new = tuple([became.get(s, s) for s in op.src]), op
@@ -65,7 +68,7 @@ def written_out(roots: Sequence[Op]) -> list[Op]:
         if new is not op:
             became[op] = new
             copy_lines(op if op.lines or op.code is not OpCode.OUTPUT else op.src[0], new)
-            new.realized = op.realized or new.realized
+            new.realized = (op.realized if others is None else None) or new.realized
     return [became.get(root, root) for root in roots]
 
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+from picograd.autodiff.later import written_out
 from picograd.engine.offsets import BLOCKS, FIXED
 from picograd.engine.plan import Template
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan
 
@@ -33,6 +34,7 @@ class Seen(NamedTuple):
     blocks:   their SHRINKs and PADs
     results:  which result of a plan each of them is, once that is known: two of them may be one
     costly:   Ops of which a few elements may cost as much as all, and through which no gradient goes
+    graphs:   themselves, formulas and gradients not written out
     """
 
     key: Hashable
@@ -41,6 +43,7 @@ class Seen(NamedTuple):
     blocks: list[Op]
     results: list[int]
     costly: list[Op]
+    graphs: Sequence[Op]
 
 
 class Offset(NamedTuple):
@@ -108,7 +111,7 @@ class Known(NamedTuple):
         made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]
         if not constants.issuperset(made) or {offset.name for offset in offsets} - {None} != moving.values().keys():
             return None
-        numbers = [*seen.numbers] if made else numbers
+        numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
         return Known(plan, tuple(map(place.__getitem__, reads)), made, numbers, offsets, lengths, seen.results)
 
@@ -190,7 +193,26 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     if not buffers or len({buffer.device for buffer in buffers}) > 1:
         return None
     key.append((len(roots), buffers[0].device))
-    return Seen(tuple(key), buffers, numbers, blocks, [], costly)
+    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots)
+
+
+def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
+    """True where a number that may be another stands in a formula or a gradient as well, by chance: it is one CONST there.
+
+    Such as k in `x.mean(0) * k` where k is n: the plan reads one number for both. With other numbers in their places the
+    graphs are written out once more, and what is still there comes from elsewhere.
+    """
+    others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
+    if not others:
+        return False
+    graphs = written_out(seen.graphs, others)
+    return not others.keys().isdisjoint(toposort(graphs, sources=lambda op: op.src if op.realized is None else ()))
+
+
+def _another(number: Op) -> Op:
+    """Returns a constant of another value; of a bool, infinity or NaN the same one, which then stays."""
+    value = number.arg
+    return number if isinstance(value, bool) else number.replace(arg=value * 3 + 7)
 
 
 def _is_block_of_memory(op: Op) -> bool:

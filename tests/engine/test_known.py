@@ -199,3 +199,25 @@ def test_blocks_of_a_tensor_that_needs_gradients_are_told_apart() -> None:
         for start in (a, b):
             expected[start : start + 4] += w.numpy()
         assert x.grad is not None and x.grad.tolist() == expected.tolist()
+
+
+COINCIDENCES: dict[str, Callable[[int, float], Tensor]] = {
+    "count of a mean": lambda n, k: Tensor([[1.0, 2.0]] * n).mean(0) * k,
+    "option of a function": lambda n, k: pg.nn.functional.softplus(Tensor([1.0, 2.0]), float(n)) * k,
+    "count in a gradient": lambda n, k: _gradient(lambda x: ((x**2).mean(0) * k).sum(), Tensor([[1.0, 2.0]] * n)),
+}
+
+
+def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    x.requires_grad_()
+    function(x).backward()
+    assert x.grad is not None
+    return x.grad[0]
+
+
+@pytest.mark.parametrize("name", COINCIDENCES)
+def test_a_number_that_equals_one_within_a_formula_by_chance_is_not_taken_for_it(name: str) -> None:
+    for n, k in ((5, 5.0), (9, 9.0), (2, 2.0), (2, 0.5), (7, 7.0), (7, 3.0), (2, 7.0)):
+        found = COINCIDENCES[name](n, k).numpy()
+        ones = COINCIDENCES[name](n, 1.0).numpy()
+        np.testing.assert_allclose(found, ones * k, rtol=1e-6)
