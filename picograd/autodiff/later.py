@@ -50,7 +50,7 @@ def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> l
     Values that have been computed stay so: what became of such an Op is known to have its value.
 
     Args:
-      others:  what stands in the place of some constants: then nothing is known to have a value
+      others:  replacements of some constants; Ops that read them have no known value
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
@@ -68,7 +68,8 @@ def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> l
         if new is not op:
             became[op] = new
             copy_lines(op if op.lines or op.code is not OpCode.OUTPUT else op.src[0], new)
-            new.realized = (op.realized if others is None else None) or new.realized
+            if others is None:
+                new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]
 
 

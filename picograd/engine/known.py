@@ -16,7 +16,7 @@ from typing import NamedTuple
 from picograd.autodiff.later import written_out
 from picograd.engine.offsets import BLOCKS, FIXED
 from picograd.engine.plan import Template
-from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.op import Buffer, Op, const, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan
 
@@ -210,9 +210,11 @@ def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
 
 
 def _another(number: Op) -> Op:
-    """Returns a constant of another value; of a bool, infinity or NaN the same one, which then stays."""
+    """Returns a constant of another value that its dtype has; of a bool, infinity or NaN the same one, which then stays."""
     value = number.arg
-    return number if isinstance(value, bool) else number.replace(arg=value * 3 + 7)
+    if isinstance(value, bool):
+        return number
+    return const(value / 2 + 0.3 if isinstance(value, float) else value - 1 if value > 0 else value + 1, number.dtype)
 
 
 def _is_block_of_memory(op: Op) -> bool:

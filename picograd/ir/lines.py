@@ -21,7 +21,7 @@ of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picogra
 
 
 class _IsOwn(dict[str, bool]):
-    """Whether files are picograd's, by name: asked of the name once."""
+    """File name -> is it picograd's: worked out once for each name."""
 
     def __missing__(self, name: str) -> bool:
         own = self[name] = name.startswith(BETWEEN)

@@ -11,6 +11,7 @@ brought before each run, and what it becomes is taken back after it. Anything la
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import cast
 
 from picograd.engine.plan import Template, computed_from, template
@@ -89,6 +90,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
     pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
     """
     reads, made = set(given), {op: op for op in given}
+    anew = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
     named: list[Place] = []
     for op in toposort(roots, stop=made):
         if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
@@ -101,7 +103,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
         if is_constant or not op.shape:
             made[op] = substitute([op.src[0]], made)[0]
             named += [(op.arg, op.shape)] * is_constant
-        elif op.realized is None or op in computed_from(given, roots):
+        elif op.realized is None or op in anew():
             raise JitError(
                 f"jit: {name} copies a tensor of shape {op.shape} to {op.arg}; a plan runs on one device.",
                 "copy what it takes before the call, and what it returns after it.",

@@ -217,7 +217,16 @@ def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", COINCIDENCES)
 def test_a_number_that_equals_one_within_a_formula_by_chance_is_not_taken_for_it(name: str) -> None:
+    """The number is free from the third value on; by then it was the other one each time."""
     for n, k in ((5, 5.0), (9, 9.0), (2, 2.0), (2, 0.5), (7, 7.0), (7, 3.0), (2, 7.0)):
         found = COINCIDENCES[name](n, k).numpy()
         ones = COINCIDENCES[name](n, 1.0).numpy()
         np.testing.assert_allclose(found, ones * k, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int64", "float16", "bfloat16", "float64"])
+def test_numbers_of_each_dtype_may_be_others(name: str) -> None:
+    x = Tensor([1, 2], dtype=getattr(pg, name)).realize()
+    for number in (1, 3, 127, 0, 100, 2):
+        assert (x.sum() + number).item() == 3 + number
+        assert (x.sum(dtype=x.dtype) * 0 + number).item() == number

@@ -1,4 +1,4 @@
-"""What is drawn for several readers is drawn once: kernels with random bits are counted; the numbers stay the same."""
+"""Draws of several readers are made once: kernels with random bits are counted; the numbers stay the same."""
 
 from __future__ import annotations
 

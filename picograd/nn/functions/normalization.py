@@ -119,8 +119,9 @@ def group_norm(
       eps:           in the units of var
 
     Raises:
-      ShapeError: input has less than two axes, num_groups does not divide C, or weight or bias is not (C,).
-      DTypeError: input is no float.
+      ArgumentError: num_groups is no integer.
+      ShapeError:    input has less than two axes, num_groups does not divide C, or weight or bias is not (C,).
+      DTypeError:    input is no float.
 
     Source:    Wu, He 2018, arXiv:1803.08494, eq. 1, 2 and 7.
 

@@ -48,7 +48,7 @@ class Word(Cell):
 
     @property
     def content(self) -> Any:
-        """What it holds now, as of any cell."""
+        """The present value, as of any cell: memory is made for it here."""
         held = _content.__get__(self)
         if held is None:
             assert self.number is not None and self.device is not None
