@@ -348,7 +348,7 @@ def on_gpu() -> tuple[Any, Any]:
 
 
 def simulated() -> tuple[Any, Any]:
-    from picograd.compile.hostcxx import compile_source
+    from picograd.compilers.hostcxx import compile_source
     from picograd.engine.compiler import Backend, Compiler
     from picograd.render.cuda import render
     from picograd.runtime.cudasim.device import TARGET, CudaSimDevice

@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 
 from picograd import dtype as dtypes
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Launch, Param, Schedule, ScheduleItem, Source
 from picograd.runtime.cpu.device import CPUDevice

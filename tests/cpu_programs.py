@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.dtype import DType, Scalar
 from picograd.ir.op import Buffer, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = Path(__file__).parent / "runtime"
 HEAD = """
 import numpy as np
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.render.cuda import render
 from picograd.engine.backends.cuda import make_device
 from picograd.runtime.cuda.driver import available

@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from picograd.compile import hostcxx, llvm
-from picograd.compile.nvptx import gpu_target
+from picograd.compilers import hostcxx, llvm
+from picograd.compilers.nvptx import gpu_target
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 
 # Most kernels run once: what optimizing them takes it does not give back.
 OPTIONS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O0")
@@ -26,7 +26,7 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 # The compiler is a process without them: under them it takes three times as long.
 INSIDE = """
 import os, sys, pytest
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 del os.environ["LD_PRELOAD"]
 hostcxx.OPTIONS += {!r}
 sys.exit(pytest.main({!r}))

@@ -17,7 +17,7 @@ from picograd.engine.watch import Counts, watch
 
 PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
-STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
+STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compilers", "runtime"}
 ORDER = [
     {"record", "latest", "loading"},
     {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
@@ -126,7 +126,7 @@ def test_environment_variables_stand_in_one_table() -> None:
 
 
 # ---- the reading order: every header's `Next:`, from Tensor to machine code ----
-READ = ["tensor", "ir", "evaluator", "autodiff", "engine", "schedule", "codegen", "render", "compile", "runtime"]
+READ = ["tensor", "ir", "evaluator", "autodiff", "engine", "schedule", "codegen", "render", "compilers", "runtime"]
 # Beside the road these two hold what the engine is made of: caches, counts, memory, threads.
 WITH_SIDE_ROOMS = {"engine", "runtime"}
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 import picograd as pg
-from picograd.compile import hostc, hostcxx
+from picograd.compilers import hostc, hostcxx
 from picograd.engine import devices
 from picograd.engine.backends import cuda
 from picograd.engine.devices import memory_of

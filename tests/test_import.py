@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Packages of their own, each loaded where it is needed: LLVM with the first kernel, the others by commands and files.
 LATE = {"llvmlite", "rich", "tyro", "safetensors", "onnx", "cuda", "pyopencl", "torch"}
 LATE_PARTS = {"picograd.array_api", "picograd.onnx", "picograd.models", "picograd.data", "picograd.train", "picograd.cli"}
-LATE_PARTS |= {"picograd.render", "picograd.compile", "picograd.kernels", "numpy.random"}
+LATE_PARTS |= {"picograd.render", "picograd.compilers", "picograd.kernels", "numpy.random"}
 LATE_PARTS |= {f"picograd.{page}" for page in ("autograd", "cuda", "fft", "func", "signal", "special", "tools")}
 OF_RUNTIME = {"picograd.runtime.cpu", "picograd.runtime.cpu.memory"}  # what engine/lying.py looks at
 MOST_MODULES = 376  # of picograd; 16 of them are a millisecond

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compilers import HAS_COMPILER
+from tests.host_compilers import HAS_COMPILER
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "docs" / "tour.md", ROOT / "docs" / "devices.md", ROOT / "README.md"]

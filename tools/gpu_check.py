@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.engine.backends.cuda import make_device
 from picograd.errors import CompileError
 from picograd.runtime.cuda import driver as cuda_driver

@@ -28,7 +28,7 @@ from picograd.ir.text import format_graph, parse_graph
 from picograd.record import asdict, astuple
 
 STAGES = (
-    "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compile",
+    "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compilers",
     "kernels", "runtime",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ from picograd.record import Record
 MOST_WARPS = 4
 WIDE = 16  # threads that share a row where no matrix instruction is used
 REGISTERS = 127  # 32-bit words of accumulators and of what is on its way; the others of 255 are fragments and addresses
-MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compile/gpu_resources.txt)
+MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
 FEWEST_LANES = 8  # queries that fill lanes of a CPU

@@ -2,7 +2,7 @@
 
 In:    an index of the linear form; the loops that are open
 Out:   `OpenLoop`, with the counters and bases that its accesses share; `Sum`; `add_up`
-Called by: render/llvm.py, render/llvm_values.py.    Next: picograd/compile/llvm.py
+Called by: render/llvm.py, render/llvm_values.py.    Next: picograd/compilers/llvm.py
 
 An index that is c * i + (what does not change in the loop of i) + a constant becomes three things: a base before the
 loop, a counter that grows by c, and the constant, which a load or store adds by itself. Accesses share bases and

@@ -2,7 +2,7 @@
 
 In:    Shuffle, Mma and LoadMatrices statements
 Out:   instructions
-Called by: render/nvptx.py.    Next: picograd/compile/opencl.py
+Called by: render/nvptx.py.    Next: picograd/compilers/opencl.py
 
 Mma in ir/statements.py says how a matrix lies in the registers of its threads.
 """

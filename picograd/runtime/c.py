@@ -1,6 +1,6 @@
 """The C device: the CPU's memory, plans and threads, with kernels from shared libraries.
 
-In:    Binaries from compile/hostc.py
+In:    Binaries from compilers/hostc.py
 Out:   `CDevice`
 Called by: engine/backends/c.py.    Next: picograd/runtime/cudasim/device.py
 """

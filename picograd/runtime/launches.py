@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables
 Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`
-Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.    Next: picograd/compile/libraries.py
+Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.    Next: picograd/compilers/libraries.py
 """
 
 from __future__ import annotations

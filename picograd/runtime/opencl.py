@@ -1,6 +1,6 @@
 """The OPENCL device: an OpenCL driver's memory, code and queue.
 
-In:    Binaries from compile/opencl.py, Schedules, host arrays
+In:    Binaries from compilers/opencl.py, Schedules, host arrays
 Out:   `OpenClDevice`; `available`
 Called by: engine/backends/opencl.py.    Next: picograd/runtime/launches.py
 

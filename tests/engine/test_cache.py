@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile.llvm import host_target
+from picograd.compilers.llvm import host_target
 from picograd.device import Target
 from picograd.engine import cache
 from picograd.ir.op import Op, const
@@ -149,7 +149,7 @@ def test_the_digest_covers_every_file_that_decides_what_a_binary_is() -> None:
     package = Path(cache.__file__).parent.parent
     covered = {part.removesuffix(".py").split("/")[0] for part in cache.STAGES}
     folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
-    for stage in ("ir", "schedule", "codegen", "render", "compile", "runtime", "dtype", "device"):
+    for stage in ("ir", "schedule", "codegen", "render", "compilers", "runtime", "dtype", "device"):
         assert stage in covered
         assert stage in folders or f"{stage}.py" in folders or (package / stage).is_dir()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.devices import usable
@@ -18,8 +18,8 @@ from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cuda import driver as cuda_driver
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.device_checks import Check, checks
+from tests.host_compilers import needs_compiler
 from tests.on_devices import ALL_EXPRESSIONS, check_expression, device_params, train
 
 NO_GPU = cuda_driver.available()

@@ -16,7 +16,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.compile import hostc
+from picograd.compilers import hostc
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Binary, Launch

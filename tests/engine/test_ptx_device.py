@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.compile import nvptx
-from picograd.compile.llvm import assembly
+from picograd.compilers import nvptx
+from picograd.compilers.llvm import assembly
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.runtime.cuda import driver as cuda_driver
 from tests import ptx_on_host
-from tests.compilers import needs_compiler
 from tests.device_checks import Check, checks
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums
+from tests.host_compilers import needs_compiler
 from tests.null_gpu import null_gpu
 from tests.on_devices import ALL_EXPRESSIONS, device_params, recurrent, train
 from tests.ptx_assembler import assemble, needs_assembler

@@ -16,7 +16,7 @@ from picograd.engine.devices import compiler_for
 from picograd.engine.watch import watch
 from picograd.errors import JitError
 from picograd.latest import Latest
-from tests.compilers import kernels_asked_for
+from tests.host_compilers import kernels_asked_for
 
 pytestmark = pytest.mark.req("G9")
 

@@ -12,7 +12,7 @@ import picograd as pg
 import picograd.nn.functional as F
 from bench.gpu_cases import gpt_step
 from picograd import Tensor
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
@@ -22,7 +22,7 @@ from picograd.ir.opts import Written, WrittenAttention
 from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
-from tests.compilers import kernels_asked_for, needs_compiler
+from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu
 from tests.render.test_hopper_product import HOPPER
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from picograd.codegen.passes.bounds import prove_bounds
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.spec_program import verify_program
@@ -17,8 +17,8 @@ from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests import ptx_on_host
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 
 # Four matrices of 8 x 8, one below the other: a thread stores what it has of them.
 BROUGHT = """program brought

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.evaluator.program import evaluate_program
@@ -18,8 +18,8 @@ from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
 from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import F32, Body, loop_range, memory, param, run
+from tests.host_compilers import needs_compiler
 
 
 def product(dtype: DType) -> Program:

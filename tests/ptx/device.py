@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from picograd.compile import nvptx, nvrtc
+from picograd.compilers import nvptx, nvrtc
 from picograd.device import Target
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler

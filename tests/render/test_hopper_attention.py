@@ -11,7 +11,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.plain_attention import tiles_of
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.ir.opts import HeadsMatrix, HeadsTile, PlainAttention, WrittenAttention
@@ -19,8 +19,8 @@ from picograd.ir.stages import Param, Source
 from picograd.record import replace
 from picograd.render.hopper_attention import HEADER, function_of
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 from tests.render.test_hopper_product import HOPPER
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from picograd.codegen.gpu.warpgroup_tiles import MENU, tiles_of, why_not
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.dtype import dtype_named
 from picograd.engine import devices
@@ -18,8 +18,8 @@ from picograd.ir.stages import Param, Source
 from picograd.record import replace
 from picograd.render.hopper_product import HEADER, function_of
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 
 HOPPER = Target(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile.llvm import assembly, compile_source, host_target
+from picograd.compilers.llvm import assembly, compile_source, host_target
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

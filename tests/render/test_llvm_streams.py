@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile.llvm import assembly, processor_target
+from picograd.compilers.llvm import assembly, processor_target
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape
 from picograd.ir.op import Op

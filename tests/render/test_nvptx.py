@@ -1,7 +1,7 @@
 """LLVM IR for a GPU: the text of two small kernels, what it is made of, and what the renderer refuses.
 
 `python -m tests.render.test_nvptx` writes the golden text anew. That it means what it should is tested in
-tests/engine/test_ptx_device.py, by running it; that it assembles, in tests/compile/test_nvptx.py.
+tests/engine/test_ptx_device.py, by running it; that it assembles, in tests/compilers/test_nvptx.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile.nvptx import gpu_target
+from picograd.compilers.nvptx import gpu_target
 from picograd.errors import VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

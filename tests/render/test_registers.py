@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.compile.llvm import host_target
+from picograd.compilers.llvm import host_target
 from picograd.errors import VerifyError
 from picograd.ir.op import const
 from picograd.ir.opcode import AxisKind, OpCode

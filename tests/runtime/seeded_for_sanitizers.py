@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.ir.stages import Launch, Param, Source
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.gpu_programs import run

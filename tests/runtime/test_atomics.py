@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Launch, Param, Source
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 
 THREADS, BLOCKS, BINS = 64, 5, 8

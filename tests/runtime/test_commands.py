@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.runtime.cpu.device import linked
 from picograd.runtime.cuda import commands

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const

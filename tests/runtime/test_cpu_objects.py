@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from picograd.compile.llvm import compile_source, host_target, processor_target
+from picograd.compilers.llvm import compile_source, host_target, processor_target
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Source
 from picograd.runtime.cpu import objects

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.engine.backends.cuda import make_device
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
@@ -231,7 +231,7 @@ except DeviceError as error:
 def test_ptx_is_loaded_by_the_same_device(fake_driver: Path) -> None:
     code = """
 from picograd.record import replace
-from picograd.compile.nvptx import compile_source
+from picograd.compilers.nvptx import compile_source
 from picograd.engine.backends import ptx
 from picograd.errors import DeviceError
 made = ptx.make_compiler()
@@ -259,7 +259,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
 
 
 def test_nothing_is_loaded_by_importing_the_device() -> None:
-    code = "import sys, picograd.runtime.cuda.device, picograd.compile.nvrtc; print('cuda.bindings' in sys.modules)"
+    code = "import sys, picograd.runtime.cuda.device, picograd.compilers.nvrtc; print('cuda.bindings' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -276,7 +276,7 @@ print(memory.nbytes)
 def test_code_is_kept_by_the_version_of_its_compiler(fake_driver: Path) -> None:
     """Who puts in an older NVRTC since the driver takes no newer code gets code of that one, not what the disk keeps."""
     code = """
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.engine.backends import cuda
 from picograd.engine.cache import entry_name
 from picograd.runtime.cuda.device import target_of
@@ -290,7 +290,7 @@ print(len(names))
 
 def test_a_gpu_without_nvrtc_is_told_of_before_it_is_used(fake_driver: Path) -> None:
     code = """
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.engine.devices import why_not
 print(why_not("CUDA"))
 def missing(name):

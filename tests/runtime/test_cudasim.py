@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import DeviceError
@@ -14,7 +14,6 @@ from picograd.evaluator.program import evaluate_program
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import (
     F32,
     Array,
@@ -26,6 +25,7 @@ from tests.gpu_programs import (
     row_sums,
     run,
 )
+from tests.host_compilers import needs_compiler
 
 pytestmark = needs_compiler
 

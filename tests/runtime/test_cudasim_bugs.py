@@ -16,7 +16,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
@@ -32,8 +32,8 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.gpu.test_tensor_product import product
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 
 pytestmark = needs_compiler
 # A value read too early is one that another thread writes in the meantime, or has not yet: it depends on the order.

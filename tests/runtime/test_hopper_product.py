@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source, TileMap
 from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.fake_driver import run_on
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 
 TEXT = (Path(__file__).parent / "hopper_product.cu").read_text()

@@ -9,11 +9,11 @@ import re
 
 import pytest
 
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.errors import DeviceError
 from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
+from tests.host_compilers import needs_compiler
 from tests.runtime import test_primitives
 from tests.runtime.test_primitives import outcome, source_of
 

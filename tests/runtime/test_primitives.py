@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import picograd
-from picograd.compile import hostcxx, nvrtc
+from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import replace
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 from tests.runtime import hopper_cases, primitive_cases
 from tests.runtime.primitive_cases import EVERYWHERE, Case, dtype_of

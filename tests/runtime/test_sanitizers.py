@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.compilers import HAS_COMPILER
+from tests.host_compilers import HAS_COMPILER
 from tests.sanitized import libraries, run
 
 pytestmark = pytest.mark.skipif(

@@ -22,7 +22,7 @@ from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
 from picograd.nn import functional as F
 from picograd.schedule.group import MAX_VALUES
 from picograd.tensor.core import realize
-from tests.compile.test_generations import CUDA
+from tests.compilers.test_generations import CUDA
 from tests.same_meaning import CPU_TARGETS
 
 TARGETS = {"cpu": CPU_TARGETS[1], "gpu": CUDA["sm_90a"]}

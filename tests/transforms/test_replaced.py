@@ -14,7 +14,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.errors import IndexingError
 from picograd.transforms.readers import COUNTS_TELL
-from tests.compilers import needs_compiler
+from tests.host_compilers import needs_compiler
 
 pytestmark = pytest.mark.req("G10")
 can_tell = pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")

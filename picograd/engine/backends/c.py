@@ -5,8 +5,8 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.hostc import c_target, compile_source, compiler
-from picograd.compile.llvm import host_target
+from picograd.compilers.hostc import c_target, compile_source, compiler
+from picograd.compilers.llvm import host_target
 from picograd.engine.backends.cpu import plan_walker
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError

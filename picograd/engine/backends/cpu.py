@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.cache import kept

@@ -5,8 +5,8 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile import llvm
-from picograd.compile.nvrtc import check_architecture, compile_source, version
+from picograd.compilers import llvm
+from picograd.compilers.nvrtc import check_architecture, compile_source, version
 from picograd.device import Target
 from picograd.engine.cache import kept
 from picograd.engine.compiler import Backend, Compiler

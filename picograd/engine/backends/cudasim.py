@@ -5,7 +5,7 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.hostcxx import compile_source, compiler
+from picograd.compilers.hostcxx import compile_source, compiler
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError
 from picograd.render.cuda import render

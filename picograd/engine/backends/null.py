@@ -5,7 +5,7 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.llvm import compile_source, host_target
+from picograd.compilers.llvm import compile_source, host_target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.render.llvm import render

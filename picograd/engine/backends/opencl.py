@@ -5,7 +5,7 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.opencl import compile_source
+from picograd.compilers.opencl import compile_source
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source

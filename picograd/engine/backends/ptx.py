@@ -5,7 +5,7 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.nvptx import check_compiler, compile_source, gpu_target
+from picograd.compilers.nvptx import check_compiler, compile_source, gpu_target
 from picograd.device import Target
 from picograd.engine.backends.cuda import make_device
 from picograd.engine.compiler import Backend, Compiler

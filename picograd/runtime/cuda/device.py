@@ -1,6 +1,6 @@
 """The CUDA device: one NVIDIA GPU, through the driver API.
 
-In:    Binaries from compile/nvrtc.py or compile/nvptx.py, Schedules, host arrays
+In:    Binaries from compilers/nvrtc.py or compilers/nvptx.py, Schedules, host arrays
 Out:   `CudaDevice`
 Called by: engine/backends/cuda.py.    Next: picograd/runtime/cuda/driver.py
 """

@@ -1,6 +1,6 @@
 """The CUDASIM device: CUDA C run on the CPU, with every access checked.
 
-In:    Binaries from compile/hostcxx.py, Schedules, host arrays
+In:    Binaries from compilers/hostcxx.py, Schedules, host arrays
 Out:   `CudaSimDevice`
 Called by: engine/backends/cudasim.py
 

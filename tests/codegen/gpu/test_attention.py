@@ -9,8 +9,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile import hostcxx
-from picograd.compile.nvptx import gpu_target
+from picograd.compilers import hostcxx
+from picograd.compilers.nvptx import gpu_target
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
@@ -29,8 +29,8 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET
 
 # Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.

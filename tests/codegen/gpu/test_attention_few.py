@@ -10,7 +10,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
@@ -27,8 +27,8 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, Lengths, param
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET
 
 MOST_KEYS = 300

@@ -9,7 +9,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.gpu.reduce import team_of
 from picograd.codegen.lower import lower
 from picograd.codegen.rows import plan_rows
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.device import Target
 from picograd.evaluator import evaluate
 from picograd.ir.build import expand, reduce
@@ -22,8 +22,8 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import param, values_for
-from tests.compilers import needs_compiler
 from tests.gpu_programs import run
+from tests.host_compilers import needs_compiler
 
 WITHOUT_SHUFFLES = replace(TARGET, has_shuffle=False, has_mma=False)
 

@@ -12,7 +12,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.gpu import scatter
 from picograd.codegen.gpu.scatter import FEW, LONG, MANY_ROWS
 from picograd.codegen.lower import lower
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
 from picograd.ir.op import Op
@@ -23,8 +23,8 @@ from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
-from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
+from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, backwards
 
 CODES = (OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN, None)

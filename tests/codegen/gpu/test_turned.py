@@ -11,7 +11,7 @@ from picograd import dtype as dtypes
 from picograd.codegen import turned
 from picograd.codegen.gpu import turned as turned_gpu
 from picograd.codegen.lower import lower
-from picograd.compile import hostcxx
+from picograd.compilers import hostcxx
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, permute, reshape
 from picograd.ir.op import Op
@@ -23,8 +23,8 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
-from tests.compilers import needs_compiler
 from tests.gpu_programs import run
+from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, check_same_meaning
 
 IMAGES, CUBE = param(0, 3, 33, 5, 8), param(0, 34, 33, 35)

@@ -11,7 +11,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.codegen.passes.narrow_indices import narrow_indices
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_program

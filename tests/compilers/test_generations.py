@@ -1,8 +1,8 @@
 """Kernels of some thirty programs become machine code for three generations of GPUs, by both roads, and keep to registers.
 
 No GPU and no driver is needed: a device that never runs is given a GPU's target, so whole programs come as far as code.
-What products and attention need of registers and shared memory stands in tests/golden/compile/gpu_resources.txt;
-`python -m tests.compile.test_generations` writes it anew.
+What products and attention need of registers and shared memory stands in tests/golden/compilers/gpu_resources.txt;
+`python -m tests.compilers.test_generations` writes it anew.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor, nn
-from picograd.compile import nvptx, nvrtc
-from picograd.compile.llvm import assembly
-from picograd.compile.nvrtc import ResourceUsage
+from picograd.compilers import nvptx, nvrtc
+from picograd.compilers.llvm import assembly
+from picograd.compilers.nvrtc import ResourceUsage
 from picograd.device import Target
 from picograd.ir.stages import Source
 from picograd.record import replace
@@ -29,7 +29,7 @@ from tests.null_gpu import null_gpu
 from tests.on_devices import tf32
 from tests.ptx_assembler import assemble, is_there
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "compile" / "gpu_resources.txt"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "compilers" / "gpu_resources.txt"
 SHARED = {8: 163 * 1024, 9: 227 * 1024, 10: 227 * 1024}  # of a block: CUDA C++ Programming Guide, compute capabilities
 CUDA = {
     arch: Target(
@@ -233,7 +233,7 @@ def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None
     known_version, known = golden()
     line = line_of(program, arch, usages)
     if known_version == version() and not line.endswith(": "):  # another assembler counts otherwise
-        assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compile.test_generations"
+        assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compilers.test_generations"
 
 
 @pytest.mark.parametrize("arch", PTX)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from picograd.compile import llvm
+from picograd.compilers import llvm
 from picograd.errors import CompileError
 from picograd.ir.stages import Source
 
@@ -30,7 +30,7 @@ define void @f_1(ptr %args, i64 %begin, i64 %end) {
 """
 
 PRINT_PASSES = """
-from picograd.compile import llvm
+from picograd.compilers import llvm
 from picograd.ir.stages import Source
 
 binding, target = llvm._binding(), llvm.host_target()

@@ -12,8 +12,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile import llvm, nvptx
-from picograd.compile.llvm import assembly
+from picograd.compilers import llvm, nvptx
+from picograd.compilers.llvm import assembly
 from picograd.errors import CompileError, DeviceError
 from picograd.ir import build
 from picograd.ir.op import Op, const

@@ -2,7 +2,7 @@
 
 In:    Source (language "c"), Target
 Out:   Binary: a shared library with a `{symbol}_words(words, begin, end)` for each launch;  `c_target`
-Called by: engine/backends/c.py.    Next: picograd/compile/hostcxx.py
+Called by: engine/backends/c.py.    Next: picograd/compilers/hostcxx.py
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from picograd.compile.libraries import compile_library, find_compiler
-from picograd.compile.llvm import host_target
+from picograd.compilers.libraries import compile_library, find_compiler
+from picograd.compilers.llvm import host_target
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source

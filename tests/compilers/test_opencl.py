@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from picograd.compile.opencl import compile_source
+from picograd.compilers.opencl import compile_source
 from picograd.engine.devices import compiler_for
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source

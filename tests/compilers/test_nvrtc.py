@@ -6,7 +6,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.compile import nvrtc
+from picograd.compilers import nvrtc
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir import build

@@ -2,7 +2,7 @@
 
 In:    Source (language "nvptx"), Target (arch "sm_90", features "+ptx78", ...)
 Out:   Binary: PTX text and a zero byte;  `gpu_target`
-Called by: engine/backends/ptx.py.    Next: picograd/compile/nvrtc.py
+Called by: engine/backends/ptx.py.    Next: picograd/compilers/nvrtc.py
 
 The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it; but a kernel with
 hundreds of parameters, such as one that adds up as many tensors, needs one of CUDA 12.1 or newer. LLVM sees by itself
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from picograd.compile.llvm import assembly, has_target
+from picograd.compilers.llvm import assembly, has_target
 from picograd.device import Target
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Source

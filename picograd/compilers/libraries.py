@@ -2,7 +2,7 @@
 
 In:    Source, the compiler's command
 Out:   bytes of the library;  `find_compiler`
-Called by: compile/hostc.py, compile/hostcxx.py.    Next: picograd/compile/hostc.py
+Called by: compilers/hostc.py, compilers/hostcxx.py.    Next: picograd/compilers/hostc.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
-from picograd.compile.messages import rejected
+from picograd.compilers.messages import rejected
 from picograd.config import users_setting
 from picograd.errors import CompileError
 from picograd.ir.stages import Source

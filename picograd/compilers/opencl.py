@@ -2,7 +2,7 @@
 
 In:    Source (language "opencl"), Target, an OpenCL context
 Out:   Binary: machine code of the device, as the driver gives it
-Called by: engine/backends/opencl.py.    Next: picograd/compile/nvptx.py
+Called by: engine/backends/opencl.py.    Next: picograd/compilers/nvptx.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from picograd.compile.messages import rejected
+from picograd.compilers.messages import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from picograd.compile.libraries import compile_library, find_compiler
+from picograd.compilers.libraries import compile_library, find_compiler
 from picograd.device import Target
 from picograd.ir.stages import Binary, Source
 

@@ -2,7 +2,7 @@
 
 In:    Source (language "cuda"), Target (arch "sm_90a", ...)
 Out:   Binary: a cubin
-Called by: engine/backends/cuda.py.    Next: picograd/compile/messages.py
+Called by: engine/backends/cuda.py.    Next: picograd/compilers/messages.py
 
 NVRTC comes from the nvidia-cuda-nvrtc package, or from a CUDA toolkit; cuda.pathfinder finds it. It writes a cubin,
 not PTX: a driver older than NVRTC may not take its PTX.
@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from picograd.compile.messages import rejected
+from picograd.compilers.messages import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
@@ -25,7 +25,7 @@ from picograd.record import Record
 WITHOUT = "PICOGRAD_DEVICE=PTX needs no NVRTC"
 KERNELS = Path(__file__).parent.parent / "kernels" / "cuda"
 
-OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (compile/nvptx.py)
+OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (compilers/nvptx.py)
 # No fast math: contraction off, division and square root correctly rounded, denormals kept.
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 

@@ -10,8 +10,8 @@ from tempfile import gettempdir
 
 import pytest
 
-from picograd.compile import hostcxx
-from picograd.compile.libraries import compile_library
+from picograd.compilers import hostcxx
+from picograd.compilers.libraries import compile_library
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
 from picograd.render.cuda import render

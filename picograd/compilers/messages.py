@@ -2,7 +2,7 @@
 
 In:    a compiler's log, the source
 Out:   CompileError
-Called by: compile/nvrtc.py, compile/libraries.py, compile/opencl.py.    Next: picograd/runtime/cuda/device.py
+Called by: compilers/nvrtc.py, compilers/libraries.py, compilers/opencl.py.    Next: picograd/runtime/cuda/device.py
 """
 
 from __future__ import annotations

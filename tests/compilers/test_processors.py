@@ -16,7 +16,7 @@ import pytest
 
 import picograd as pg
 from picograd.codegen.lower import lower
-from picograd.compile.llvm import assembly, compile_source, host_target, processor_target
+from picograd.compilers.llvm import assembly, compile_source, host_target, processor_target
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, schedule_graphs, template
