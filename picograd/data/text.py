@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from picograd.data.fetch import DataFile, get_files
 from picograd.errors import DataError
+from picograd.files import read_whole
 from picograd.record import Record
 
 SHAKESPEARE_FILE = DataFile(
@@ -53,13 +54,7 @@ def read_text(path: Path) -> str:
     Raises:
       DataError: it cannot be read, is empty, or is not UTF-8: the first byte that is not is named.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"--text: {path}: cannot be read: {error.strerror or error}.",
-            hint='name a text file, or "python" or "shakespeare".',
-        ) from None
+    data = read_whole("--text", path, 'name a text file, or "python" or "shakespeare".')
     if not data:
         raise DataError(f"--text: {path}: is empty.")
     try:
@@ -84,10 +79,7 @@ def python_source(folder: Path) -> str:
     for path in _source_files(folder, sys.stdlib_module_names):
         if nbytes >= PYTHON_NBYTES:
             break
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from None
+        data = read_whole("python_source", path)
         if data.isascii():
             parts.append(data.decode("ascii").replace("\r\n", "\n"))
             nbytes += len(data)

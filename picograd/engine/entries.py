@@ -24,13 +24,12 @@ from pathlib import Path
 
 from picograd.config import cache_folder
 from picograd.errors import warn_user
+from picograd.files import ABANDONED_SECONDS, WITHOUT_WAITING, is_ours
 
 PARTS = ("kernels", "plans", "tuning")
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
 NUM_LETTERS = 16  # names are digests, in hexadecimal
 STORES_BETWEEN_TRIMS = 256
-ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
-WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
 _stored = itertools.count(os.urandom(1)[0])  # or each short process would look through a folder
 _said: set[tuple[str, str]] = set()
 
@@ -160,7 +159,7 @@ def _read(path: str) -> bytes | None:
         return b""
     try:
         facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode) or not _is_ours(facts) or facts.st_size > MOST_NBYTES:
+        if not stat.S_ISREG(facts.st_mode) or not is_ours(facts) or facts.st_size > MOST_NBYTES:
             return b""
         with open(handle, "rb", closefd=False) as file:
             return file.read()
@@ -177,16 +176,10 @@ def _is_private(folder: str) -> bool:
         facts = os.stat(folder)
     except OSError:
         return False
-    if not _is_ours(facts):
+    if not is_ours(facts):
         _say(folder, f"is not used: it, or what is in it, could be written by others (mode {facts.st_mode & 0o777:o})")
         return False
     return True
-
-
-def _is_ours(facts: os.stat_result) -> bool:
-    if not hasattr(os, "getuid"):  # Windows keeps a user's folders to the user
-        return True
-    return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
 
 
 def _say(folder: Path | str, what: str) -> None:

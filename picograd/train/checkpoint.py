@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from picograd.data.files import write_atomic
 from picograd.errors import DataError
+from picograd.files import read_whole, write_whole
 from picograd.nn.tensorfile import decode, encode
 from picograd.record import Record
 
@@ -54,13 +54,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     run = json.dumps({"kind": checkpoint.kind, "step": checkpoint.step, "config": dict(checkpoint.config)})
     metadata = {"format": FORMAT, "run": run, "sha256": digest_of(run, arrays)}
-    try:
-        write_atomic(path, encode(arrays, metadata))
-    except OSError as error:
-        raise DataError(
-            f"save_checkpoint: {path}: cannot be written: {error.strerror or error}.",
-            hint="name another place with --out; a checkpoint that was there before is untouched.",
-        ) from None
+    data = encode(arrays, metadata)
+    hint = "name another place with --out; a checkpoint that was there before is untouched."
+    write_whole("save_checkpoint", path, lambda file: file.write(data), hint, makes_folder=True)
 
 
 def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume {path}") -> Checkpoint:
@@ -124,13 +120,7 @@ def digest_of(run: str, arrays: Arrays) -> str:
 
 def _read(path: Path, kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     """Returns the arrays and the metadata of a checkpoint file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"load_checkpoint: {path}: cannot be read: {error.strerror or error}.",
-            hint=f"picograd train {kind} writes checkpoints; --out names the place.",
-        ) from None
+    data = read_whole("load_checkpoint", path, f"picograd train {kind} writes checkpoints; --out names the place.")
     try:
         arrays, metadata = decode(data)
     except DataError as error:

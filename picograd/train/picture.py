@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from picograd.data.files import write_atomic
-from picograd.errors import DataError, ShapeError
+from picograd.errors import ShapeError
+from picograd.files import write_whole
 
 # Each digit in 5 x 7 dots: seven rows, five bits each, the leftmost dot in the highest bit.
 FONT: dict[str, tuple[int, ...]] = {
@@ -84,10 +84,8 @@ def write_png(path: Path, picture: Picture) -> None:
     Raises:
       DataError: the folder is read-only or full.
     """
-    try:
-        write_atomic(path, encode_png(picture))
-    except OSError as error:
-        raise DataError(f"write_png: {path}: cannot be written: {error.strerror or error}.") from None
+    data = encode_png(picture)
+    write_whole("write_png", path, lambda file: file.write(data), makes_folder=True)
 
 
 def encode_png(picture: Picture) -> bytes:

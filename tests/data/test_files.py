@@ -1,9 +1,8 @@
-"""Whole files: digests on the way in, complete or not there on the way out."""
+"""Files of data sets: digests, and how much they unpack to."""
 
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import pytest
@@ -62,41 +61,11 @@ def test_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
         files.read_checked(tmp_path, "0" * 64)
 
 
-def test_written_file_has_the_usual_permissions_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "a"
-    files.write_atomic(path, b"text")
-    plain = tmp_path / "plain"
-    plain.write_bytes(b"")
-    assert path.read_bytes() == b"text"
-    assert path.stat().st_mode == plain.stat().st_mode
-    assert os.listdir(path.parent) == ["a"]
-
-
-def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        files.write_atomic(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["a"]
-
-
-def test_ctrl_c_while_writing_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def pressed(handle: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", pressed)
-    with pytest.raises(KeyboardInterrupt):
-        files.write_atomic(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["a"]
+def test_a_small_file_that_unpacks_to_much_is_refused_before_it_does(tmp_path: Path) -> None:
+    packed = gzip.compress(bytes(files.FILE_NBYTES_MAX + 1), 1)
+    (tmp_path / "a.gz").write_bytes(packed)
+    with pytest.raises(DataError) as caught:
+        files.read_checked(tmp_path / "a.gz", "0" * 64)
+    assert caught.value.fact == (
+        f"{tmp_path / 'a.gz'}: its {len(packed):,} bytes unpack to more than 67,108,864, as no file of a data set does."
+    )
