@@ -1,16 +1,17 @@
-"""Annotations as rules: whether a value fits one, and what errors say of both.
+"""Annotations as rules: whether a value fits one, and what errors say of both; objects that print as a call.
 
 In:    values, types as annotations have them
-Out:   `fits`, `described`, `shown`
+Out:   `fits`, `described`, `shown`, `remedy`, `Shown`
 """
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from types import NoneType, UnionType
+from types import MethodType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
@@ -136,3 +137,46 @@ def shown(value: Any) -> str:
         text = ", ".join([*parts, "..."] if len(value) > 5 else parts)
         return f"list [{text}]" if isinstance(value, list) else f"{kind} ({text})"
     return f"class {value.__name__}" if isinstance(value, type) else kind
+
+
+def remedy(value: Any, wanted: Any) -> str | None:
+    """Returns a hint for a value of the wrong type, where one mistake is the likely one; None elsewhere."""
+    if isinstance(value, MethodType):
+        return f"{value.__name__} is a method: call it, {value.__name__}()."
+    said = described(wanted)
+    if is_module(type(value)) and "iterable" in said:
+        return "a list with one module in it, [module]." if "modules" in said else "model.parameters()"
+    if isinstance(value, (list, tuple)) and "a module" in said:
+        return "a star before the list gives them one by one: Sequential(*layers)."
+    is_data = isinstance(value, (np.ndarray, list, tuple, numbers.Number))
+    return "pg.tensor(...) makes a tensor of it." if is_data and "a tensor" in said else None
+
+
+def is_module(kind: type) -> bool:
+    """True for nn.Module and its subclasses, which this file cannot import."""
+    return any(base.__name__ == "Module" for base in kind.__mro__)
+
+
+# ---- as the call that makes it ----
+class Shown:
+    """Base of objects that print as a call of their constructor, with those of its arguments that they keep as attributes.
+
+    Example: StepLR(optimizer=SGD, step_size=3, gamma=0.1, last_epoch=0)
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        kept = [name for name in inspect.signature(type(self).__init__).parameters if name in vars(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={_short(vars(self)[name])}' for name in kept)})"
+
+
+def _short(value: Any) -> str:
+    """Returns a number, a text or a list of them as it is written, shortened; the type of anything else."""
+    if value is None or isinstance(value, (numbers.Number, str)):
+        return reprlib.repr(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(part, (numbers.Number, str)) for part in value):
+        return reprlib.repr(value)
+    if callable(value) and hasattr(value, "__name__"):
+        return str(value.__name__)
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, (list, tuple, dict)) else type(value).__name__

@@ -17,6 +17,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+import picograd
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
 from picograd.ir.holders import format_nbytes
@@ -38,7 +39,7 @@ class Train:
 
     model: (
         Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
-        | Annotated[CnnConfig, tyro.conf.subcommand("cnn", description="Reads them with convolutions.")]
+        | Annotated[CnnConfig, tyro.conf.subcommand("cnn", description="Reads digits with a convolutional network.")]
         | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
         | Annotated[LstmConfig, tyro.conf.subcommand("lstm", description="Invents first names with an LSTM.")]
         | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Writes text after the text it has read.")]
@@ -57,19 +58,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Says what this machine can use."""
+    """Lists the devices, libraries and folders that this machine can use."""
 
 
 @dataclass(frozen=True)
 class Ls:
-    """Says what the cache holds."""
+    """Lists the parts of the cache."""
 
 
 @dataclass(frozen=True)
 class Clear:
     """Empties the cache, or some of its parts."""
 
-    # Names that `picograd cache ls` says; none of them means all.
+    # Parts that `picograd cache ls` lists; without any, the whole cache is emptied.
     parts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PART ...")] = ()
 
 
@@ -80,13 +81,20 @@ class Cache:
     action: Annotated[Ls, tyro.conf.subcommand("ls")] | Annotated[Clear, tyro.conf.subcommand("clear")]
 
 
+ABOUT = """A deep-learning framework one person can read, from Tensor to machine code.
+
+Begin with `picograd train mnist`: it trains a network on handwritten digits in half a minute. `picograd doctor` lists what
+this machine can use, `picograd --version` prints the version; docs/train.md shows how to train something of your own."""
+
+LADDER = "Climbs from three naive loops to a fused product and measures what each idea brings."
+
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
-    | Annotated[LadderConfig, tyro.conf.subcommand("ladder")]
+    | Annotated[LadderConfig, tyro.conf.subcommand("ladder", description=LADDER)]
 )
 
 
@@ -97,8 +105,10 @@ def main(args: list[str] | None = None) -> int:
       args:  words after `picograd`; None takes those of the process
     """
     flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
-    about = "A deep-learning framework one person can read, from Tensor to machine code."
-    command: Any = tyro.cli(Command, prog="picograd", description=about, args=args, config=flat)
+    if (sys.argv[1:] if args is None else args) in (["--version"], ["-V"]):
+        print(f"picograd {picograd.__version__}")
+        return 0
+    command: Any = tyro.cli(Command, prog="picograd", description=ABOUT, args=args, config=flat)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
@@ -178,6 +188,9 @@ def show_cache(folder: Path | None, action: Ls | Clear) -> int:
     parts = list_cache(folder) if isinstance(action, Ls) else clear_cache(folder, action.parts)
     for part in parts:
         print(f"{part.name:10}  {part.num_files:6,} files  {format_nbytes(part.nbytes):>10}  {part.meaning}")
+    if not parts:
+        print(f"{folder} is empty" if isinstance(action, Ls) else f"nothing to remove in {folder}")
+        return 0
     total = format_nbytes(sum(part.nbytes for part in parts))
     print(f"{total} in {folder}" if isinstance(action, Ls) else f"{total} removed from {folder}")
     return 0

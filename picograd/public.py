@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from picograd.annotations import described, fits, shown
+from picograd.annotations import described, fits, is_module, remedy, shown
 from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
 
 P = ParamSpec("P")
@@ -103,7 +103,7 @@ def publish_constructor(owner: type, looks_first: bool = True) -> None:
     @functools.wraps(init)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         if looks_first:
-            check_arguments(class_name(self), init, (self, *args), kwargs)
+            check_arguments(class_name(self), init, (self, *args), kwargs, _too_early(self, args))
         try:
             init(self, *args, **kwargs)
         except Exception as error:
@@ -133,8 +133,20 @@ def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         raise told from None
 
 
-def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _too_early(self: Any, args: tuple[Any, ...]) -> str | None:
+    """Returns the hint for a layer that is given tensors when it is made: nn.CrossEntropyLoss(scores, classes)."""
+    if is_module(type(self)) and any(hasattr(value, "requires_grad") for value in args):
+        return f"make the layer first, then call it: layer = {class_name(self)}(...); layer(tensor)."
+    return None
+
+
+def check_arguments(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], hint: str | None = None
+) -> None:
     """Compares arguments with the annotations of `function`, which errors call `name`.
+
+    Args:
+      hint:  of the error, where the caller knows the mistake
 
     Raises:
       ArgumentTypeError: there are too many or too few, or one does not fit.
@@ -143,19 +155,24 @@ def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ..
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentTypeError(f"{name}: {error}.", hint=usage(name, signature)) from None
+        raise ArgumentTypeError(f"{name}: {error}.", hint=hint or usage(name, signature)) from None
     for argument, value in bound.arguments.items():
         kind, wanted = signature.parameters[argument].kind, hints.get(argument, Any)
         if kind is inspect.Parameter.VAR_POSITIONAL:
             values = value
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            values = tuple(value.values())
+            unknown = next((key for key, one in value.items() if not fits(one, wanted)), None)
+            if unknown is not None:
+                fact = f"{name}: got an unexpected keyword argument {unknown!r}."
+                raise ArgumentTypeError(fact, hint=hint or usage(name, signature))
+            values = ()
         else:
             values = (value,)
         for one in values:
             if not fits(one, wanted):
                 called = "input" if argument == "self" else argument
-                raise ArgumentTypeError(f"{name}: {called} must be {described(wanted)}, got {shown(one)}.")
+                fact = f"{name}: {called} must be {described(wanted)}, got {shown(one)}."
+                raise ArgumentTypeError(fact, hint=hint or remedy(one, wanted))
 
 
 @functools.cache

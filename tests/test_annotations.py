@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 import pytest
 
-from picograd import Tensor, nn
+from picograd import Tensor, nn, optim, utils
 from picograd.annotations import described, fits, shown
 from picograd.dtype import DType
 
@@ -55,3 +55,18 @@ def test_values_in_words() -> None:
     assert shown(Tensor.zeros(2, 3)) == "a Tensor of shape (2, 3) and dtype float32"
     assert shown(np.ones(2)) == "an ndarray of shape (2,) and dtype float64"
     assert shown(int) == "class int"
+
+
+def test_schedules_and_samplers_print_as_the_call_that_makes_them() -> None:
+    optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+    sampler = utils.data.RandomSampler(range(99), num_samples=3)
+    made = [
+        (optim.lr_scheduler.StepLR(optimizer, 3), "StepLR(optimizer=SGD, step_size=3, gamma=0.1, last_epoch=0)"),
+        (sampler, "RandomSampler(data_source=range, replacement=False, generator=None)"),
+        (utils.data.BatchSampler(sampler, 2, True), "BatchSampler(sampler=RandomSampler, batch_size=2, drop_last=True)"),
+        (utils.data.Subset(["a"], [0]), "Subset(dataset=['a'], indices=[0])"),
+        (utils.data.TensorDataset(Tensor([1.0])), "TensorDataset(tensors=tuple of 1)"),
+    ]
+    assert [repr(value) for value, _ in made] == [text for _, text in made]
+    loader = repr(utils.data.DataLoader(range(5), batch_size=2))
+    assert loader.startswith("DataLoader(dataset=range, batch_size=2, ") and "collate_fn=default_collate" in loader

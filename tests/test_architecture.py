@@ -19,7 +19,7 @@ PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compilers", "runtime"}
 ORDER = [
-    {"record", "latest", "loading"},
+    {"record", "latest", "loading", "notebook"},
     {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
     STAGES, {"engine"}, {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"},
     {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"},

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
 import pytest
 
-from picograd import cli
+from picograd import __version__, cli
 from picograd.errors import DataError
 from picograd.tools.doctor import Finding, examine_devices, processor_name
 from picograd.train.gpt import GptConfig
@@ -32,6 +33,16 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 0
     out = capsys.readouterr().out
     assert all(command in out for command in ("train", "sample", "doctor", "cache", "fuzz", "ladder"))
+
+
+def test_help_says_where_to_begin_and_version_which_one_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "Begin with `picograd train mnist`" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"picograd {__version__}\n"
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
 
 
 @pytest.mark.parametrize(
@@ -130,7 +141,7 @@ def test_cache_is_listed_and_cleared(cache: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["cache", "clear", "data"]) == 0
     assert capsys.readouterr().out.endswith(f"2.0 KiB removed from {cache}\n")
     assert cli.main(["cache", "ls"]) == 0
-    assert capsys.readouterr().out == f"0 B in {cache}\n"
+    assert capsys.readouterr().out == f"{cache} is empty\n"
 
 
 def test_part_that_does_not_exist_is_an_error(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +198,7 @@ def test_processor_without_a_name_is_called_by_its_architecture(tmp_path: Path) 
 def test_command_runs_as_a_process(cache: Path) -> None:
     command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"0 B in {cache}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{cache} is empty\n", "")
 
 
 def test_output_that_nobody_reads_any_more_ends_without_a_traceback(cache: Path) -> None:

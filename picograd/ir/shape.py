@@ -104,7 +104,7 @@ def _reshape(src: tuple[Op, ...], arg: Shape) -> Shape:
 def _permute(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
     shape = src[0].shape
     if sorted(arg) != list(range(len(shape))):
-        raise ShapeError(f"permute: {arg} is no order of the {len(shape)} axes of {shape}.")
+        raise ShapeError(f"permute: {arg} does not name each of the {len(shape)} axes of {shape} once.")
     return tuple(map(shape.__getitem__, arg))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from picograd.errors import ArgumentError, IndexingError
+from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
 from picograd.tensor.tensor import Tensor
@@ -128,10 +128,19 @@ class Sequential(_Numbered):
         if len(layers) == 1 and isinstance(layers[0], Mapping):
             self._hold(layers[0].items())
         else:
+            for kind in (layer for layer in layers if isinstance(layer, type)):
+                name = kind.__name__
+                raise ArgumentTypeError(f"Sequential: {name} is a class, not a layer.", f"{name}(...) makes a layer.")
             self._number(layers)
 
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)({name: getattr(self, name) for name in names})  # as in PyTorch, the names stay
+
+    def __repr__(self) -> str:
+        """Functions are shown as well, by their names."""
+        layers = [(name, getattr(self, name)) for name in self.names]
+        texts = [(name, repr(x) if isinstance(x, Module) else getattr(x, "__name__", repr(x))) for name, x in layers]
+        return _lines(self._get_name(), [f"({name}): {text}" for name, text in texts])
 
     def forward(self, input: Any) -> Any:  # noqa: A002
         """input goes through all layers."""
@@ -161,10 +170,13 @@ class ModuleList(_Numbered):
                 runs[-1] = (text, runs[-1][1], place)
             else:
                 runs.append((text, place, place))
-        if not runs:
-            return f"{self._get_name()}()"
         lines = [f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}" for text, a, b in runs]
-        return f"{self._get_name()}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)"
+        return _lines(self._get_name(), lines)
+
+
+def _lines(name: str, lines: list[str]) -> str:
+    """Returns the printed form of a container: each of its parts on lines of its own."""
+    return f"{name}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)" if lines else f"{name}()"
 
 
 class ParameterList(_Numbered):

@@ -13,6 +13,7 @@ from typing import Any, Self
 from picograd.errors import ArgumentError
 from picograd.nn.module_hooks import ModuleHooks
 from picograd.nn.summary import Summary, summarized
+from picograd.notebook import tree
 from picograd.tensor.tensor import Tensor
 
 
@@ -281,6 +282,10 @@ class Module(ModuleHooks):
             return f"{self._get_name()}({shown})"
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
 
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the layers as a tree that unfolds, with the number of parameters of each."""
+        return _tree_of("", self)
+
     def _get_name(self) -> str:
         name = type(self).__name__
         return f"Parametrized{name}" if "parametrizations" in vars(self) else name
@@ -292,6 +297,14 @@ class Module(ModuleHooks):
         Linear(in_features=2, out_features=3, bias=True)
         """
         return ""
+
+
+def _tree_of(name: str, module: Module) -> str:
+    """Returns a module and those in it as HTML; a module with a name is one of another's."""
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    text = f"{module._get_name()}({module.extra_repr()})" + (f"  {parameters:,} parameters" if parameters else "")
+    parts = [_tree_of(name, child) for name, child in module.named_children()]
+    return tree(f"({name}): {text}" if name else text, parts, is_open=not name)
 
 
 def _once(named: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

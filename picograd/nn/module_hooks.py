@@ -25,7 +25,7 @@ class ModuleHooks(ModuleState):
         >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
         (4, 3)
         """
-        raise NotImplementedError(f"{type(self).__name__} has no forward(); define it.")
+        raise NotImplementedError(f"{type(self).__name__} has no method forward(); define it in the class.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         hooks = vars(self)

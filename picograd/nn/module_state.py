@@ -148,7 +148,7 @@ class ModuleState(StateHooks):
             if tensor.shape == (1,) and own[name].shape == ():  # PyTorch before 0.4 had no tensors without axes
                 given[name] = tensor = tensor.reshape(())
             if tensor.shape != own[name].shape:
-                raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, its place {own[name].shape}.")
+                raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, and {own[name].shape} in the model.")
         with no_grad():
             for path, tensor in given.items():
                 owner, _, name = path.rpartition(".")

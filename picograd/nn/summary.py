@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from picograd.autodiff.later import written_out
+from picograd.errors import ArgumentTypeError
 from picograd.ir.build import static_shape
-from picograd.ir.op import Op
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ATTENTIONS, IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.notebook import table
 from picograd.record import Record
 from picograd.tensor.build import static_numel
 from picograd.tensor.modes import no_grad
@@ -52,6 +54,8 @@ class Row(Record):
 class Summary(Record):
     """The layers of a network in the order they run; parameters that are shared count once in the total.
 
+    A module that has layers and parameters of its own has a row for these, behind the rows of its layers.
+
     >>> nn.Linear(2, 3).summary((4, 2)).total.parameters
     9
     """
@@ -70,30 +74,45 @@ class Summary(Record):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """Returns the table that a notebook shows."""
+        return table(HEADS, [_cells(row) for row in (*self.rows, self.total)])
+
 
 def _cells(row: Row) -> tuple[str, ...]:
     return row.name, row.inputs, row.outputs, f"{row.parameters:,}", f"{row.flops:,}", f"{row.nbytes:,}"
 
 
 def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
-    """Runs a module's forward without computing anything and returns what its layers did."""
+    """Runs a module's forward without computing anything and returns what its layers did.
+
+    Raises:
+      ArgumentTypeError: forward takes an argument that is not there.
+    """
+    if not inputs:
+        name = type(module).__name__
+        raise ArgumentTypeError(f"summary: {name} needs the shape of its input.", f"{name.lower()}.summary((64, 784))")
     given = [value if not _is_shape(value) else Tensor.zeros(*value) for value in inputs]
     names = {id(m): (path, m) for path, m in module.named_modules()}
-    leaves = [m for _, m in names.values() if not any(True for _ in m.children())]
+    shown = [m for _, m in names.values() if _own_tensors(m) or not any(True for _ in m.children())]
     own = [*module.parameters(), *module.buffers()]
     rows: list[Row] = []
+    first: list[int] = []  # of each layer that runs now, the number of rows before it
     handles = []
 
     def noted(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         path = names[id(layer)][0]
         label = f"{path} {type(layer).__name__}" if path else type(layer).__name__
         ins, outs = list(_tensors([args, kwargs])), list(_tensors(output))
-        parameters = sum(p.numel() for p in layer.parameters())
-        flops = _flops(outs, [*ins, *own])
-        rows.append(Row(label, _shapes(ins), _shapes(outs), parameters, flops, _nbytes(layer)))
+        parameters = sum(p.numel() for p in layer.parameters(recurse=False))
+        flops = _flops(outs, [*ins, *own]) - sum(row.flops for row in rows[first.pop() :])
+        nbytes = sum(tensor.nbytes for tensor in _own_tensors(layer))
+        rows.append(Row(label, _shapes(ins), _shapes(outs), parameters, max(flops, 0), nbytes))
 
     try:
-        handles += [leaf.register_forward_hook(noted, with_kwargs=True) for leaf in leaves]
+        for layer in shown:
+            handles.append(layer.register_forward_pre_hook(lambda layer, args: first.append(len(rows))))
+            handles.append(layer.register_forward_hook(noted, with_kwargs=True))
         with no_grad():
             output = module(*given)
     finally:
@@ -102,6 +121,11 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
     parameters = sum(p.numel() for p in module.parameters())
     flops = _flops(list(_tensors(output)), [*_tensors(given), *own])
     return Summary(tuple(rows), Row("total", "", "", parameters, flops, _nbytes(module)))
+
+
+def _own_tensors(module: Any) -> list[Tensor]:
+    """Returns the parameters and buffers of a module that are not those of a layer within it."""
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def _is_shape(value: Any) -> bool:
@@ -127,17 +151,13 @@ def _nbytes(module: Any) -> int:
 
 
 def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
-    """Returns the operations that lead from inputs (and parameters) to outputs."""
+    """Returns the operations that outputs need and inputs (and parameters) do not.
+
+    An input that was moved, say, may be no Op of the outputs' graph, but the Ops that it is computed by are.
+    """
     ops = written_out([tensor.op for tensor in [*outputs, *inputs]])
-    seen, stack, total = {*ops[len(outputs) :]}, ops[: len(outputs)], 0
-    while stack:
-        op = stack.pop()
-        if op in seen or not op.src:
-            continue
-        seen.add(op)
-        stack.extend(op.src)
-        total += _flops_of(op)
-    return total
+    before = set(toposort(ops[len(outputs) :]))
+    return sum(_flops_of(op) for op in toposort(ops[: len(outputs)]) if op not in before)
 
 
 def _flops_of(op: Op) -> int:

@@ -1,7 +1,7 @@
 """Parameter groups and what optimizers keep for each parameter.
 
 In:    parameters, alone, named or in groups with settings
-Out:   `ParamGroup`, `StateOf`; `new_group`
+Out:   `ParamGroup`, `StateOf`; `new_group`, `printed`
 Next:  picograd/optim/updates.py
 """
 
@@ -196,3 +196,12 @@ def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]
     if not all(named):
         raise ArgumentError(f"{name}: either all parameters have names, or none.")
     return [tensor for _, tensor in items], [label for label, _ in items]
+
+
+def printed(name: str, groups: Sequence[ParamGroup]) -> str:
+    """Returns the settings of an optimizer's groups as text, in the form that PyTorch prints."""
+    lines = [f"{name} ("]
+    for place, group in enumerate(groups):
+        lines.append(f"Parameter Group {place}")
+        lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"] + [""]
+    return "\n".join([*lines[:-1], ")"])

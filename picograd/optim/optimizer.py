@@ -21,7 +21,7 @@ from picograd.errors import ArgumentError, ArgumentTypeError, JitError, Picograd
 from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.nn.module_state import move
-from picograd.optim.groups import ParamGroup, StateOf, new_group
+from picograd.optim.groups import ParamGroup, StateOf, new_group, printed
 from picograd.optim.readers import realize_apart, realize_with_readers
 from picograd.optim.updates import Updates
 from picograd.tensor.cell import trace
@@ -64,7 +64,8 @@ class Optimizer:
             raise ArgumentTypeError(f"{name}: params must be several tensors, got one.", hint=f"{name}([tensor], ...)")
         given = list(params)
         if not given:
-            raise ArgumentError(f"{type(self).__name__}: got no parameters.")
+            hint = "an iterator gives its tensors once: list(model.parameters()), if it is used twice."
+            raise ArgumentError(f"{type(self).__name__}: got no parameters.", hint)
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
         # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
@@ -292,6 +293,9 @@ class Optimizer:
 
     def _state_tensors(self) -> list[Tensor]:
         return [value for kept in self.state.values() for value in kept.values() if isinstance(value, Tensor)]
+
+    def __repr__(self) -> str:
+        return printed(type(self).__name__, self.param_groups)
 
     # ---- hooks ----
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

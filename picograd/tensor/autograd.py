@@ -177,7 +177,7 @@ def backward(
             check_graphs("backward", roots)
             raise GradientError(
                 f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
-                hint="Tensor(data, requires_grad=True)",
+                hint="give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
             )
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))

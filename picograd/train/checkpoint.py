@@ -24,6 +24,7 @@ from picograd.record import Record
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FORMAT = "picograd checkpoint 1"
+SAMPLED = ("gpt", "lstm")  # kinds of training that `picograd sample` knows
 
 
 class Checkpoint(Record):
@@ -85,6 +86,7 @@ def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume
         )
     run = json.loads(metadata["run"])
     if run["kind"] != kind:
+        command = command if command.startswith("train") or run["kind"] in SAMPLED else "train {kind} --resume {path}"
         raise DataError(
             f"load_checkpoint: {path}: a checkpoint of `train {run['kind']}`, not of `train {kind}`.",
             hint="picograd " + command.format(kind=run["kind"], path=path),

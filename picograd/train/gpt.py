@@ -26,7 +26,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
 from picograd.train.sample import continued, default_prompt
 from picograd.train.schedule import cosine_with_warmup, seed_of_step
 from picograd.train.state import checkpoint_of, resume
@@ -42,7 +42,7 @@ class GptConfig:
     text: str = "python"  # "python" (source of the standard library), "shakespeare" (tiny Shakespeare), or a file
     layers: int = 4  # blocks of the model
     heads: int = 4  # of attention in each block
-    width: int = 128  # numbers that stand for a character
+    width: int = 128  # features of a character
     block: int = 64  # characters the model sees
     dropout: float = 0.0  # probability, in training
     batch: int = 12  # windows in a step
@@ -72,6 +72,7 @@ def train_gpt(config: GptConfig) -> int:
     """
     check_counts(config)
     check_writable(config.out)
+    warn_of_replaced(config.out, config.resume)
     text = load_text(config.text)
     vocabulary = Vocabulary.of(text)
     train_N, validation_N = split(vocabulary.encode(text), config.block)
@@ -126,12 +127,12 @@ def train(
 
     def make_step(number: int) -> dict[str, Tensor]:
         if number % config.eval_every == 0 or number == first:
-            validation.latest = validation.loss()
+            validation.latest, validation.step = validation.loss(), number
         optimizer.lr = cosine_with_warmup(number, config.lr, config.warmup, config.steps)
         if config.dropout:
             manual_seed(seed_of_step(config.seed, number))
         batch = random_windows(train_N, config.seed, number, config.batch, config.block)
-        return {"loss": step(*tensors_of(batch)), "validation": validation.latest}
+        return {"loss": step(*tensors_of(batch)), f"validation at {validation.step}": validation.latest}
 
     def save(steps_done: int) -> None:
         save_checkpoint(config.out, checkpoint_of("gpt", steps_done, config, model, optimizer, **facts))
@@ -144,6 +145,7 @@ class Validation:
     """The loss on windows at even distances, the same each time.
 
     latest:  the loss of the last validation, nats per character
+    step:    steps done before it
     """
 
     def __init__(self, model: GPT, tokens_N: NDArray[np.int32], num: int, config: GptConfig):
@@ -152,7 +154,7 @@ class Validation:
         self.batches = [
             tensors_of(Windows(*(part[i : i + config.batch] for part in windows))) for i in range(0, num, config.batch)
         ]
-        self.latest = Tensor(float("nan"))
+        self.latest, self.step = Tensor(float("nan")), 0
         self.batch_loss = jit(self._batch_loss)
 
     def _batch_loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:

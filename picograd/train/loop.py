@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -90,6 +91,12 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}.", hint="name another place.") from None
+
+
+def warn_of_replaced(out: Path, resume: Path | None) -> None:
+    """Says on standard error that a training from the start replaces the checkpoint of an earlier one."""
+    if resume is None and out.is_file():
+        print(f"{out} is of an earlier training and will be replaced; --resume {out} goes on with it.", file=sys.stderr)
 
 
 def report_end(kind: str, config: Any, done: int, last: int, seconds: float) -> bool:

@@ -24,7 +24,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import load_checkpoint, save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
 from picograd.train.schedule import cosine_with_warmup
 from picograd.train.state import checkpoint_of, load_weights, resume
 from picograd.transforms.jit import jit
@@ -40,7 +40,7 @@ class LstmConfig:
 
     steps: int = 4000  # batches
     batch: int = 64  # names in a step
-    width: int = 128  # numbers that stand for a character, and features of the state
+    width: int = 128  # features of a character, and of the state
     layers: int = 1  # LSTMs, each reading the states of the one before
     lr: float = 5e-3  # highest learning rate; falls along a cosine to a tenth of it
     warmup: int = 100  # steps in which the learning rate rises
@@ -72,6 +72,7 @@ def train_lstm(config: LstmConfig) -> int:
     """
     check_counts(config)
     check_writable(config.out)
+    warn_of_replaced(config.out, config.resume)
     parts = [sequences(names) for names in split(load_names())]
     manual_seed(config.seed)
     model = CharacterLSTM(len(CHARACTERS), config.width, config.layers)

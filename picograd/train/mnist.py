@@ -28,7 +28,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
 from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
@@ -92,7 +92,9 @@ def train_digits(kind: str, config: DigitsConfig, make: Callable[[], Module]) ->
       make:  gives the model, with its start weights drawn
     """
     check_writable(config.out)
+    warn_of_replaced(config.out, config.resume)
     check_writable(config.picture)
+    check_counts(config)
     data = load_mnist()
     check_counts(config, batch=len(data.train_images))
     manual_seed(config.seed)

@@ -23,7 +23,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
 
@@ -37,7 +37,7 @@ class NamesConfig:
     steps: int = 20_000  # batches
     batch: int = 32  # windows in a step
     context: int = 3  # characters the model sees
-    embedding: int = 10  # numbers that stand for a character
+    embedding: int = 10  # features of a character
     hidden: int = 200  # units of the hidden layer
     lr: float = 0.01  # learning rate
     seed: int = 0  # of the start weights, the batches and the samples
@@ -57,6 +57,7 @@ def train_names(config: NamesConfig) -> int:
     """
     check_counts(config)
     check_writable(config.out)
+    warn_of_replaced(config.out, config.resume)
     parts = [windows(names, config.context) for names in split(load_names())]
     manual_seed(config.seed)
     model = BengioModel(len(CHARACTERS), config.context, config.embedding, config.hidden)

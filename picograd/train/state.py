@@ -79,7 +79,7 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer, sam
     for name, value in facts.items():
         if saved.config.get(name) != value:
             raise DataError(
-                f"load_checkpoint: {path}: made with another {name.replace('_', ' ')} than this run's: "
+                f"load_checkpoint: {path}: the {name.replace('_', ' ')} that it was made with are not those of this run: "
                 "the next batch would not be the one an unbroken run sees.",
                 hint="resume with the data the checkpoint was made with.",
             )

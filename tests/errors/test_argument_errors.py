@@ -37,15 +37,22 @@ def with_grad(value: Any) -> None:
 
 TYPES: list[tuple[Callable[[], Any], str]] = [
     (lambda: pg.exp(None), "exp: input must be a tensor, got None."),
-    (lambda: pg.exp([1.0]), "exp: input must be a tensor, got list [1.0]."),
-    (lambda: F.softplus(np.ones(2)), "softplus: input must be a tensor, got an ndarray of shape (2,) and dtype float64."),
+    (lambda: pg.exp([1.0]), "exp: input must be a tensor, got list [1.0].\n  hint: pg.tensor(...) makes a tensor of it."),
+    (
+        lambda: F.softplus(np.ones(2)),
+        "softplus: input must be a tensor, got an ndarray of shape (2,) and dtype float64.\n"
+        "  hint: pg.tensor(...) makes a tensor of it.",
+    ),
     (lambda: X.sum(1.5), "sum: dim must be an int, a sequence of ints or None, got float 1.5."),
     (lambda: X.reshape(2.0, 2), "reshape: lengths of axes must be ints, got float 2.0."),
     (lambda: X.repeat("x"), "repeat: lengths of axes must be ints, got str 'x'."),
     (lambda: X.index_fill(0, Tensor([0]), None), "index_fill: value must be a tensor or a number, got None."),
     (lambda: pg.gradient(X, dim=object()), "gradient: dim must be an int, a sequence of ints or None, got object."),
     (lambda: pg.histogramdd(X, None), "histogramdd: bins must be an int or a sequence of ints or tensors, got None."),
-    (lambda: pg.unravel_index([1], (2,)), "unravel_index: indices must be a tensor, got list [1]."),
+    (
+        lambda: pg.unravel_index([1], (2,)),
+        "unravel_index: indices must be a tensor, got list [1].\n  hint: pg.tensor(...) makes a tensor of it.",
+    ),
     (
         lambda: pg.Tensor([1.0], foo=1),
         "Tensor: got an unexpected keyword argument 'foo'.\n"
@@ -123,7 +130,7 @@ COMPUTED: list[tuple[Callable[[], Tensor], str]] = [
     (lambda: Tensor([float("nan")]).bernoulli(), "bernoulli: a probability is not in [0, 1]."),
     (lambda: Tensor.zeros(2).bernoulli_(Tensor([0.5, -0.1])), "bernoulli_: a probability is not in [0, 1]."),
     (lambda: F.binary_cross_entropy(Tensor([1.5]), Tensor([1.0])),
-     "binary_cross_entropy: a probability is not in [0, 1]."),
+     "binary_cross_entropy: a probability is not in [0, 1].\n  hint: binary_cross_entropy_with_logits takes scores."),
     (lambda: Tensor([1.0, -1.0]).multinomial(1), "multinomial: a weight is negative, infinite or NaN."),
     (lambda: Tensor([1.0, float("inf")]).multinomial(2), "multinomial: a weight is negative, infinite or NaN."),
     (lambda: Tensor([0.0, 0.0]).multinomial(1), "multinomial: all weights of a row are 0."),

@@ -166,7 +166,7 @@ WRONG: dict[str, list[Case]] = {
          "linalg.cross: axis -1 of (2, 1) must have length 3, it has 1."),
         (lambda: LINE.norm("nuc"), ShapeError, 'norm: p="nuc" needs the two axes of matrices, got (0,) of shape (3,).'),
         (lambda: Tensor([1, 2]).narrow(0, Tensor(True), 1), DTypeError,
-         "index: only an integer tensor is an index, got bool."),
+         "index: Python asks for an integer, and a tensor of bool is none."),
         (lambda: pg.nn.functional.cross_entropy(X, X, ignore_index=1), ArgumentError,
          "cross_entropy: ignore_index=1 leaves out classes, not probabilities."),
         (lambda: pg.optim.Adam([NEEDED], lr=LINE), ArgumentError, "Adam: lr must be one number, got shape (3,)."),

@@ -93,6 +93,35 @@ def test_summary():
     assert not [name for name in vars(net[0]) if name.startswith("_forward")]
 
 
+class Shifted(nn.Module):
+    """A module with a parameter of its own between those of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(Tensor.ones(8))
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.second(self.first(x).transpose(0, 1).T + self.shift)
+
+
+def test_summary_has_a_row_for_parameters_of_a_module_that_has_layers():
+    summary = Shifted().summary((4, 8))
+    assert [(row.name, row.parameters) for row in summary.rows] == [
+        ("first Linear", 72), ("second Linear", 72), ("Shifted", 8),
+    ]  # fmt: skip
+    assert [row.flops for row in summary.rows] == [544, 544, 32], "moved inputs are not computed a second time"
+    assert summary.total.parameters == 152 and summary.total.flops == 1120
+
+
+def test_notebooks_show_summaries_as_tables_and_modules_as_trees():
+    shown = Shifted().summary((4, 8))._repr_html_()
+    assert shown.count("<tr>") == 5 and "<td style=\"text-align:left\">first Linear</td>" in shown
+    shown = nn.Sequential(Shifted(), nn.ReLU())._repr_html_()
+    assert shown.startswith("<details open") and shown.count("<details") == 2
+    assert "(0): Shifted()  152 parameters" in shown and "(1): ReLU()</code>" in shown
+
+
 def test_summary_of_several_inputs():
     lines = str(nn.Bilinear(2, 3, 4).summary((5, 2), Tensor.ones(5, 3))).splitlines()
     assert lines[1].split("  ")[0] == "Bilinear" and "(5, 2), (5, 3)" in lines[1] and len(lines) == 3

@@ -117,7 +117,7 @@ def test_text(device):
 
 
 def test_a_module_without_forward_says_so(device):
-    with pytest.raises(NotImplementedError, match="has no forward"):
+    with pytest.raises(NotImplementedError, match="has no method forward"):
         nn.Module()(1)
 
 

@@ -26,9 +26,9 @@ REFUSED: list[tuple[Callable[[], object], type[PicogradError], str]] = [
     (lambda: F.scaled_dot_product_attention(QUERY, KEYS, KEYS, Tensor([[1, 1, 0, 0], [1, 1, 1, 1]])), DTypeError,
      "scaled_dot_product_attention: attn_mask must be bool or a float, got int64 of shape (2, 4)."),
     (lambda: pg.ones(2, 3, 4).permute(0, 1), ShapeError,
-     "permute: (0, 1) is no order of the 3 axes of (2, 3, 4)."),
+     "permute: (0, 1) does not name each of the 3 axes of (2, 3, 4) once."),
     (lambda: pg.ones(3, 4).permute(()), ShapeError,
-     "permute: () is no order of the 2 axes of (3, 4)."),
+     "permute: () does not name each of the 2 axes of (3, 4) once."),
 ]  # fmt: skip
 
 

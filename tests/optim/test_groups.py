@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, Tensor, nn, optim
+from picograd.optim.optimizer import IMPLEMENTATIONS
 from tests.helpers import same_value
 
 
@@ -265,3 +267,14 @@ def test_a_parameter_taken_out_of_its_group_stays_as_it_is(places: tuple[str, ..
     train_apart([*others, added[1]], [other], 2)
     assert first.tolist() == before and [p.item() for p in parameters[1:]] == [p.item() for p in others[1:]]
     assert added[0].item() == added[1].item()
+
+
+def test_an_optimizer_prints_its_groups_as_pytorch_does() -> None:
+    """But for the settings that choose between PyTorch's implementations, which have no effect here."""
+
+    def printed(of: Any) -> list[str]:
+        weight, bias = of.ones(2, requires_grad=True), of.ones(3, requires_grad=True)
+        optimizer = of.optim.AdamW([{"params": [weight]}, {"params": [bias], "lr": 0.5}], weight_decay=0.25)
+        return [line for line in repr(optimizer).split("\n") if line.split(":")[0].strip() not in IMPLEMENTATIONS]
+
+    assert printed(pg) == printed(torch)

@@ -46,7 +46,7 @@ def test_python_numbers(device):
 def test_texts_of_one_number_are_its_own(device):
     assert (f"{Tensor(1.5)}", f"{Tensor(1.5):.4f}", f"{Tensor(3):>4}") == ("1.5", "1.5000", "   3")
     assert f"{Tensor([1.5])}" == "Tensor([1.5])"
-    with pytest.raises(TypeError, match="unsupported format string passed to Tensor.__format__"):
+    with pytest.raises(TypeError, match="formats one number, not a tensor of shape"):
         f"{Tensor([1.5]):.4f}"
 
 
@@ -81,7 +81,7 @@ def test_gradients_flow_past_an_array(device):
     x = Tensor([1.0, 2.0])
     x += np.array([1, 1])
     assert x.tolist() == [2.0, 3.0]
-    with pytest.raises(DTypeError, match="Tensor: needs numbers or bools"):
+    with pytest.raises(DTypeError, match="Tensor: needs real numbers or bools"):
         x + np.array(["a", "b"])
 
 
@@ -173,3 +173,18 @@ def test_torch_tensors_are_read_as_arrays(device):
     import torch
 
     assert Tensor(torch.tensor([1.5, 2.5])).tolist() == [1.5, 2.5]
+
+
+def test_a_text_that_leaves_elements_out_says_the_shape() -> None:
+    assert repr(Tensor.zeros(0, 3)) == "Tensor([], shape=(0, 3))"
+    assert repr(Tensor.zeros(40, 50)).endswith(", shape=(40, 50))")
+    assert repr(Tensor.zeros(0)) == "Tensor([])"
+
+
+def test_a_notebook_shows_a_matrix_as_a_table_and_the_text_of_other_tensors() -> None:
+    shown = Tensor([[1.5, float("nan")]], requires_grad=True)._repr_html_()
+    assert "<caption>Tensor of shape (1, 2), float32, requires_grad=True</caption>" in shown
+    assert ">1.5</td>" in shown and ">nan</td>" in shown
+    assert Tensor(2.0)._repr_html_() == "<pre>Tensor(2.)</pre>"
+    assert Tensor.zeros(3, 0)._repr_html_() == "<pre>Tensor([], shape=(3, 0))</pre>"
+    assert Tensor.zeros(20, 30)._repr_html_().count("…") == 11 + 10

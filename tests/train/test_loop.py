@@ -13,7 +13,7 @@ from rich.console import Console
 from picograd.errors import ArgumentError, DataError
 from picograd.tensor.tensor import Tensor
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.loop import check_counts, check_writable, command_line, run_steps, warn_of_replaced
 
 
 @dataclass(frozen=True)
@@ -113,3 +113,14 @@ def test_place_that_is_a_folder_is_found_before_training(tmp_path: Path) -> None
         check_writable(tmp_path)
     assert error.value.fact == f"{tmp_path}: is a folder."
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_checkpoint_is_replaced_with_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.safetensors"
+    warn_of_replaced(out, None)
+    out.write_bytes(b"")
+    warn_of_replaced(out, out)
+    assert capsys.readouterr().err == ""
+    warn_of_replaced(out, None)
+    said = f"{out} is of an earlier training and will be replaced; --resume {out} goes on with it.\n"
+    assert capsys.readouterr().err == said

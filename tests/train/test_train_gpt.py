@@ -95,7 +95,7 @@ def test_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
         ({"seed": 1}, "made with seed 0, this run has seed 1", "--seed 0"),
         ({"layers": 2}, "h.1.attn.c_attn.weight is not there, this run needs (48, 16)", None),
         ({"width": 32}, "h.0.attn.c_attn.weight is (48, 16), this run needs (96, 32)", None),
-        ({"text": "other"}, "made with another", "resume with the data the checkpoint was made with."),
+        ({"text": "other"}, "are not those of this run", "resume with the data the checkpoint was made with."),
     ],
 )
 def test_checkpoint_of_another_run_is_refused_and_kept(

@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError, DataError
 from picograd.models.lstm import CharacterLSTM
 from picograd.nn import functional as F
 from picograd.tensor.tensor import Tensor
-from picograd.train import lstm
+from picograd.train import checkpoint, lstm
 from picograd.train.checkpoint import load_checkpoint
 from picograd.train.lstm import LstmConfig, SampleLstmConfig, nll, sample_lstm, train_lstm
 
@@ -118,7 +118,7 @@ def test_sampled_names_follow_the_seed(
 
 
 def test_what_cannot_be_done_is_refused(
-    few_names: list[str], config: Callable[..., LstmConfig], tmp_path: Path
+    few_names: list[str], config: Callable[..., LstmConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ArgumentError, match="--steps: got 0, it must be at least 1."):
         train_lstm(config(steps=0))
@@ -133,3 +133,7 @@ def test_what_cannot_be_done_is_refused(
     with pytest.raises(DataError, match="a checkpoint of `train lstm`, not of `train gpt`") as caught:
         lstm.load_checkpoint(saved.out, "gpt", "sample {kind} --checkpoint {path}")
     assert caught.value.hint == f"picograd sample lstm --checkpoint {saved.out}"
+    monkeypatch.setattr(checkpoint, "SAMPLED", ("gpt",))
+    with pytest.raises(DataError) as caught:  # of a training whose models nothing is sampled from
+        lstm.load_checkpoint(saved.out, "gpt", "sample {kind} --checkpoint {path}")
+    assert caught.value.hint == f"picograd train lstm --resume {saved.out}"

@@ -161,7 +161,11 @@ def _soft_cross_entropy(
 ) -> Tensor:
     """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
     if target.shape != input.shape:
-        raise ShapeError(f"cross_entropy: probabilities {target.shape} must have the shape of input {input.shape}.")
+        raise ShapeError(
+            f"cross_entropy: a target of floats holds probabilities, so {target.shape} must have the shape of input"
+            f" {input.shape}.",
+            hint="target.long(), if these are classes.",
+        )
     dim = 1 if input.ndim > 1 else 0
     target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
     parts = target * input.log_softmax(dim)
@@ -206,10 +210,12 @@ def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # no
     dim = 1 if input.ndim > 1 else 0
     rows = input.shape[:dim] + input.shape[dim + 1 :]
     if not input.ndim or target.shape != rows:
-        raise ShapeError(
-            f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
-            hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
-        )
+        hint = "classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten()."
+        if target.shape == input.shape:
+            hint = f"target.argmax({dim}), if it is one-hot; target.float(), if it holds probabilities."
+        raise ShapeError(f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.", hint)
     if not target.dtype.is_int:
-        raise DTypeError(f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.")
+        raise DTypeError(
+            f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.", "target.long()"
+        )
     return input.movedim(dim, -1) if dim != input.ndim - 1 else input

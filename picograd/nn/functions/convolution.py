@@ -190,6 +190,14 @@ def _conv(
     return _finished(function, op, w, arg, has_batch, x, weight, bias)
 
 
+def _channels_hint(shape: Shape, wanted: int) -> str:
+    """Returns the likely remedy for an input with another number of channels than the weight has."""
+    if shape[-1] == wanted and len(shape) > 2:
+        order = (0, len(shape) - 1, *range(1, len(shape) - 1))
+        return f"channels are axis 1: input.permute{order}, if they are the last axis."
+    return "weight is (out_channels, in_channels / groups, *kernel)."
+
+
 @lru_cache(maxsize=1024)
 def _conv_arg(
     function: str, shape: Shape, kernel: Shape, strides: tuple[int, ...], padding: str | tuple[int, ...],
@@ -200,7 +208,7 @@ def _conv_arg(
         raise ShapeError(
             f"{function}: input {shape} has {shape[1]} channels, weight {kernel} with groups={groups} "
             f"needs {static(kernel[1]) * groups}.",
-            hint="weight is (out_channels, in_channels / groups, *kernel).",
+            hint=_channels_hint(shape, static(kernel[1]) * groups),
         )
     if static(kernel[0]) % groups:
         raise ShapeError(f"{function}: weight {kernel} has {kernel[0]} outputs, no multiple of groups={groups}.")

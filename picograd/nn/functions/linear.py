@@ -7,10 +7,13 @@ Next:  picograd/nn/functions/embedding.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from picograd.dtype import DType
 from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import permute
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
+from picograd.ir.shape import numel
 from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.formulas import formula
@@ -39,7 +42,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
         raise ShapeError(
             f"linear: input {input.shape} does not fit weight {weight.shape}: the last axes must be equal.",
-            hint="weight is (out_features, in_features).",
+            hint=_hint(x.shape, w.shape),
         )
     device = input.other_device("linear", weight) if bias is None else input.other_device("linear", weight, bias)
     dtype = lowered(promoted(x, w))
@@ -49,6 +52,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return Tensor.from_op(linear_op(x, w, dtype, uses_tf32(dtype)), device)
     narrow = precision_mode.get() is not None  # an autocast block: what is added does not widen the result again
     return Tensor.from_op(linear_with_bias_op(x, w, bias.read(), dtype, uses_tf32(dtype), narrow), device)
+
+
+def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
+    """Returns the likely remedy for an input that the weight does not fit: images that are not flat yet."""
+    for axis in range(1, len(shape) - 1):
+        if len(weight) == 2 and numel(shape[axis:]) == weight[1]:
+            return f"input.flatten({axis}) fits; nn.Flatten() does so within a Sequential."
+    return "weight is (out_features, in_features)."
 
 
 @formula

@@ -13,6 +13,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_pair, check_reduction, reduced, weighted
+from picograd.tensor.build import static_numel
 from picograd.tensor.creation.probabilities import probabilities
 from picograd.tensor.tensor import Tensor
 
@@ -136,7 +137,8 @@ def binary_cross_entropy(
     Tensor(0.6931472)
     """
     _check_equal("binary_cross_entropy", input, target)
-    input = input.from_op(probabilities("binary_cross_entropy", input.read()), input.cell.device)  # noqa: A001
+    checked = probabilities("binary_cross_entropy", input.read(), "binary_cross_entropy_with_logits takes scores.")
+    input = input.from_op(checked, input.cell.device)  # noqa: A001
     losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
     return reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
@@ -183,7 +185,8 @@ def binary_cross_entropy_with_logits(
 def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa: A002
     check_pair(function, input, target, warn=False)
     if input.op.shape != target.op.shape:
-        raise ShapeError(f"{function}: target {target.shape} must have the shape of input {input.shape}.")
+        hint = "target.reshape(input.shape)" if static_numel(input.op.shape) == static_numel(target.op.shape) else None
+        raise ShapeError(f"{function}: target {target.shape} must have the shape of input {input.shape}.", hint)
 
 
 # ---- other likelihoods ----

@@ -297,6 +297,8 @@ def multilabel_soft_margin_loss(
 def _check_classes(function: str, input: Tensor, target: Tensor, shape: tuple[int, ...]) -> None:  # noqa: A002
     need_float(function, input.op, "input")
     if not target.dtype.is_int:
-        raise DTypeError(f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.")
+        raise DTypeError(
+            f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.", "target.long()"
+        )
     if input.ndim not in (1, 2) or target.shape != shape:
         raise ShapeError(f"{function}: target {target.shape} must be {shape} for input (N, C) or (C,), got {input.shape}.")

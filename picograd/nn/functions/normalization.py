@@ -52,7 +52,7 @@ def layer_norm(
     """
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
-        raise ShapeError(f"layer_norm: input {input.shape} does not end in {shape}.")
+        raise ShapeError(f"layer_norm: input {input.shape} does not end in {shape}.", "LayerNorm(input.shape[-1])")
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
@@ -180,7 +180,8 @@ def batch_norm(
     if 0 in input.op.shape:  # no value: nothing to take in
         return _normalized(_as_it_is, (), input, (), weight, bias, eps, _beside(input))
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
-        raise ShapeError(f"batch_norm: in training a channel needs more than one value, got input {input.shape}.")
+        fact = f"batch_norm: in training a channel needs more than one value, got input {input.shape}."
+        raise ShapeError(fact, "more than one example, drop_last=True of the DataLoader, or model.eval().")
     result = standardized(input, axes, weight, bias, eps)
     _take_in("batch_norm", running_mean, _batch_mean, (axes,), input, momentum)
     _take_in("batch_norm", running_var, _batch_variance, (axes,), input, momentum)

@@ -50,7 +50,8 @@ def with_batch(function: str, x: Tensor, num_spatial: int) -> tuple[Op, bool]:
     op = tensor_of(function, "input", x).read()
     if len(op.shape) not in (num_spatial + 1, num_spatial + 2):
         spatial = ", ".join(("L",) if num_spatial == 1 else ("D", "H", "W")[3 - num_spatial :])
-        raise ShapeError(f"{function}: input must be (N, C, {spatial}) or (C, {spatial}), got {op.shape}.")
+        hint = f"input.unsqueeze(0): {(1, *op.shape)} has one channel." if len(op.shape) == num_spatial else None
+        raise ShapeError(f"{function}: input must be (N, C, {spatial}) or (C, {spatial}), got {op.shape}.", hint)
     has_batch = len(op.shape) == num_spatial + 2
     return (op if has_batch else reshape(op, (1, *op.shape))), has_batch
 

@@ -58,7 +58,9 @@ class _Running(Module):
     def _check(self, x: Tensor) -> None:
         if x.ndim not in self.ranks:
             shown = " or ".join(str(rank) for rank in self.ranks)
-            raise ShapeError(f"{type(self).__name__}: input must have {shown} axes, got {x.shape}.")
+            other = next((f"{rank}d" for rank in (1, 2, 3) if x.ndim - 2 == rank or x.ndim == 2), None)
+            hint = f"BatchNorm{other} normalizes {x.ndim} axes." if other is not None else None
+            raise ShapeError(f"{type(self).__name__}: input must have {shown} axes, got {x.shape}.", hint)
 
     def extra_repr(self) -> str:
         shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"

@@ -73,7 +73,9 @@ class MultiheadAttention(Module):
         dtype: DType | None = None,
     ):
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
-            raise ArgumentError(f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}.")
+            fits = [n for n in range(1, embed_dim + 1) if embed_dim % n == 0]
+            hint = f"num_heads may be {', '.join(map(str, fits))}." if 0 < len(fits) <= 16 else None
+            raise ArgumentError(f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}.", hint)
         probability("MultiheadAttention", "dropout", dropout)
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 
 
-class LRScheduler:
+class LRScheduler(Shown):
     """Base: counts epochs and sets the learning rates of an optimizer's groups.
 
     Args:

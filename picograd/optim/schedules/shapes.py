@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
@@ -215,7 +216,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 # ---- from what is measured ----
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(Shown):
     """lr *= factor when a measured value has not become better for more than `patience` epochs.
 
     Args:

@@ -31,10 +31,10 @@ def probability(function: str, name: str, p: float) -> float:
     return p
 
 
-def probabilities(function: str, op: Op) -> Op:
-    """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error."""
+def probabilities(function: str, op: Op, hint: str | None = None) -> Op:
+    """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error with a hint."""
     inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
-    return _guarded(op, inside, f"{function}: a probability is not in [0, 1].")
+    return _guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
 
 
 def weights(function: str, op: Op) -> Op:
@@ -48,8 +48,8 @@ def not_all_zero(function: str, op: Op, total: Op) -> Op:
     return _guarded(op, compare(OpCode.CMPLT, total.filled(0), total), f"{function}: all weights of a row are 0.")
 
 
-def _guarded(op: Op, inside: Op, fact: str) -> Op:
-    """Returns `op`, with an error of `fact` where something broadcast to its shape is not `inside`."""
+def _guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
+    """Returns `op`, with an error of `fact` and `hint` where something broadcast to its shape is not `inside`."""
     wrong = where(inside, filled(0, dtypes.int64, inside.shape), 1)
-    passed = checked(wrong, 1, Site(fact, of_values=True))
+    passed = checked(wrong, 1, Site(fact, hint, of_values=True))
     return where(broadcast_to(compare(OpCode.CMPEQ, passed, 0), op.shape), op, 0)

@@ -46,13 +46,21 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     own_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
     kept = dtypes.from_numpy(array.dtype) if array.dtype.kind in "biufV" else None
     if kept is None:
-        raise DTypeError(f"Tensor: needs numbers or bools, got {type(data).__name__} of NumPy dtype {array.dtype}.")
+        fact = f"Tensor: needs real numbers or bools, got {type(data).__name__} of NumPy dtype {array.dtype}."
+        raise DTypeError(fact, _instead(array))
     if dtype is None and not own_dtype and kept is dtypes.float64:
         dtype = dtypes.default_float
     if dtype is not None and not own_dtype and array.dtype.kind in "iu" and array.size and dtype.kind in "iu":
         fitting("Tensor", int(array.min()), dtype)
         fitting("Tensor", int(array.max()), dtype)
     return convert(array, dtype or kept), dtype or kept
+
+
+def _instead(array: np.ndarray[Any, Any]) -> str | None:
+    """Returns a hint for an array of values that no tensor holds."""
+    if array.dtype.kind == "c":
+        return "the real and the imaginary part are two tensors; pg.fft takes such pairs."
+    return "number the words first: one integer for each." if array.dtype.kind == "U" else None
 
 
 def array_of(value: Any) -> Array:

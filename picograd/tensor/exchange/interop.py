@@ -17,7 +17,8 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, GradientError, ShapeError, SharingError
+from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError, SharingError
+from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.creation.distributions import Distributions
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
@@ -225,7 +226,8 @@ class Interop(Distributions):
 
     def __index__(self) -> int:
         if not self.dtype.is_int:
-            raise DTypeError(f"index: only an integer tensor is an index, got {self.dtype}.")
+            fact = f"index: Python asks for an integer, and a tensor of {self.dtype} is none."
+            raise DTypeError(fact, "x.item() is a number of Python's; x.long() has integers.")
         return int(self._single("index"))
 
     def __complex__(self) -> complex:
@@ -234,8 +236,8 @@ class Interop(Distributions):
     def _single(self, function: str) -> Any:
         if self.op.shape and self.numel() != 1:
             raise ShapeError(
-                f"{function}: the truth or value of shape {self.shape} is ambiguous; it needs exactly one element.",
-                hint="x.any(), x.all() or x.tolist()",
+                f"{function}: a tensor of shape {self.shape} has no single value; it needs exactly one element.",
+                hint="x.any() or x.all()" if function == "bool" else "x.tolist()",
             )
         return self._number(function)
 
@@ -254,16 +256,30 @@ class Interop(Distributions):
         return equal is not NotImplemented and bool(equal.any())
 
     def __format__(self, spec: str) -> str:
-        return object.__format__(self, spec) if self.shape else format(self.item(), spec)
+        if self.shape and spec:
+            fact = f"format: {spec!r} formats one number, not a tensor of shape {self.shape}."
+            raise ArgumentTypeError(fact, f'[f"{{number:{spec}}}" for number in x.flatten().tolist()]')
+        return str(self) if self.shape else format(self.item(), spec)
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        notes = [_text_of(self._host("repr"), self.dtype, f"{name}(")]
+        array = self._host("repr")
+        notes = [_text_of(array, self.dtype, f"{name}(")]
+        if array.size > np.get_printoptions()["threshold"] or (not array.size and array.ndim > 1):  # not told by the text
+            notes.append(f"shape={array.shape}")
         if self.dtype.name not in ("float32", "int64", "bool"):
             notes.append(f"dtype={self.dtype}")
         if self.op.needs_grad:
             notes.append("requires_grad=True")
         return f"{name}({', '.join(notes)})"
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: a table of a vector or a matrix, the text of any other tensor."""
+        array = self._host("repr")
+        if array.ndim not in (1, 2) or not array.size:
+            return text_block(repr(self))
+        notes = ", requires_grad=True" if self.op.needs_grad else ""
+        return array_table(array, f"{type(self).__name__} of shape {array.shape}, {self.dtype}{notes}")
 
     def __copy__(self) -> Self:
         return _with_role(self.from_cell(self.cell, self.steps), self)

@@ -309,15 +309,20 @@ def _as_steps(
 
 def _wrapped(index: int, dim: int, axis: int, shape: Shape) -> int:
     if not -dim <= index < dim:
-        raise IndexingError(f"index: {index} is out of range for axis {axis} of length {dim} in shape {shape}.")
+        raise _outside(index, dim, axis, shape)
     return index % dim
+
+
+def _outside(index: int, dim: int, axis: int, shape: Shape) -> IndexingError:
+    fact = f"index: {index} is out of range for axis {axis} of length {dim} in shape {shape}."
+    return IndexingError(fact, f"indices are -{dim} to {dim - 1}." if dim else None)
 
 
 def _checked(array: Array, dim: int, axis: int, shape: Shape) -> Array:
     """Returns host indices counted from the front."""
     wrong = array[(array < -dim) | (array >= dim)]
     if wrong.size:
-        raise IndexingError(f"index: {wrong[0]} is out of range for axis {axis} of length {dim} in shape {shape}.")
+        raise _outside(int(wrong[0]), dim, axis, shape)
     return np.where(array < 0, array + dim, array).astype(np.int64)
 
 

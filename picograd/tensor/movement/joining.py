@@ -200,7 +200,7 @@ class Joining(Diagonals):
                 a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis
             ):
                 shapes = ", ".join(str(t.shape) for t in tensors)
-                raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.")
+                raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.", _axis_that_fits(tensors))
         total = reduce(add, [op.shape[axis] for op in ops])
         kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
         (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
@@ -226,7 +226,7 @@ class Joining(Diagonals):
         each = ops[0].shape
         if {op.shape for op in ops} != {each}:
             shapes = ", ".join(str(op.shape) for op in ops)
-            raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
+            raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
         axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
         dtype = common_dtype(ops)
         kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
@@ -244,6 +244,15 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
 
 
 MOST_JOINED = 16
+
+
+def _axis_that_fits(tensors: Sequence[TensorCore]) -> str | None:
+    """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one."""
+    shapes = [tensor.op.shape for tensor in tensors]
+    if len({len(shape) for shape in shapes}) > 1:
+        return "all need as many axes: unsqueeze or flatten the others."
+    differing = [axis for axis, dims in enumerate(zip(*shapes)) if len(set(dims)) > 1]
+    return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})." if len(differing) == 1 else None
 
 
 def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:

@@ -172,7 +172,10 @@ class Views(TensorCore):
         """
         axes = tuple(axis_of("permute", self.shape, d) for d in sizes("permute", order, dims))
         if sorted(axes) != list(range(self.ndim)):
-            raise ShapeError(f"permute: {axes} is no order of the {self.ndim} axes of {self.shape}.")
+            raise ShapeError(
+                f"permute: {axes} does not name each of the {self.ndim} axes of {self.shape} once.",
+                hint="x.transpose(0, 1) exchanges two axes.",
+            )
         return self.viewed(OpCode.PERMUTE, axes)
 
     def transpose(self, dim0: int, dim1: int) -> Self:

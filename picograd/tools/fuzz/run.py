@@ -16,6 +16,8 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from picograd.device import named
+from picograd.engine.devices import check_usable
 from picograd.errors import ArgumentError
 from picograd.record import Record
 from picograd.tools.fuzz.check import Wrong, check_gradients, check_values
@@ -64,19 +66,22 @@ def fuzz(config: FuzzConfig) -> int:
 
     Raises:
       ArgumentError: a kind is none of KINDS, or the time is not above 0.
+      DeviceError:   there is no such device, or this machine cannot use it.
     """
     unknown = [kind for kind in config.kinds if kind not in KINDS]
     if unknown or not config.kinds:
         raise ArgumentError(f"fuzz: kinds are {', '.join(KINDS)}; got {', '.join(unknown) or 'none'}.")
     if not config.minutes > 0:
         raise ArgumentError(f"fuzz: minutes must be above 0, got {config.minutes}.")
+    device = str(named(config.device))
+    check_usable(device)
     console = Console(highlight=False, soft_wrap=True)
     end = time.monotonic() + 60 * config.minutes
     held: Counter[str] = Counter()
     failures = tried = 0
     for seed in seeds(config.seed, end):
         kind = config.kinds[seed % len(config.kinds)]
-        failure, was_held = try_seed(kind, seed // len(config.kinds), config.device)
+        failure, was_held = try_seed(kind, seed // len(config.kinds), device)
         held[kind] += was_held
         tried += 1
         if failure is not None:

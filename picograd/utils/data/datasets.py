@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from picograd.annotations import shown
+from picograd.annotations import Shown, shown
 from picograd.errors import ArgumentError, IndexingError, ShapeError
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 
-class Dataset:
+class Dataset(Shown):
     """Base of data sets with examples by number: subclasses define `__getitem__`, and mostly `__len__`.
 
     >>> class Squares(utils.data.Dataset):
@@ -227,7 +227,9 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         for place in range(total - sum(counts)):
             counts[place] += 1
     if sum(counts) != total or min(lengths) < 0:
-        raise ArgumentError(f"random_split: {list(lengths)} are no lengths of parts of {total} examples.")
+        raise ArgumentError(
+            f"random_split: the lengths {list(lengths)} must not be negative, and must add up to the {total} examples."
+        )
     order = Tensor.randperm(total, generator=generator).tolist()
     return [Subset(dataset, order[end - count : end]) for end, count in zip(accumulate(counts), counts)]
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from picograd.annotations import Shown
 from picograd.engine.lying import lying_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.opcode import OpCode
@@ -26,7 +27,7 @@ from picograd.utils.data.datasets import IterableDataset
 from picograd.utils.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 
 
-class DataLoader:
+class DataLoader(Shown):
     """Batches of a data set.
 
     Args:
@@ -156,7 +157,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
         arrays = [np.asarray(example) for example in batch]
         shapes = sorted({array.shape for array in arrays})
         if len(shapes) > 1:
-            raise ShapeError(f"default_collate: arrays of shapes {', '.join(map(str, shapes))} make no batch.")
+            fact = f"default_collate: arrays of shapes {', '.join(map(str, shapes))} make no batch."
+            raise ShapeError(fact, "collate_fn=... pads them, such as nn.utils.rnn.pad_sequence.")
         return Tensor(np.stack(arrays))
     if isinstance(first, Mapping):
         return {name: default_collate([example[name] for example in batch]) for name in first}

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 
-class Sampler:
+class Sampler(Shown):
     """Base of samplers: subclasses define `__iter__`, and `__len__` where it is known.
 
     >>> class Even(utils.data.Sampler):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DeviceError
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.tools.fuzz import check
@@ -100,3 +100,9 @@ def test_arrays_are_written_with_all_their_bits(dtype: str, rng: np.random.Gener
     array = array << np.uint64(56) if dtype == "uint64" else array
     found = eval(literal(array), {"np": np})
     assert found.dtype == array.dtype and found.shape == array.shape and np.array_equal(found, array)
+
+
+def test_a_device_that_is_not_here_is_told_before_the_first_seed(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="there is no device of that name"):
+        fuzz(FuzzConfig(device="abacus", folder=tmp_path))
+    assert not list(tmp_path.iterdir())
