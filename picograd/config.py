@@ -21,6 +21,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
     "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
     "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' or 0 turns it off (default: ~/.cache/picograd)"),
+    "PICOGRAD_CPU": ("native", "instructions of the CPU device: native, avx512, avx2, sse (x86-64-v4, v3, v2), read once"),
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
     "PICOGRAD_QUIET": ("0", "1: no line on the terminal while kernels are compiled for longer than a second"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),

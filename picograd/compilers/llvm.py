@@ -22,9 +22,9 @@ from ctypes import string_at
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from picograd.config import is_on
+from picograd.config import is_on, setting
 from picograd.device import Target
-from picograd.errors import CompileError, DeviceError
+from picograd.errors import ArgumentError, CompileError, DeviceError
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace
 
@@ -222,13 +222,42 @@ def _explain(source: Source, message: str) -> str:
 
 
 # ---- the machine at hand ----
+NATIVE = "native"
+GENERATIONS = {  # of x86-64, by their names for PICOGRAD_CPU: what LLVM calls each, and its features
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c,+sse4.2"),
+    "avx2": ("x86-64-v3", "+avx2,+fma,+f16c,+sse4.2,-avx512f"),
+    "sse": ("x86-64-v2", "+sse4.2,-avx,-avx2,-fma"),
+}
+
+
 @functools.cache
 def host_target() -> Target:
-    """Returns a description of the processor this process runs on."""
-    binding = _binding()
-    features = str(binding.get_host_cpu_features().flatten())
-    target = processor_target(binding.get_default_triple(), str(binding.get_host_cpu_name()), features)
+    """Returns a description of the processor this process runs on, or of the older one that PICOGRAD_CPU asks for.
+
+    Raises:
+      ArgumentError: PICOGRAD_CPU names no generation of processors, or one with instructions that this processor lacks.
+    """
+    binding, chosen = _binding(), setting("PICOGRAD_CPU").lower()
+    arch, features = str(binding.get_host_cpu_name()), str(binding.get_host_cpu_features().flatten())
+    usable = host_generations()
+    if chosen != NATIVE:
+        if chosen not in usable:
+            raise ArgumentError(f"PICOGRAD_CPU={chosen}: this processor runs {', '.join([NATIVE, *usable])}.")
+        arch, features = GENERATIONS[chosen]
+    target = processor_target(binding.get_default_triple(), arch, features)
     return replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
+
+
+def host_generations() -> list[str]:
+    """Returns the names in `GENERATIONS` whose instructions this processor has; none where it is no x86-64."""
+    binding = _binding()
+    has = binding.get_host_cpu_features()
+    is_x86 = binding.get_default_triple().startswith("x86_64")
+    return [
+        name
+        for name, (_, features) in GENERATIONS.items()
+        if is_x86 and all(has.get(feature[1:]) for feature in features.split(",") if feature.startswith("+"))
+    ]
 
 
 def processor_target(triple: str, arch: str, features: str) -> Target:

@@ -12,7 +12,6 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.ir.bodies import body_of
 from picograd.ir.checks import site_of, with_site
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
@@ -24,10 +23,12 @@ from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
-from picograd.schedule.loops import loop_item, memory_sources, settle_loops
+from picograd.schedule.loops import loop_item, memory_sources, roots_in_order, settle_loops
 from picograd.schedule.memory import Host, Lifetime, place_temporaries
 from picograd.schedule.reuse import Order, Step, order_steps
 from picograd.schedule.update import versions_of, write_blocks
+
+Bodies = dict[tuple[Op, ...], Schedule]  # by their roots
 
 
 class _Uses(Struct):
@@ -70,7 +71,7 @@ def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedu
     return _schedule(settle_loops(roots), {}, True, target)
 
 
-def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool, target: Target | None) -> Schedule:
+def _schedule(roots: Sequence[Op], bodies: Bodies, is_outermost: bool, target: Target | None) -> Schedule:
     """Returns the schedule of settled graphs; those of the bodies in them are made once and kept in `bodies`."""
     refused = set[int]()
     while True:
@@ -99,27 +100,27 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
     return _with_memory(settled, items, uses, order, hosts)
 
 
-def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule], target: Target | None) -> Step:
+def _step(chosen: Group, fused: Fused, bodies: Bodies, target: Target | None) -> Step:
     """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
     first = chosen.phases[0][0]
     if first.kind is not NestKind.LOOP:
         return make_kernel(chosen, fused)
     loop = first.anchors[0]
-    body = body_of(loop)
-    if body not in bodies:
-        bodies[body] = _schedule(body.src, bodies, False, target)
-    may_fail = any(item.checks for item in bodies[body].kernel_items())
+    roots = roots_in_order(loop)
+    if roots not in bodies:
+        bodies[roots] = _schedule(roots, bodies, False, target)
+    may_fail = any(item.checks for item in bodies[roots].kernel_items())
     return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 
 
-def _loop_item(step: Step, uses: _Uses, now: int, bodies: dict[Op, Schedule]) -> LoopItem:
+def _loop_item(step: Step, uses: _Uses, now: int, bodies: Bodies) -> LoopItem:
     """Returns the item of a CALL or LOOP, which runs at one moment."""
     loop = step.values[0]
 
     def own_memory(nbytes: int) -> int:
         return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{now}", nbytes, MemorySpace.GLOBAL)), now, now)
 
-    return loop_item(loop, step.written, bodies[body_of(loop)], lambda value: uses.use(value, now, now), own_memory)
+    return loop_item(loop, step.written, bodies[roots_in_order(loop)], lambda value: uses.use(value, now, now), own_memory)
 
 
 def _numel(op: Op) -> Dim:

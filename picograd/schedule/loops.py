@@ -121,6 +121,16 @@ def _result(op: Op) -> Op:
 
 
 # ---- after fusion ----
+def roots_in_order(loop: Op) -> tuple[Op, ...]:
+    """Returns the roots of a body as its schedule has them: the results of a step, then what it carries.
+
+    A jitted function has its results before the state that it writes. The order decides how kernels are fused, and so in
+    which order some sums add up: many steps in one LOOP have the bits of the same steps one by one.
+    """
+    roots, (num_carry, _) = body_of(loop).src, carry_and_steps(loop)
+    return (*roots[num_carry:], *roots[:num_carry])
+
+
 def loop_item(
     loop: Op, results: Sequence[Op], body: Schedule, use: Callable[[Op], int], own_memory: Callable[[int], int]
 ) -> LoopItem:
@@ -134,7 +144,8 @@ def loop_item(
     """
     roots = body_of(loop).src
     num_carry, steps = carry_and_steps(loop)
-    home = {root: body.buffers[index].source for root, index in zip(roots, body.outputs) if not _is_param(root)}
+    written = zip(roots_in_order(loop), body.outputs)
+    home = {root: body.buffers[index].source for root, index in written if not _is_param(root)}
     feeds = tuple(_feed(loop, param.arg[0], roots, num_carry, home, use) for param in body.inputs)
     asked = {result.arg: result for result in results}
     end = aligned(body.arena_nbytes)

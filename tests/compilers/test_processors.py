@@ -16,7 +16,7 @@ import pytest
 
 import picograd as pg
 from picograd.codegen.lower import lower
-from picograd.compilers.llvm import assembly, compile_source, host_target, processor_target
+from picograd.compilers.llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, schedule_graphs, template
@@ -33,9 +33,7 @@ from picograd.tools.ladder.programs import linear_form
 from picograd.tools.ladder.rungs import RUNGS
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
-AVX512 = processor_target(X86, "x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c,+sse4.2")
-AVX2 = processor_target(X86, "x86-64-v3", "+avx2,+fma,+f16c,+sse4.2,-avx512f")
-SSE = processor_target(X86, "x86-64-v2", "+sse4.2,-avx,-avx2,-fma")
+AVX512, AVX2, SSE = (processor_target(X86, *GENERATIONS[name]) for name in ("avx512", "avx2", "sse"))
 NEON = processor_target(ARM, "neoverse-n1", "+neon,+fp-armv8")
 PROCESSORS = {"avx512": AVX512, "avx2": AVX2, "sse": SSE, "neon": NEON}
 # What arithmetic on vectors of float32 looks like: a whole vector of each processor.

@@ -202,7 +202,7 @@ def test_the_text_of_a_schedule_shows_the_loop() -> None:
     net = loop([H, W, X], [STEP, w, STEP * STEP], 2, 5)
     text = format_schedule(create_schedule(simplify_graph([output(net, 0), output(net, 2)])))
     assert "repeat 5 times" in text and "input 2 is row by row buffer" in text
-    assert "then output 0 of the step before" in text
+    assert "then output 1 of the step before" in text
 
 
 def test_const_carries_and_integer_results() -> None:

@@ -1,0 +1,98 @@
+"""The promises of same bits on older processors: AVX2 and SSE, by PICOGRAD_CPU, where the host has them.
+
+Steps in one launch have the bits of the same steps one by one, a row those it has in a batch, and any number of threads
+computes the same.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from picograd import ArgumentError
+from picograd.compilers import llvm
+from picograd.compilers.llvm import GENERATIONS, host_generations, host_target
+
+PROGRAM = """
+import hashlib, sys
+import numpy as np, picograd as pg
+from picograd import Tensor, nn
+from picograd.nn import functional as F
+
+rng = np.random.default_rng(0)
+draw = lambda *shape: rng.standard_normal(shape, dtype=np.float32)
+digest = hashlib.sha256()
+
+def training(width):
+    pg.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, width), nn.LayerNorm(width), nn.Tanh(), nn.Linear(width, 3))
+    optimizer = pg.optim.SGD(model.parameters(), lr=0.1)
+    def step(x, labels):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels) + F.mse_loss(model(x), x[:, :3])
+        loss.backward()
+        optimizer.step()
+        return loss
+    return model, step
+
+for rows, width in ((5, 8), (13, 17)):
+    x, labels = draw(3, rows, 6), rng.integers(0, 3, (3, rows))
+    model, step = training(width)
+    one = pg.jit(step)
+    singles = [one(Tensor(a), Tensor(b)).item() for _ in range(2) for a, b in zip(x, labels)]
+    other, step = training(width)
+    many = pg.jit(step, steps=3)
+    together = [value for _ in range(2) for value in many(Tensor(x), Tensor(labels)).tolist()]
+    assert singles == together, (rows, width, singles, together)
+    for a, b in zip(model.parameters(), other.parameters()):
+        assert a.detach().numpy().tobytes() == b.detach().numpy().tobytes(), (rows, width)
+        digest.update(a.detach().numpy().tobytes())
+
+weight = Tensor(draw(33, 40))
+gradient = pg.grad(lambda x: (F.gelu(x @ weight).softmax(-1) ** 2).sum())
+image = Tensor(draw(8, 3, 3, 3))
+for function, row in ((gradient, (33,)), (lambda x: F.conv2d(x, image).mean((2, 3)), (3, 9, 9)),
+                      (lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), (1, 20, 8))):
+    x = draw(19, *row)
+    whole = function(Tensor(x)).numpy()
+    for k in (0, 9, 18):
+        assert function(Tensor(x[k : k + 1])).numpy().tobytes() == whole[k : k + 1].tobytes(), (row, k)
+    digest.update(whole.tobytes())
+long = Tensor(draw(200_000))
+digest.update(np.array([long.sum().item(), long.var().item(), (long @ long).item()], np.float32).tobytes())
+print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.hexdigest())
+"""
+
+
+def printed(generation: str, threads: int, cache: Path) -> str:
+    settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache)}
+    program = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(program, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_steps_rows_and_threads_have_the_same_bits(generation: str, tmp_path: Path) -> None:
+    if generation not in host_generations():
+        pytest.skip("this processor has no such instructions")
+    features = GENERATIONS[generation][1]
+    width = llvm.processor_target(host_target().triple, "", features).vector_bytes
+    found = {printed(generation, threads, tmp_path) for threads in (1, 3)}
+    assert len(found) == 1 and found.pop().startswith(f"{width} ")
+
+
+def test_a_generation_that_the_host_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_CPU", "avx1024")
+    with pytest.raises(ArgumentError, match="PICOGRAD_CPU=avx1024: this processor runs native"):
+        host_target.__wrapped__()
+
+
+def test_a_generation_is_chosen_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for generation in host_generations():
+        monkeypatch.setenv("PICOGRAD_CPU", generation.upper())
+        assert host_target.__wrapped__().arch == GENERATIONS[generation][0]
