@@ -103,6 +103,10 @@ class GradientError(PicogradError, ValueError):
     """A gradient that does not exist or would be wrong."""
 
 
+class AnomalyError(PicogradError, RuntimeError):
+    """A NaN that detect_anomaly found."""
+
+
 class IndexingError(PicogradError, IndexError):
     """An index or axis outside its range."""
 

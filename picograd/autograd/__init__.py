@@ -6,15 +6,17 @@ Out:   `backward`, `grad` and the others
 
 from picograd.autograd import functional as functional
 from picograd.control.custom import Function
+from picograd.errors import AnomalyError
 from picograd.public import publish
+from picograd.tensor.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from picograd.tensor.autograd import backward
 from picograd.tensor.gradients import grad
 from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
-    "Function", "backward", "enable_grad", "functional", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad",
-    "set_grad_enabled",
+    "AnomalyError", "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
+    "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 publish(globals())

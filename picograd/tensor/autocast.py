@@ -3,7 +3,7 @@
 In:    nothing
 Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them);
        `set_float32_matmul_precision`; `uses_tf32`; `precision_mode`, `float32_mode`
-Next:  picograd/tensor/compute.py
+Next:  picograd/tensor/anomaly.py
 
 What is cast is decided when an Op is built, and the graph says it; jit, which builds no graph at a replay, has one for each
 precision.

@@ -16,12 +16,13 @@ from typing import Any, Self
 from picograd.errors import GradientError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.change import last_change
 from picograd.tensor.collected import UsedUp, read_grad, store_grad
-from picograd.tensor.compute import compute_first, compute_together
+from picograd.tensor.compute import compute_first, compute_together, look_at_gradients
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.gradient_flow import (
     Several,
@@ -185,7 +186,8 @@ def backward(
     if inputs is not None:
         chosen = leaf_inputs("backward", inputs)
         leaves = [leaf for leaf in leaves if leaf in chosen]
-    grads = gradients_at(seeds, leaves) if create_graph else gradients_for_later(seeds, leaves, on_the_way)
+    at_once = create_graph or Anomaly.is_on
+    grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     for leaf in leaves:
         owner = leaf_tensors.get(leaf.arg)
@@ -195,6 +197,8 @@ def backward(
             for hook in list(leaf.arg.after.values()):
                 hook(owner)
     compute_together(together, [tensor.cell for tensor in roots])
+    if Anomaly.is_on and trace.get() is None:
+        look_at_gradients(seeds, grads.values())
     if trace.get() is None:
         compute_first(leaf.src[0] for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad)
 

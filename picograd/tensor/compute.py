@@ -21,6 +21,7 @@ from picograd.errors import OutOfMemoryError, PicogradError
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, pending, replace_op
 
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
@@ -88,12 +89,26 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     except OutOfMemoryError:
         _undo_writes_that_fail()
         raise
+    if Anomaly.is_on:
+        look_at([*wanted.values(), *ops], "result")
     if written:
         pending.writes = weakref.WeakKeyDictionary()  # which takes less than clear()
     if others:
         for cell in asked:
             cell.beside = ()
     return results
+
+
+def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
+    """Computes results and their gradients, and looks for NaN in both.
+
+    Raises:
+      AnomalyError: there is one.
+    """
+    results, found = list(roots), list(grads)
+    realize([*results, *found])
+    look_at(results, "result")
+    look_at(found, "gradient")
 
 
 def compute_writes(cell: Cell) -> None:

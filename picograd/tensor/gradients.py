@@ -17,9 +17,11 @@ from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
+from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
-from picograd.tensor.compute import compute_together
+from picograd.tensor.cell import trace
+from picograd.tensor.compute import compute_together, look_at_gradients
 from picograd.tensor.core import TensorCore
 from picograd.tensor.gradient_flow import Several, gradients_at, leaf_inputs, reached, seeds_of, weights_of
 
@@ -84,6 +86,8 @@ def grad(
         kept = op if op is None or create_graph else detached(op)
         results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
     compute_together(result.cell for result in results if result is not None)
+    if Anomaly.is_on and trace.get() is None:
+        look_at_gradients([root.op for root in roots], [op for op in found.values() if op is not None])
     return tuple(results)
 
 

@@ -1,0 +1,167 @@
+"""Finds the operation that made the first NaN, and names the user's line.
+
+In:    Ops whose values have been computed
+Out:   `look_at`, which raises an error where one of them has a NaN; `detect_anomaly`, `set_detect_anomaly`
+Next:  picograd/tensor/compute.py
+
+While this is on, each value that is computed is copied to the host and looked at. Where one has a NaN, the evaluator
+computes its graph once more, Op by Op, and the NaN is followed from source to source, to an Op whose sources have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from picograd.autodiff.later import written_out
+from picograd.autodiff.reverse import describe
+from picograd.engine.realize import to_host
+from picograd.errors import AnomalyError, Line
+from picograd.evaluator.graph import evaluate
+from picograd.ir.formula import at_once
+from picograd.ir.lines import lines_of
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import SEVERAL_RESULTS, SOURCES, OpCode
+
+Values = Mapping[Op, np.ndarray[Any, Any]]
+HINT = "keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6)."
+
+
+class Anomaly:
+    """What this process looks for.
+
+    is_on:  whether values that are computed are looked at
+    """
+
+    is_on = False
+
+
+class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
+    """Turns the search for NaN on or off at once; as a `with` block until its end.
+
+    Args:
+      mode:       True looks at all values that are computed, forward and backward
+      check_nan:  False looks at none of them
+
+    >>> with set_detect_anomaly(True):
+    ...     is_anomaly_enabled()
+    True
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self._before = Anomaly.is_on, at_once.get()
+        self._turn(bool(mode and check_nan), bool(mode and check_nan))
+
+    def _turn(self, is_on: bool, is_at_once: bool) -> None:
+        Anomaly.is_on = is_on
+        at_once.set(is_at_once)  # each Op then knows its line, and functions under jit run as they are
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self._turn(*self._before)
+
+
+class detect_anomaly:  # noqa: N801  # by PyTorch's name
+    """A `with` block in which a NaN is an error that names the operation that made it, with the user's line.
+
+    A value is looked at when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
+    computed, such as one that `where` does not choose, is none. Functions under jit run without it.
+
+    Args:
+      check_nan:  False looks for nothing
+
+    Cost:      every value is copied to the host; where a NaN is found, NumPy computes the graph once more.
+
+    >>> x = Tensor([-1.0, 4.0], requires_grad=True)
+    >>> with detect_anomaly():
+    ...     try:
+    ...         x.sqrt().sum().backward()
+    ...     except autograd.AnomalyError as error:
+    ...         print(error.fact)
+    detect_anomaly: this line has the first NaN: SQRT gives 1 of 2 elements, from operands of -1 to 4.
+    """
+
+    def __init__(self, check_nan: bool = True):
+        self.check_nan = check_nan
+
+    def __enter__(self) -> None:
+        self._block = set_detect_anomaly(True, self.check_nan)
+
+    def __exit__(self, *error: object) -> None:
+        self._block.__exit__(*error)
+
+
+def is_anomaly_enabled() -> bool:
+    """Returns True where values are looked at for NaN.
+
+    >>> is_anomaly_enabled()
+    False
+    """
+    return Anomaly.is_on
+
+
+# ---- looking ----
+def look_at(ops: Iterable[Op], kind: str) -> None:
+    """Looks for NaN in values that have been computed.
+
+    Args:
+      kind:  what they are, for the error: "result" or "gradient"
+
+    Raises:
+      AnomalyError: one has a NaN that an operation made, or a gradient has one that was in the data.
+    """
+    for op in ops:
+        memory = op if op.code is OpCode.BUFFER else op.realized
+        if op.dtype.is_float and memory is not None and _has_nan(to_host(memory)):
+            raise_for(op, kind)
+
+
+def _has_nan(array: np.ndarray[Any, Any]) -> bool:
+    return bool((array != array).any())
+
+
+def raise_for(op: Op, kind: str) -> None:
+    """Raises the error for a value that has a NaN; a result whose NaN came with the data is none.
+
+    Raises:
+      AnomalyError: as it says.
+    """
+    (root,) = written_out([op])
+    values = _all_values(root)
+    way = [root]  # from the value to where its first NaN was made
+    while (source := next((s for s in _sources(way[-1]) if s in values and _has_nan(values[s])), None)) is not None:
+        way.append(source)
+    made = way[-1]
+    line = next((lines_of(each)[0] for each in reversed(way) if lines_of(each)), None)
+    if made.code not in SOURCES:
+        raise _error(made, values, kind, line)
+    if kind == "gradient":
+        fact = f"detect_anomaly: data of shape {tuple(made.shape)}, which a gradient is computed from, have a NaN."
+        raise AnomalyError(fact, line=line)
+
+
+def _sources(op: Op) -> tuple[Op, ...]:
+    """Returns what an Op is computed from; one of several results, what all of them are."""
+    return op.src[0].src if op.code is OpCode.OUTPUT else op.src
+
+
+def _all_values(root: Op) -> Values:
+    """Returns the values of an Op and of all it is computed from, by NumPy."""
+    order = toposort([root])
+    known = {op: to_host(op) for op in order if op.code is OpCode.BUFFER}
+    wanted = [op for op in order if op.dtype.is_float and op.code not in SEVERAL_RESULTS]
+    return dict(zip(wanted, evaluate(wanted, known)))
+
+
+def _error(made: Op, values: Values, kind: str, line: Line | None) -> AnomalyError:
+    count = int((values[made] != values[made]).sum())
+    operands = [f"{values[s].min():.4g} to {values[s].max():.4g}" for s in _sources(made) if s in values and values[s].size]
+    where = "the gradient of this line" if kind == "gradient" else "this line"
+    name = describe(made.src[0] if made.code is OpCode.OUTPUT else made)
+    fact = f"detect_anomaly: {where} has the first NaN: {name} gives {count} of {made.numel} elements"
+    fact += f", from operands of {' and '.join(operands)}." if operands else "."
+    return AnomalyError(fact, hint=HINT, line=line)
