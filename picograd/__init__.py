@@ -7,12 +7,13 @@ Next:  picograd/tensor/tensor.py
 
 from __future__ import annotations
 
-import importlib
-import math
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import math as _math
+from importlib.util import find_spec as _find_spec
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
-from picograd.loading import collecting_later
+from picograd.loading import collecting_later as _collecting_later
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import autograd as autograd
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import signal as signal
     from picograd import special as special
     from picograd.tools.view import draw
+    from picograd.transforms.compile import compile
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
     from picograd.transforms.gradients import grad, value_and_grad, vjp
     from picograd.transforms.hessian_products import hvp, vhp
@@ -30,13 +32,13 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.transforms.tangents import jvp, linearize
     from picograd.transforms.vmap import vmap
 
-with collecting_later():
+with _collecting_later():
     from picograd import dtype as dtypes
     from picograd import linalg as linalg
     from picograd import nn as nn
     from picograd import optim as optim
     from picograd import utils as utils
-    from picograd.absent import missing as missing
+    from picograd.absent import missing as _missing
     from picograd.control.accumulate import accumulate
     from picograd.control.checkpoint import checkpoint
     from picograd.control.outline import outline
@@ -79,15 +81,18 @@ with collecting_later():
         UnsupportedOp,
         VerifyError,
     )  # fmt: skip
-    from picograd.linalg import named as of_matrices
+    from picograd.linalg import named as _of_matrices
     from picograd.linalg.named import *  # noqa: F403
-    from picograd.nn import named as of_networks
+    from picograd.nn import named as _of_networks
     from picograd.nn.named import *  # noqa: F403
     from picograd.nn.state import load, save
     from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
-    from picograd.public import publish, publish_constructor, publish_methods, published
-    from picograd.tensor import names
+    from picograd.public import publish as _publish
+    from picograd.public import publish_constructor as _publish_constructor
+    from picograd.public import publish_methods as _publish_methods
+    from picograd.public import published as _published
+    from picograd.tensor import names as _names
     from picograd.tensor.autocast import (
         autocast,
         get_float32_matmul_precision,
@@ -106,7 +111,7 @@ with collecting_later():
     from picograd.transforms.jit import jit
 
 # ---- what torch.* calls numbers and dtypes ----
-e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
+e, inf, nan, newaxis, pi = _math.e, _math.inf, _math.nan, None, _math.pi
 double, half, long, short = float64, float16, int64, int16
 float8_e4m3fn = float8_e4m3
 # Under Python's own names, so not in __all__: `from picograd import *` leaves those what they are.
@@ -118,42 +123,45 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError",
     "Generator", "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError",
     "PicogradError", "PlanningWarning", "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError",
-    "accumulate", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double",
-    "draw", "dtypes", "e", "enable_grad", "explain", "fft", "finfo", "float16", "float32", "float64", "float8_e4m3",
-    "float8_e4m3fn", "float8_e5m2", "func", "functional_call", "get_default_device", "get_float32_matmul_precision",
-    "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32",
-    "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize",
-    "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad",
-    "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
-    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
-    "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "accumulate", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "compile", "count_ops", "cuda", "device",
+    "double", "draw", "dtypes", "e", "enable_grad", "explain", "fft", "finfo", "float16", "float32", "float64",
+    "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func", "functional_call", "get_default_device",
+    "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf",
+    "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev",
+    "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated",
+    "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan",
+    "set_default_device", "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16",
+    "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
-__all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
+__all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__
 
 # ---- whoever calls these from outside is told which argument does not fit ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
-_PAGES = (names, of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
-          nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils, utils.data,
+_PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
+          nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils, utils, utils.data,
           utils.checkpoint)  # fmt: skip
-with collecting_later():
-    publish_methods(Tensor, without=_INSIDE)
-    publish_constructor(Tensor, looks_first=False)
+with _collecting_later():
+    _publish_methods(Tensor, without=_INSIDE)
+    _publish_constructor(Tensor, looks_first=False)
     for _page in _PAGES:
-        publish(vars(_page))
-    publish(globals())
+        _publish(vars(_page))
+    _publish(globals())
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
-if find_spec("einops") is not None:
-    importlib.import_module("picograd.tensor.exchange.einops")
+if _find_spec("einops") is not None:
+    _importlib.import_module("picograd.tensor.exchange.einops")
 
 
 # ---- what is loaded when it is first asked for: pages, and functions by where they stand ----
-_LATE_PAGES = frozenset({"array_api", "autograd", "cuda", "fft", "func", "onnx", "signal", "special"})
+_LATE_PAGES = frozenset({
+    "array_api", "autograd", "cuda", "data", "fft", "func", "models", "onnx", "signal", "special",
+})  # fmt: skip
 _LATE = {
-    "draw": "tools.view", "functional_call": "transforms.modules", "grad": "transforms.gradients",
+    "compile": "transforms.compile", "draw": "tools.view", "functional_call": "transforms.modules",
+    "grad": "transforms.gradients",
     "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck", "hessian": "transforms.jacobians",
     "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians", "jacrev": "transforms.jacobians",
     "jvp": "transforms.tangents", "linearize": "transforms.tangents", "value_and_grad": "transforms.gradients",
@@ -161,16 +169,19 @@ _LATE = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a page or a function that few ask for; picograd.onnx needs a package."""
-    if name in _LATE_PAGES:
-        return importlib.import_module(f"picograd.{name}")
-    if name not in _LATE:
-        raise missing(name)
-    function = getattr(importlib.import_module(f"picograd.{_LATE[name]}"), name)
-    globals()[name] = published(function, __name__, name)
-    return globals()[name]
+if not TYPE_CHECKING:  # else every name would be one of Any
+
+    def __getattr__(name: str) -> _Any:
+        """Loads a page or a function that few ask for; picograd.onnx needs a package."""
+        if name in _LATE_PAGES:
+            return _importlib.import_module(f"picograd.{name}")
+        if name not in _LATE:
+            raise _missing(name)
+        function = getattr(_importlib.import_module(f"picograd.{_LATE[name]}"), name)
+        globals()[name] = _published(function, __name__, name)
+        return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    own = {"Size", "__doc__", "__file__", "__name__", "__path__", "__version__", "bool", "float", "int"}
+    return sorted({*__all__, *_LATE_PAGES} | own)

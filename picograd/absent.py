@@ -1,49 +1,193 @@
 """What of PyTorch's picograd does not have, and what to write instead: the hints of AttributeErrors.
 
-In:    a name of torch.NAME, or of torch.cuda.NAME
-Out:   `missing`: the error
+In:    a name that a public module or a tensor does not have
+Out:   `missing`: the error;  `explain_absent`: a module that answers with it
 """
 
 from __future__ import annotations
 
-COMPLEX = "complex numbers are left out; pg.fft has pairs of real and imaginary parts."
-NOT_HERE = "it is no part of picograd."
-ONE_LAYOUT = "tensors have one layout, row by row; leave the argument out."
+import sys
+from typing import Any, NoReturn
 
-INSTEAD = {
-    **dict.fromkeys(("complex", "complex64", "complex128", "polar", "view_as_complex", "view_as_real", "is_conj"), COMPLEX),
-    "backends": "pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set.",
-    **dict.fromkeys(("distributed", "distributions", "multiprocessing", "profiler", "sparse"), NOT_HERE),
-    **dict.fromkeys(("channels_last", "contiguous_format", "preserve_format", "strided"), ONE_LAYOUT),
-    "amp": "pg.autocast and pg.GradScaler.",
-    "compile": "pg.jit, around the whole training step.",
-    "set_default_dtype": "dtype=... of a function or a layer; the default is float32.",
-    "set_default_tensor_type": "dtype=... of a function or a layer; the default is float32.",
-    "set_num_threads": "PICOGRAD_THREADS says how many threads the CPU has.",
-    "set_printoptions": "tensors print as arrays do: numpy.set_printoptions.",
-    "use_deterministic_algorithms": "every run gives the same bits; there is nothing to set.",
-}
 
+def each(names: str, sentence: str) -> dict[str, str]:
+    """Returns a table in which several names have one sentence."""
+    return dict.fromkeys(names.split(), sentence)
+
+
+COMPLEX = "complex numbers are left out; pg.fft has pairs of real and imaginary parts as a last axis of two."
+SPARSE = "sparse tensors are left out; a dense tensor and a mask, index_add or embedding_bag compute the same."
+QUANTIZED = "quantized tensors are left out; int8 tensors with a scale multiply as x.float() * scale, in one kernel."
+NESTED = "nested tensors are left out; nn.utils.rnn.pad_sequence and a mask hold sequences of different lengths."
+ONE_PROCESS = "a training runs in one process on one device; pg.accumulate sums gradients over parts of a batch."
+NOT_COMPILED = "pg.jit, around the whole training step, takes the place of TorchScript and of export."
+ONE_LAYOUT = "tensors have one layout, row-major; leave the argument out."
+NO_STORAGE = "a lazy tensor has no storage until it is computed; x.numpy() copies it, x.data_ptr() is its address."
+OTHER_MACHINES = "pg.device names the devices of picograd; python -m picograd doctor says which work here."
+LIBRARY_OF_PYTORCH = "it belongs to PyTorch's own implementation; no program of picograd needs it."
+OLD = "the name is deprecated in PyTorch, too."
+DTYPE = "dtype=... of a function or a layer, or pg.set_default_dtype."
+SAVED = "pg.save(model.state_dict(), path) and model.load_state_dict(pg.load(path))."
+SHOWN = "pg.explain(x) shows what becomes of a graph, and python -m picograd doctor describes the machine."
+THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
+PROFILER = "PICOGRAD_SHOW=plan prints the kernels, pg.count_ops counts a graph, pg.cuda.kernel_times measures a GPU's."
 
 ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
 A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
+ONE_GPU = "each process has one GPU, number 0; CUDA_VISIBLE_DEVICES chooses it."
+ONE_GENERATOR = "one generator draws for every device"
+SENSORS = "nvidia-smi shows it."
 
-INSTEAD_OF_CUDA = {
-    **dict.fromkeys(("Stream", "ExternalStream", "StreamContext", "stream", "set_stream"), ONE_STREAM),
-    **dict.fromkeys(("current_stream", "default_stream"), ONE_STREAM),
-    **dict.fromkeys(("CUDAGraph", "graph", "graph_pool_handle", "make_graphed_callables"), A_PLAN_IS_A_GRAPH),
-    **dict.fromkeys(("memory_stats", "memory_summary", "memory_snapshot", "list_gpu_processes"), MEMORY),
-    **dict.fromkeys(("get_rng_state", "get_rng_state_all"), "pg.get_rng_state: one generator draws for every device."),
-    **dict.fromkeys(("set_rng_state", "set_rng_state_all"), "pg.set_rng_state: one generator draws for every device."),
-    "amp": "pg.autocast and pg.GradScaler.",
-    "device": 'with pg.device("cuda"): each process has one GPU.',
-    "OutOfMemoryError": "pg.OutOfMemoryError.",
-}
+INSTEAD: dict[str, dict[str, str]] = {
+    "picograd": {
+        **each("complex complex64 complex128 cfloat cdouble chalf", COMPLEX),
+        **each("polar imag view_as_complex view_as_real stft istft", COMPLEX),
+        **each("sparse sparse_coo sparse_csr sparse_coo_tensor sparse_csr_tensor", SPARSE),
+        **each("quint8 qint8 qint32 quantization ao quantize_per_tensor fake_quantize_per_tensor_affine", QUANTIZED),
+        **each("distributed multiprocessing futures", ONE_PROCESS),
+        **each("compiler export package _dynamo fx", NOT_COMPILED),
+        **each("channels_last channels_last_3d contiguous_format preserve_format memory_format strided layout", ONE_LAYOUT),
+        **each("storage UntypedStorage TypedStorage is_storage empty_strided", NO_STORAGE),
+        **each("mps xpu cpu accelerator mtia", OTHER_MACHINES),
+        **each("overrides library types return_types _C", LIBRARY_OF_PYTORCH),
+        **each("geqrf orgqr ormqr", "pg.linalg.qr, or pg.linalg.householder_product."),
+        **each("svd_lowrank pca_lowrank", "pg.linalg.svd(x, full_matrices=False), and the first of its columns."),
+        **each("float8_e4m3fnuz float8_e5m2fnuz", "pg.float8_e4m3fn and pg.float8_e5m2."),
+        "backends": "pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set.",
+        "hub": SAVED,
+        "lobpcg": "pg.linalg.eigh, and the first or last of its columns.",
+        "masked": "pg.where, masked_fill, or a sum of x * mask.",
+        "nested": NESTED,
+        "profiler": PROFILER,
+        "range": "pg.arange(start, end + step, step): " + OLD,
+        "set_default_tensor_type": "pg.set_default_dtype and pg.set_default_device.",
+        "set_deterministic_debug_mode": "every run gives the same bits; there is nothing to set.",
+        "set_num_interop_threads": THREADS,
+        "testing": "numpy.testing.assert_allclose(x.numpy(), y.numpy()), or pg.allclose.",
+        "version": "pg.__version__.",
+    },
+    "picograd.Tensor": {
+        **each("eig imag stft istft", COMPLEX),
+        **each("coalesce indices values is_coalesced sparse_mask smm to_sparse to_sparse_csr to_sparse_csc", SPARSE),
+        **each("int_repr dequantize q_scale q_zero_point", QUANTIZED),
+        **each("storage storage_type typed_storage untyped_storage set_ is_set_to", NO_STORAGE),
+        **each("layout to_mkldnn", "tensors have one layout, row-major."),
+        **each("is_shared share_memory_", "a DataLoader's workers hand over tensors themselves; x.numpy() goes elsewhere."),
+        **each("as_subclass __torch_function__", "a function that takes tensors; methods of a class of your own call it."),
+        **each("map_ map2_", "x.copy_(f(x, y)) with a function of tensors."),
+        "name": "axes have numbers alone; a comment at the end of the line names them, as (B, T, C).",
+        "names": "axes have numbers alone; a comment at the end of the line names them, as (B, T, C).",
+        "new": "x.new_empty(2, 3), x.new_tensor(data) or x.new_zeros(2, 3): " + OLD,
+        "record_stream": ONE_STREAM,
+        "volatile": "with pg.no_grad(): " + OLD,
+        "_base": "a view shares its cell with what it shows: x.cell is y.cell.",
+        "_version": "graphs that were built before a write keep the old value, so that nothing has to be counted.",
+    },
+    "picograd.nn": {
+        **each("DataParallel parallel SyncBatchNorm", ONE_PROCESS),
+        **each("qat intrinsic quantized quantizable", QUANTIZED),
+        **each("UninitializedParameter UninitializedBuffer", "nn.LazyLinear and the other lazy layers."),
+        "CrossMapLRN2d": "nn.LocalResponseNorm: " + OLD,
+        "NLLLoss2d": "nn.NLLLoss: " + OLD,
+        "modules": "picograd.nn has the layers themselves.",
+    },
+    "picograd.nn.Module": {
+        "compile": "pg.compile(model), or pg.jit around the whole training step: forward, backward() and optimizer.step().",
+        "share_memory": ONE_PROCESS,
+    },
+    "picograd.nn.functional": {
+        **each("grouped_mm scaled_grouped_mm", "a loop of products, or pg.einsum over a padded batch."),
+        "scaled_mm": "(a.float() @ b.float()) * scale, which is one kernel.",
+    },
+    "picograd.nn.utils": {
+        "convert_conv2d_weight_memory_format": ONE_LAYOUT,
+        "convert_conv3d_weight_memory_format": ONE_LAYOUT,
+        "stateless": "pg.func.functional_call.",
+    },
+    "picograd.optim": {"SparseAdam": "optim.Adam: gradients are dense."},
+    "picograd.utils": {
+        **each("_pytree", "pg.jit and pg.vmap take lists, tuples, dicts and dataclasses of tensors as they are."),
+        "benchmark": "time.perf_counter around x.realize(); on a GPU pg.cuda.Event.",
+        "bottleneck": PROFILER,
+        "collect_env": "python -m picograd doctor.",
+        "cpp_extension": "docs/accelerator.md adds a device from one Python file.",
+        "deterministic": "pg.use_deterministic_algorithms; every run gives the same bits in any case.",
+        "flop_counter": "model.summary(shape) counts operations by layer.",
+        "hooks": "register_forward_hook, register_full_backward_hook and x.register_hook return handles.",
+        "mobile_optimizer": NOT_COMPILED,
+        "model_zoo": SAVED,
+        "rename_privateuse1_backend": "docs/accelerator.md adds a device from one Python file.",
+        "tensorboard": "print, or any writer of logs, with loss.item().",
+    },
+    "picograd.utils.data": {
+        "DistributedSampler": ONE_PROCESS,
+        "datapipes": "utils.data.IterableDataset.",
+    },
+    "picograd.utils.checkpoint": {
+        "CheckpointPolicy": "pg.checkpoint keeps nothing of its function; leave outside of it what is to be kept.",
+        "set_checkpoint_early_stop": "a checkpoint computes again only what the gradients read; there is nothing to set.",
+    },
+    "picograd.linalg": {
+        **each("ldl_factor ldl_factor_ex", "pg.linalg.cholesky, or pg.linalg.lu_factor."),
+        "ldl_solve": "pg.cholesky_solve, or pg.linalg.lu_solve.",
+    },
+    "picograd.autograd": {
+        **each("Variable variable", "pg.Tensor: " + OLD),
+        "forward_ad": "pg.jvp(function, inputs, tangents), or pg.func.linearize.",
+        "profiler": PROFILER,
+    },
+    "picograd.func": {
+        "debug_unwrap": "a function under vmap sees plain tensors of one example.",
+        "functionalize": "pg.jit: graphs know no write in place.",
+    },
+    "picograd.jit": {
+        **each("script trace freeze ScriptModule ignore export unused script_method optimize_for_inference", NOT_COMPILED),
+        **each("is_scripting is_tracing annotate", NOT_COMPILED),
+        **each("save load", SAVED),
+        **each("fork wait", "kernels of one plan use all threads by themselves."),
+    },
+    "picograd.cuda": {
+        **each("Stream ExternalStream StreamContext stream set_stream current_stream default_stream", ONE_STREAM),
+        **each("CUDAGraph graph graph_pool_handle make_graphed_callables", A_PLAN_IS_A_GRAPH),
+        **each("memory_stats memory_summary memory_snapshot list_gpu_processes", MEMORY),
+        **each("seed initial_seed", f"pg.seed and pg.initial_seed: {ONE_GENERATOR}."),
+        **each("get_rng_state get_rng_state_all", f"pg.get_rng_state: {ONE_GENERATOR}."),
+        **each("set_rng_state set_rng_state_all", f"pg.set_rng_state: {ONE_GENERATOR}."),
+        **each("ipc_collect comm can_device_access_peer", ONE_GPU),
+        **each("utilization temperature power_draw clock_rate memory_usage", SENSORS),
+        "current_blas_handle": "docs/devices.md says how cuBLASLt is used; nothing is called by hand.",
+        "device": 'with pg.device("cuda"): each process has one GPU.',
+        "device_of": 'with pg.device("cuda"): each process has one GPU.',
+        "get_arch_list": "pg.cuda.get_device_capability: kernels are compiled for the GPU that is there.",
+        "nvtx": "pg.cuda.kernel_times, or Nsight Systems, which shows kernels by the names in PICOGRAD_SHOW=source.",
+        "reset_max_memory_allocated": "pg.cuda.reset_peak_memory_stats.",
+        "set_per_process_memory_fraction": "memory is taken as it is needed; pg.cuda.empty_cache gives back what is free.",
+    },
+}  # fmt: skip
 
 
-def missing(name: str, module: str = "picograd") -> AttributeError:
-    """Returns the error for a name that picograd, or picograd.cuda, does not have."""
-    instead = INSTEAD if module == "picograd" else INSTEAD_OF_CUDA
-    hint = f"\n  hint: {instead[name]}" if name in instead else ""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{'.' if hint else ''}{hint}", name=name)
+def missing(name: str, place: str = "picograd", owner: object = None) -> AttributeError:
+    """Returns the error for a name that a place does not have: a public module, Tensor, Module, a jitted function.
+
+    Args:
+      name:   an attribute
+      place:  a module of picograd, or a class under the name that users know it by
+      owner:  an object of that class; Python suggests the nearest of its names where there is no hint
+    """
+    module = sys.modules.get(place)
+    kind = f"module {place!r}" if module is not None else f"{type(owner).__name__!r} object"
+    instead = INSTEAD.get(place, {}).get(name)
+    if instead is not None:
+        return AttributeError(f"{kind} has no attribute {name!r}.\n  hint: {instead}", name=name)
+    return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=module if owner is None else owner)
+
+
+def explain_absent(page: dict[str, Any]) -> None:
+    """Lets a module, of which `page` is the dict, raise `missing` for each name that it does not have."""
+    place = page["__name__"]
+
+    def absent(name: str) -> NoReturn:
+        raise missing(name, place)
+
+    page.setdefault("__getattr__", absent)

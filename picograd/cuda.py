@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from picograd.absent import missing
 from picograd.engine.devices import compiler_for, compiler_in_use, why_not
 from picograd.errors import ArgumentError
+from picograd.public import publish
 from picograd.record import Record
 from picograd.tensor import memory
 from picograd.tensor.creation.generator import Generator
@@ -322,5 +322,4 @@ def _gpu(device: str | int | None) -> Any:
     return compiler_for(gpu_named(device))
 
 
-def __getattr__(name: str) -> Any:
-    raise missing(name, "picograd.cuda")
+publish(globals())

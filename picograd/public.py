@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
+from picograd.absent import explain_absent
 from picograd.annotations import described, fits, is_module, remedy, shown
 from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
 
@@ -34,8 +35,10 @@ _published: dict[Any, Any] = {}  # and back
 def publish(page: dict[str, Any]) -> None:
     """Wraps the functions and the constructors of a public page, which is the dict of a module.
 
-    After:   each name of `__all__`, or every public name where there is none, that picograd made explains its errors.
+    After:   each name of `__all__`, or every public name where there is none, that picograd made explains its errors;
+             a name of PyTorch's that the page does not have says what to write instead.
     """
+    explain_absent(page)
     for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
         value = page.get(name)  # what is loaded late is not there yet
         if not str(getattr(value, "__module__", "")).startswith("picograd"):

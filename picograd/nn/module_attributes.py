@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from picograd.absent import missing
 from picograd.errors import ArgumentError
 from picograd.nn.parameter import Parameter
 from picograd.tensor.change import last_change
@@ -42,7 +43,7 @@ class ModuleAttributes:
     def __getattr__(self, name: str) -> Any:  # called for what is no attribute
         rule = self.computed(name)
         if rule is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise missing(name, "picograd.nn.Module", self)
         return rule(self)
 
     # ---- attributes computed from others ----

@@ -2,7 +2,7 @@
 
 In:    losses and optimizers
 Out:   `GradScaler`
-Next:  picograd/transforms/jit.py
+Next:  picograd/transforms/compile.py
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ defines, never of one in between.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from picograd.absent import INSTEAD, missing
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.exchange.interop import Interop
 from picograd.tensor.stored_data import StoredData
@@ -41,3 +44,10 @@ class Tensor(Interop, Autograd, StoredData):
     """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # else every name would be one of Any
+
+        def __getattr__(self, name: str) -> Any:  # called for what is no attribute, or where a property raises
+            if name in INSTEAD["picograd.Tensor"]:
+                raise missing(name, "picograd.Tensor", self)
+            return object.__getattribute__(self, name)

@@ -87,6 +87,11 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:  # called for what a Jit does not have: parameters() of a module
+        if name.startswith("__") or "function" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return getattr(self.function, name)
+
     @functools.cached_property
     def name(self) -> str:
         return getattr(self.function, "__name__", "the function")

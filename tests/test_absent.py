@@ -1,0 +1,118 @@
+"""Every name of PyTorch's that programs use is here, or the error for it says what to write instead."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import picograd as pg
+from picograd.absent import INSTEAD, missing
+
+NAMES = Path(__file__).with_name("torch_names.txt")
+NOT_YET = """
+    AffineTransform Bernoulli Beta Binomial Categorical Cauchy Chi2 ComposeTransform ContinuousBernoulli Dirichlet
+    Distribution ExpTransform Exponential ExponentialFamily FisherSnedecor Gamma GeneralizedPareto Geometric
+    GradScaler Gumbel HalfCauchy HalfNormal Independent InverseGamma Kumaraswamy LKJCholesky Laplace LogNormal
+    LogisticNormal LowRankMultivariateNormal MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial
+    Normal OneHotCategorical OneHotCategoricalStraightThrough OutOfMemoryError Pareto Poisson RelaxedBernoulli
+    RelaxedOneHotCategorical SDPBackend ScriptModule SigmoidTransform StudentT TanhTransform TransformedDistribution
+    Uniform VonMises Weibull Wishart _LRScheduler _calculate_fan_in_and_fan_out alpha_dropout amp apply_
+    are_deterministic_algorithms_enabled as_strided attention autocast batch_norm bias biject_to bilinear
+    clip_grad_norm cond constant constraints custom_bwd custom_fwd dataloader dataset default_generator
+    detect_anomaly distributions dlpack dropout embedding export feature_dropout flex_attention fork freeze
+    get_num_threads get_worker_info grad_mode graph ignore init is_autocast_available is_inference
+    is_inference_mode_enabled is_initialized is_meta is_quantized is_scripting is_sparse kaiming_normal
+    kaiming_uniform kl_divergence load max_memory_reserved max_pool2d_with_indices multi_head_attention_forward
+    normal optimize_for_inference orthogonal prelu prune random register_kl replace_all_batch_norm_modules_ resize_
+    resize_as_ rrelu sampler save script script_method sdpa_kernel set_default_dtype set_detect_anomaly
+    set_num_threads set_printoptions sum_to_size to_dense trace transform_to transforms uniform unused
+    use_deterministic_algorithms varlen wait while_loop xavier_normal xavier_uniform
+"""
+SAID = re.compile(r"^.* has no attribute '\w+'\.\n  hint: \S.*[.)]$")
+
+
+def places() -> dict[str, list[str]]:
+    """Returns the names of each namespace of torch, as the file has them: a line `torch.nn: Linear ...`, or several."""
+    found: dict[str, list[str]] = {}
+    for line in NAMES.read_text().splitlines():
+        place, _, names = line.partition(": ")
+        found.setdefault(place, []).extend(names.split())
+    return found
+
+
+def follow(path: list[str]) -> object:
+    """Returns what stands under a dotted name; of a Tensor, what an object of the class has."""
+    found: object = pg
+    for name in path:
+        found = getattr(pg.ones(1, 1) if found is pg.Tensor else found, name)
+    return found
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("place", places())
+def test_a_name_of_pytorch_is_here_or_its_error_says_what_to_write(place: str) -> None:
+    silent = []
+    for name in places()[place]:
+        try:
+            follow([*place.split(".")[1:], name])
+        except AttributeError as error:
+            if not SAID.match(str(error)):
+                silent.append((name, str(error)))
+    assert not [one for one in silent if one[0] not in NOT_YET.split()]
+
+
+def test_no_name_that_is_here_has_a_hint() -> None:
+    known = [(place, name) for place, names in INSTEAD.items() for name in names]
+    assert len(known) > 150
+    for place, name in known:
+        if not place.endswith("jit"):
+            owner = pg.nn.Linear(1, 1) if place.endswith("Module") else None
+            path = [*place.split(".")[1:], name]
+            with pytest.raises(AttributeError, match="hint: "):
+                getattr(owner, name) if owner is not None else follow(path)
+
+
+def test_the_text_of_a_hint() -> None:
+    assert str(missing("backends")) == (
+        "module 'picograd' has no attribute 'backends'.\n"
+        "  hint: pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set."
+    )
+    with pytest.raises(AttributeError) as caught:
+        pg.ones(2).storage()
+    assert str(caught.value) == (
+        "'Tensor' object has no attribute 'storage'.\n"
+        "  hint: a lazy tensor has no storage until it is computed; x.numpy() copies it, x.data_ptr() is its address."
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [("pg.sofmax", "softmax"), ("pg.nn.Liner", "Linear"), ("pg.optim.Adamm", "Adam"), ("pg.ones(1).sotfmax", "softmax")],
+)
+def test_python_suggests_the_nearest_name(code: str, meant: str) -> None:
+    told = subprocess.run([sys.executable, "-c", f"import picograd as pg; {code}"], capture_output=True, text=True)
+    assert told.stderr.endswith(f"Did you mean: '{meant}'?\n")
+
+
+def test_a_property_that_raises_an_attribute_error_keeps_it() -> None:
+    class Odd(pg.Tensor):
+        @property
+        def broken(self) -> int:
+            return self.nothing_here  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'Odd' object has no attribute 'nothing_here'"):
+        _ = Odd([1.0]).broken
+
+
+# ---- the public namespace ----
+def test_dir_has_the_public_names_and_no_part_of_the_compiler() -> None:
+    names = dir(pg)
+    hidden = "config engine errors ir render runtime schedule codegen compilers math importlib publish names missing"
+    assert not {*names} & {*hidden.split()}
+    assert {"compile", "data", "models", "onnx", "array_api", "softmax", "bool", "nn"} <= {*names}
+    assert not [name for name in names if not hasattr(pg, name)]
+    assert not [name for name in vars(pg) if not name.startswith("_") and callable(vars(pg)[name]) and name not in names]
