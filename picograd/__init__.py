@@ -138,7 +138,7 @@ __all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__
 # ---- whoever calls these from outside is told which argument does not fit ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
-                    "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
+                    "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
 _PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
           nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils, utils, utils.data,
           utils.checkpoint)  # fmt: skip

@@ -16,7 +16,7 @@ import inspect
 import sysconfig
 from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.absent import explain_absent
 from picograd.annotations import described, fits, is_module, remedy, shown
@@ -80,6 +80,8 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            if "out" in kwargs:
+                return cast(R, _stored(function, args, kwargs))
             return function(*args, **kwargs)
         except Exception as error:
             explain(function, args, kwargs, error)
@@ -88,6 +90,34 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
     call.__module__, call.__qualname__ = module, name  # pickle looks there
     _behind[call], _published[function] = function, call
     return call
+
+
+def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a function without `out`, and stores what it returns there: one tensor, or several in a tuple; returns `out`.
+
+    No function has a parameter `out` of its own. One that makes tensors of no others makes them of the dtype of `out`.
+
+    Raises:
+      ArgumentTypeError: `out` is not as many tensors as the function returns.
+    """
+    out = kwargs.pop("out")
+    if out is None:
+        return function(*args, **kwargs)
+    outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    if not all(map(_is_tensor, outs)):
+        raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or as many as it returns, got {shown(out)}.")
+    if "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args)):
+        kwargs.setdefault("dtype", outs[0].dtype)
+    returned = function(*args, **kwargs)
+    results = returned if isinstance(returned, tuple) else (returned,)
+    if len(results) != len(outs):
+        raise ArgumentTypeError(f"{function.__name__}: it returns {len(results)} tensors, got {len(outs)} as out.")
+    stored = [one.take_result(function.__name__, result) for one, result in zip(outs, results)]
+    return type(returned)(*stored) if hasattr(returned, "_fields") else tuple(stored) if len(stored) > 1 else stored[0]
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "take_result") and not isinstance(value, type)
 
 
 def plain(function: Any) -> Any:

@@ -30,7 +30,7 @@ MODULES = (
 KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.
 INTERNAL = {"from_op", "from_memory", "from_cell", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
-            "state", "next_key", "extra_repr"}  # fmt: skip
+            "state", "next_key", "extra_repr", "take_result"}  # fmt: skip
 
 
 def page() -> str:

@@ -50,7 +50,6 @@ class TensorCore(Extent):
     """
 
     __slots__ = ("cell", "steps", "_grad", "_shown", "_role", "__weakref__")
-    __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
     _grad: Self | None

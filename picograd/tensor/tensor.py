@@ -7,16 +7,19 @@ Next:  picograd/tensor/free_functions.py
 The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
 TensorCore, Views .. Stacking, Operators, InPlaceOperators, Info, Casts .. Pairs, Reduce, Statistics, InPlaceFunctions ..
 InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges,
-Random, Distributions, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file itself
-defines, never of one in between.
+Random, Distributions, Ufuncs, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file
+itself defines, never of one in between.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from picograd.absent import INSTEAD, missing
+from picograd.absent import missing
+from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
+from picograd.tensor.cell import grad_mode
+from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.interop import Interop
 from picograd.tensor.stored_data import StoredData
 
@@ -35,6 +38,8 @@ class Tensor(Interop, Autograd, StoredData):
       dtype:              of the result
       device:             name of the device of the result; None: the one of the operands, or PICOGRAD_DEVICE
       requires_grad:      the result is a leaf whose gradient backward() collects
+      out:                a tensor, or as many as are returned, in which the result is stored and which is returned;
+                          it keeps its dtype, which must hold such numbers; an empty one takes the result's shape
       generator:          where random bits come from; None: the default one, which pg.manual_seed starts
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
@@ -45,9 +50,32 @@ class Tensor(Interop, Autograd, StoredData):
 
     __slots__ = ()
 
+    def take_result(self, function: str, result: TensorCore) -> Self:
+        """Stores what `function` returned, which was given this tensor as out=; returns self.
+
+        An empty tensor of another shape becomes one of the result's. A float result does not fit an integer tensor, as for
+        any operation in place.
+
+        Raises:
+          GradientError: the result or this tensor needs gradients, which do not flow through out=.
+          DTypeError, ShapeError, DeviceError: the result does not fit.
+        """
+        if grad_mode.get() and (result.requires_grad or self.requires_grad):
+            needing = "the result" if result.requires_grad else "out"
+            raise GradientError(
+                f"{function}: no gradient flows through out=, and {needing} of shape {result.shape} needs one.",
+                hint=f"y = {function}(...), or with pg.no_grad(): around the call.",
+            )
+        if self.op.shape != result.op.shape and not self.numel():
+            self.data = self.new_empty(result.shape)
+        return self._in_place(function, result)
+
+    def __dir__(self) -> list[str]:  # Python suggests a name for a misspelt one where there are no more than 750
+        return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]
+
     if not TYPE_CHECKING:  # else every name would be one of Any
 
         def __getattr__(self, name: str) -> Any:  # called for what is no attribute, or where a property raises
-            if name in INSTEAD["picograd.Tensor"]:
-                raise missing(name, "picograd.Tensor", self)
-            return object.__getattribute__(self, name)
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)
+            raise missing(name, "picograd.Tensor", self)

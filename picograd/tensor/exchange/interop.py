@@ -2,7 +2,7 @@
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/exchange/arrays.py
+Next:  picograd/tensor/exchange/ufuncs.py
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
-from picograd.tensor.creation.distributions import Distributions
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.exchange.host import default_device, usable_device
+from picograd.tensor.exchange.ufuncs import Ufuncs
 from picograd.tensor.variable import known
 
 Kind = TypeVar("Kind", bound="Interop")
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
-class Interop(Distributions):
+class Interop(Ufuncs):
     """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()

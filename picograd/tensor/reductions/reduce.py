@@ -65,7 +65,7 @@ class Reduce(Pairs):
         >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
         [4, 6]
         """
-        op = cast(self.read(), dtypes.known("sum", dtype, _sum_dtype(self.dtype)))
+        op = cast(self.read(), _sum_dtype(self.dtype) if dtype is None else dtypes.named("sum", dtype))
         return self._reduced("sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
 
     def prod(
