@@ -8,6 +8,7 @@ Next:  picograd/evaluator/kernel.py
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from picograd.evaluator.contractions import CONTRACTION_RULES
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded
 from picograd.evaluator.host import HOST_FUNCTIONS, Failed
 from picograd.ir.checks import Unsolvable
+from picograd.ir.holders import out_of_memory
 from picograd.ir.host import HostCall
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
@@ -80,12 +82,21 @@ def _run(order: Sequence[Op], outputs: list[Op], values: Mapping[Op, Array], var
         if op in values:
             live[op] = _given(op, values[op], variables)
             continue
-        live[op] = apply(op, [live[s] for s in op.src], variables)
+        try:
+            live[op] = apply(op, [live[s] for s in op.src], variables)
+        except (MemoryError, ValueError) as error:
+            raise _too_large(op, error, variables) from None
         for s in op.src:
             uses[s] -= 1
             if not uses[s]:
                 del live[s]
     return [_first(live[op]) for op in outputs]
+
+
+def _too_large(op: Op, error: Exception, variables: Variables) -> Exception:
+    """Returns the error for a result that NumPy has no memory for, or no numbers to say how large it is."""
+    nbytes = math.prod(shape_value(op.shape, variables)) * op.dtype.itemsize
+    return out_of_memory("NUMPY", nbytes) if isinstance(error, MemoryError) or nbytes > sys.maxsize else error
 
 
 def _first(value: Value) -> Array:

@@ -1,21 +1,23 @@
 """Checks the structure of an ONNX model before anything of it is planned or computed.
 
 In:    a parsed model
-Out:   nothing; raises where a graph is no graph: names used before they are made, functions without end, ...
+Out:   `check`, which raises where a graph is no graph: names used before they are made, functions without end, ...;
+       `named`, which puts a place into errors
 Next:  picograd/onnx/plan.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from picograd.errors import DataError, UnsupportedOp
+from picograd.errors import DataError, OutOfMemoryError, PicogradError, UnsupportedOp
 
-MAX_NODES = 1_000_000  # after every function has been put in place of its calls
+MAX_NODES = 1 << 17  # after every function has been put in place of its calls
 MAX_DEPTH = 100  # of functions that call functions
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 
@@ -89,6 +91,27 @@ def place_of(node: NodeProto, number: int, where: str) -> str:
     """Returns what errors call a node."""
     name = f' "{node.name}"' if node.name else ""
     return f"{where}node {number}{name} ({node.op_type})"
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Names a place in an error that arises there.
+
+    Raises:
+      DataError:        in place of an error that is none of picograd's: the model asks for what the operator cannot do.
+      OutOfMemoryError: in place of NumPy's.
+    """
+    try:
+        yield
+    except PicogradError as error:
+        if not error.fact.startswith("onnx"):
+            error.tell(place)
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(f"{place}: there is not enough memory for what it makes.") from error
+    except Exception as error:
+        text = f"{error}".partition("\n")[0].rstrip(".")
+        raise DataError(f"{place}: {text or type(error).__name__}.") from error
 
 
 def graphs_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:

@@ -84,8 +84,10 @@ class Model(Module):
         self._run = Run(planner, self._constants)
         self._trained: dict[str, Tensor] = {}
         self._held: dict[str, Tensor] = {}
+        self._made: dict[tuple[int, bool], Tensor] = {}
         uses = _uses(graph)
         values = {name: self._initial(name, value, uses[name], device) for name, value in graph.constants.items()}
+        self._made.clear()
         self._graph = self._folded(replace(graph, constants=values), names)
 
     # ---- what it holds ----
@@ -93,14 +95,14 @@ class Model(Module):
         """Returns an initializer as what it is used as: a parameter, a statistic, or a value that is known."""
         if not is_tensor_dtype(array):
             return array
-        floats = array.dtype.kind not in "biu"
-        if floats and "trained" in uses:
-            self._trained[name] = Tensor(array, device=device, requires_grad=True)
-            return self._trained[name]
-        if array.nbytes > KNOWN_NBYTES or "state" in uses:
-            self._held[name] = Tensor(array, device=device)
-            return self._held[name]
-        return array
+        trained = array.dtype.kind not in "biu" and "trained" in uses
+        if not trained and array.nbytes <= KNOWN_NBYTES and "state" not in uses:
+            return array
+        key = id(array), trained
+        if key not in self._made:  # tensors that are the same bytes of a file are one
+            self._made[key] = Tensor(array, device=device, requires_grad=trained)
+        (self._trained if trained else self._held)[name] = self._made[key]
+        return self._made[key]
 
     def _folded(self, graph: Graph, overridable: set[str]) -> Graph:
         """Returns the graph without the steps whose results are known now."""
@@ -229,7 +231,7 @@ def _uses(graph: Graph) -> defaultdict[str, set[str]]:
 
 def _use(step: Step, number: int) -> str:
     if isinstance(step.does, Operator):
-        if number in step.does.static:
+        if step.does.kind(number).is_known:
             return "static"
         if number in step.does.state:
             return "state"

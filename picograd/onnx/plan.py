@@ -15,7 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from onnx.defs import OpSchema
 
 from picograd.errors import DataError, UnsupportedOp
-from picograd.onnx.check import FunctionKey, domain_of, functions_of, opsets_of, place_of
+from picograd.onnx.check import FunctionKey, domain_of, functions_of, named, opsets_of, place_of
 from picograd.onnx.read import Source
 from picograd.onnx.record import Call, Declared, Graph, Operator, Step
 from picograd.onnx.table import find, newest
@@ -60,6 +60,8 @@ class Planner:
 
     def body(self, function: FunctionProto, node: NodeProto, where: str) -> Graph:
         """Returns the body of a function that `node` calls."""
+        if len(function.output) < len(node.output):
+            raise DataError(f"{where}the body has {len(function.output)} outputs, the node {len(node.output)}.")
         given = {attribute.name: attribute for attribute in node.attribute}
         bound = {attribute.name: attribute for attribute in function.attribute_proto} | given
         opsets = opsets_of(function.opset_import)
@@ -75,7 +77,12 @@ class Planner:
     def _steps(
         self, nodes: Sequence[NodeProto], opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], where: str
     ) -> tuple[Step, ...]:
-        return tuple(self._step(node, opsets, bound, place_of(node, i, where)) for i, node in enumerate(nodes))
+        steps = []
+        for number, node in enumerate(nodes):
+            place = place_of(node, number, where)
+            with named(f"onnx.load: {place}"):
+                steps.append(self._step(node, opsets, bound, place))
+        return tuple(steps)
 
     def _step(
         self, node: NodeProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str

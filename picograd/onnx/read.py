@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path, PureWindowsPath
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -17,8 +19,9 @@ from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, numpy_helper
 
 from picograd.errors import ArgumentError, DataError
+from picograd.onnx.check import named
 from picograd.onnx.values import Array, numpy_of, type_name
-from picograd.record import Struct
+from picograd.record import Struct, field
 
 MAX_FILE_NBYTES = (1 << 31) - 1  # what a protobuf can be
 MAX_NBYTES = 1 << 36  # of all arrays together
@@ -43,19 +46,25 @@ class Source(Struct):
     model:   the parsed file
     folder:  where its external data lie; None: the model came as bytes and may have none
     nbytes:  of the arrays read so far
+    taken:   bytes read so far of each file with external data
+    arrays:  those of external data, by file, offset, element type and shape: several tensors may be one
     """
 
     model: onnx.ModelProto
     folder: Path | None
     nbytes: int = 0
+    taken: dict[Path, int] = field(default_factory=dict)
+    arrays: dict[tuple[Any, ...], Array] = field(default_factory=dict)
 
     def array(self, tensor: TensorProto, place: str) -> Array:
         """Returns the array of a tensor of this model.
 
         Raises:
-          DataError: what it declares and what it holds differ, or its data lie outside the model's folder.
+          DataError:        what it declares and what it holds differ, or its data lie outside the model's folder.
+          OutOfMemoryError: there is not enough memory for it.
         """
-        return array_of(tensor, place, self)
+        with named(f"onnx.load: {place}"):
+            return array_of(tensor, place, self)
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Source:
@@ -93,11 +102,11 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
 
 def _is_text(message: Message) -> bool:
     """Returns whether every string in a message is one: protobuf hands out others as bytes."""
-    for field, value in message.ListFields():
+    for about, value in message.ListFields():
         items = [value] if isinstance(value, (str, bytes, Message)) else value
-        if field.type == field.TYPE_STRING and not all(isinstance(item, str) for item in items):
+        if about.type == about.TYPE_STRING and not all(isinstance(item, str) for item in items):
             return False
-        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, items)):
+        if about.type == about.TYPE_MESSAGE and not all(map(_is_text, items)):
             return False
     return True
 
@@ -131,12 +140,13 @@ def array_of(tensor: TensorProto, place: str, source: Source | None = None) -> A
 
 def _decoded(tensor: TensorProto, place: str) -> Array:
     try:
-        array = numpy_helper.to_array(tensor)
+        if tensor.data_type == TensorProto.STRING:  # each by itself: NumPy would give all the length of the longest
+            strings = np.empty(len(tensor.string_data), object)
+            strings[:] = [text.decode() for text in tensor.string_data]
+            return strings.reshape(tuple(tensor.dims))
+        return numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"onnx.load: {place} cannot be decoded: {error}.") from None
-    if tensor.data_type == TensorProto.STRING:
-        return np.array(array, dtype=object).reshape(tuple(tensor.dims))
-    return array
 
 
 def _numel(tensor: TensorProto, place: str) -> int:
@@ -164,15 +174,36 @@ def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | Non
             f"onnx.load: {place} declares {type_name(tensor.data_type)} of shape {tuple(tensor.dims)}, which is {nbytes} "
             f"bytes; its external data have length {length}."
         )
+    key = path, offset, tensor.data_type, tuple(tensor.dims)
+    if key in source.arrays:
+        return source.arrays[key]
     with open(path, "rb") as file:
-        held = os.fstat(file.fileno()).st_size
-        if offset + length > held:
-            end = offset + length
+        status = os.fstat(file.fileno())
+        if status.st_nlink > 1:
+            raise DataError(
+                f"onnx.load: {place} lies in {path.name}, which has other names by hard links: it may be a file from "
+                "outside the model's folder.",
+                hint="put a copy of the file in its place.",
+            )
+        if offset + length > status.st_size:
+            end, held = offset + length, status.st_size
             raise DataError(f"onnx.load: {place} lies at bytes {offset} to {end} of {path.name}, which has {held}.")
+        source.taken[path] = source.taken.get(path, 0) + length
+        if source.taken[path] > status.st_size:
+            raise DataError(f"onnx.load: tensors up to {place} overlap in {path.name}: they are longer than it together.")
         file.seek(offset)
-        data = file.read(length)
-    whole = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=data)
-    return _decoded(whole, place)
+        source.arrays[key] = array = _read(file, tensor, length, place)
+    return array
+
+
+def _read(file: BinaryIO, tensor: TensorProto, length: int, place: str) -> Array:
+    """Returns the elements of a tensor that a file holds from here on, in this many bytes."""
+    if tensor.data_type in PACKED:
+        return _decoded(TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=file.read(length)), place)
+    array = np.empty(tuple(tensor.dims), numpy_of(tensor.data_type))
+    if file.readinto(array.reshape(-1).view(np.uint8)) != length:  # type: ignore[attr-defined]
+        raise DataError(f"onnx.load: {place}: its file became shorter while it was read.")
+    return array if sys.byteorder == "little" else array.byteswap()
 
 
 def inside(folder: Path, location: str, place: str) -> Path:

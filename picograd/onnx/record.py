@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import onnx
 
+from picograd.onnx.kinds import ANY, Kind, SpanOf, kinds_of, of_input
 from picograd.onnx.values import Array, Value
 from picograd.record import Record, field
 from picograd.tensor.tensor import Tensor
@@ -25,7 +26,8 @@ class Operator(Record, dict=True):
 
     name, since, domain:  of the ONNX operator; the row holds from version `since` of its domain on
     function:  takes the inputs in order and the attributes by name; returns a value, or a tuple of them
-    static:    numbers of the inputs it takes as arrays, because the shape of its result depends on them
+    kinds:     of the inputs: how many axes each has, and in which form it is taken
+    span:      which axes the numbers of axes among inputs and attributes mean
     state:     numbers of the inputs that no gradient trains, such as running statistics
     random:    differs from call to call, so is not computed ahead
     hosts:     takes arrays of element types that tensors lack
@@ -34,11 +36,16 @@ class Operator(Record, dict=True):
     name: str
     since: int
     function: Callable[..., Any]
-    static: frozenset[int] = frozenset()
+    kinds: tuple[Kind, ...] = ()
+    span: SpanOf = of_input
     state: frozenset[int] = frozenset()
     random: bool = False
     hosts: bool = False
     domain: str = ""
+
+    def kind(self, number: int) -> Kind:
+        """Returns the kind of an input."""
+        return self.kinds[number] if number < len(self.kinds) else ANY
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -68,14 +75,15 @@ def row(
     name: str,
     since: int,
     function: Callable[..., Any],
-    static: tuple[int, ...] = (),
+    kinds: str = "",
+    span: SpanOf = of_input,
     state: tuple[int, ...] = (),
     random: bool = False,
     hosts: bool = False,
     domain: str = "",
 ) -> Operator:
-    """Returns a row of the table of operators."""
-    return Operator(name, since, function, frozenset(static), frozenset(state), random, hosts, domain)
+    """Returns a row of the table of operators; `kinds` are words."""
+    return Operator(name, since, function, kinds_of(kinds), span, frozenset(state), random, hosts, domain)
 
 
 class Call(Record):

@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import DataError, PicogradError, UnsupportedOp
+from picograd.errors import DataError, UnsupportedOp
 from picograd.latest import Latest
+from picograd.onnx.check import named
+from picograd.onnx.fit import check_fit, fitted
 from picograd.onnx.plan import Planner
 from picograd.onnx.record import Graph, Operator, Step
 from picograd.onnx.types import check_types, signature, type_of
 from picograd.onnx.values import (
     HOST,
-    KNOWN_NBYTES,
-    Array,
     Constants,
     Value,
-    as_array,
     element_type,
     is_tensor_dtype,
     known,
@@ -34,6 +33,7 @@ from picograd.onnx.values import (
     type_name,
     unwatched,
 )
+from picograd.onnx.work import is_little
 from picograd.tensor.tensor import Tensor
 
 MAX_BODIES = 256  # of one model: shapes that change from call to call must not fill memory
@@ -64,19 +64,16 @@ class Run:
         """Computes one step and puts its results among `values`.
 
         Raises:
-          PicogradError: what the operator raises, with the step's place before it.
+          PicogradError: what the operator raises, with the step's place before it; a DataError for what else it raises.
         """
-        try:
+        with named(f"onnx: {step.place}"):
             inputs = [values[name] if name else None for name in step.inputs]
             if step.schema is not None:
                 check_types(step, inputs)
+                check_fit(step, inputs)
             results = self.results(step, inputs, values)
-        except PicogradError as error:
-            if error.fact.startswith("onnx: "):
-                raise
-            raise type(error)(f"onnx: {step.place}: {error.fact}", hint=error.hint) from None
-        if len(results) < len(step.outputs):
-            raise UnsupportedOp(f"onnx: {step.place}: only the first {len(results)} of its outputs are computed.")
+            if len(results) < len(step.outputs):
+                raise UnsupportedOp(f"only the first {len(results)} of its outputs are computed.")
         values.update((name, result) for name, result in zip(step.outputs, results) if name)
 
     def results(self, step: Step, inputs: Sequence[Value], values: Mapping[str, Value]) -> Sequence[Value]:
@@ -86,7 +83,7 @@ class Run:
         if not step.does.random and not step.does.takes_run and all(map(known, inputs)):
             with unwatched():
                 results = _as_tuple(self._applied(step, step.does, inputs, values, ahead=True))
-                if _nbytes(results) <= KNOWN_NBYTES:
+                if is_little(results):
                     return [settled(result) for result in results]
         return _as_tuple(self._applied(step, step.does, inputs, values, ahead=False))
 
@@ -113,7 +110,7 @@ class Run:
     ) -> Any:
         """Returns what the function of an operator returns; `ahead`: all inputs are known, it computes on the host."""
         given = [self._argument(operator, number, value, ahead) for number, value in enumerate(inputs)]
-        keywords = dict(step.attributes)
+        given, keywords = fitted(step, operator, given)
         if operator.takes_step:
             keywords["step"] = step
         if operator.takes_run:
@@ -126,9 +123,7 @@ class Run:
             return [item if item is None else self._argument(operator, number, item, ahead) for item in value]
         if value is None or isinstance(value, list) or operator.takes_run:
             return value
-        if number in operator.static:
-            return as_array(value)
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) or operator.kind(number).is_known:
             return value
         if is_tensor_dtype(value):
             return Tensor(value, device=HOST) if ahead else self.constants.tensor(value)
@@ -155,11 +150,3 @@ def _kind(value: Value) -> str:
 
 def _as_tuple(result: Any) -> tuple[Value, ...]:
     return tuple(result) if isinstance(result, tuple) else (result,)
-
-
-def _nbytes(results: Sequence[Value]) -> int:
-    flat: list[Tensor | Array] = []
-    for result in results:
-        if result is not None:
-            flat += [item for item in result if item is not None] if isinstance(result, list) else [result]
-    return sum(item.nbytes for item in flat if not isinstance(item, list))

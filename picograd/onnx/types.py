@@ -2,7 +2,7 @@
 
 In:    the inputs of a Step
 Out:   `check_types`, `type_of`
-Next:  picograd/onnx/run.py
+Next:  picograd/onnx/fit.py
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ def check_types(step: Step, inputs: Sequence[Value]) -> None:
     allowed = _allowed(schema.name, schema.domain, schema.since_version)
     bound: dict[str, tuple[str, str]] = {}
     for number, value in enumerate(inputs):
+        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+        kinds = allowed.get(formal.type_str, frozenset((formal.type_str,)))
+        if isinstance(value, list) and not any(kind.startswith(("seq(", "optional(seq(")) for kind in kinds):
+            raise DTypeError(f"{schema.name}: input {formal.name} is a sequence; it may be {_listed(kinds)}.")
+        if value is None and step.inputs[number] and not any(kind.startswith("optional(") for kind in kinds):
+            raise DTypeError(f"{schema.name}: input {formal.name} is an empty optional; it may be {_listed(kinds)}.")
         if not isinstance(value, (Tensor, np.ndarray)):
             continue
-        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
         found = type_name(element_type(value))
-        kinds = allowed.get(formal.type_str, frozenset((formal.type_str,)))
         if not {f"tensor({found})", f"optional(tensor({found}))"} & kinds:
             raise DTypeError(f"{schema.name}: input {formal.name} is a tensor of {found}; it may be {_listed(kinds)}.")
         if formal.type_str in allowed and formal.is_homogeneous:

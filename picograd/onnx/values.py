@@ -2,7 +2,7 @@
 
 In:    arrays, tensors
 Out:   `Value`; `fixed`, `Constants`, `as_array`, between arrays and tensors; `dtype_of`; `known`, `unwatched`
-Next:  picograd/onnx/record.py
+Next:  picograd/onnx/kinds.py
 
 A value is a Tensor, or an array of the host where it is known before anything runs (constants, shapes and what is computed
 from them) or has an element type that tensors lack (strings, 4-bit integers, ...); a list is a sequence, None an empty
@@ -11,6 +11,7 @@ optional.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ Array = np.ndarray[Any, Any]
 Value = Any  # Tensor | Array | list[Value] | None
 
 KNOWN_NBYTES = 1 << 24  # what is known and longer is a tensor: folding must not fill memory
+HOST_NUMEL_MAX = 1 << 22  # of what functions of the host compute in Python
 HOST = "NUMPY"  # where values that are known are computed
 
 
@@ -134,6 +136,23 @@ class Constants:
                 found = Tensor(array, device=device)
             self._kept[id(array)] = array, found
         return found
+
+
+def affordable(function: str, *lengths: int) -> None:
+    """Checks the lengths of an array, or of nested loops, of the host before there are any.
+
+    Raises:
+      DataError: they have more than HOST_NUMEL_MAX elements together.
+    """
+    if math.prod(lengths) > HOST_NUMEL_MAX:
+        shown = " x ".join(map(str, lengths))
+        raise DataError(f"{function}: {shown} elements on the host; at most {HOST_NUMEL_MAX} are computed there.")
+
+
+def counted(function: str, start: int, end: int) -> Array:
+    """Returns the integers from start to end, unless there are too many."""
+    affordable(function, end - start)
+    return np.arange(start, end)
 
 
 def choose(condition: Tensor, a: Tensor, b: Tensor | float) -> Tensor:

@@ -266,12 +266,21 @@ def local_response_norm(
 
 
 def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
-    """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta."""
-    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, count - 1 - before])
-    windows = [squares.narrow(1, start, x.shape[1]) for start in range(count)]
-    total = windows[0]
-    for window in windows[1:]:
-        total = total + window
+    """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta.
+
+    Sums of 1, 2, 4, ... channels are made of each other, so that a wide window takes few additions; what lies beyond all
+    channels is left out.
+    """
+    channels = x.shape[1]
+    before, after = (min(n, max(channels - 1, 0)) for n in (before, count - 1 - before))
+    sums, width, place, total = x.square().pad([0, 0] * (x.ndim - 2) + [before, after]), 1, 0, None
+    for bit in bin(before + 1 + after)[:1:-1]:
+        if bit == "1":
+            part = sums.narrow(1, place, channels)
+            total, place = part if total is None else total + part, place + width
+        left = max(sums.shape[1] - width, 0)
+        sums, width = sums.narrow(1, 0, left) + sums.narrow(1, sums.shape[1] - left, left), 2 * width
+    assert total is not None
     return x / (total * (alpha / count) + k) ** beta
 
 

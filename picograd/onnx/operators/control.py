@@ -7,16 +7,19 @@ Next:  picograd/onnx/operators/sequences.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from picograd.control.scan import scan
 from picograd.errors import DataError, ShapeError
-from picograd.onnx.record import Declared, Graph, Runner, row
+from picograd.onnx.record import Call, Declared, Graph, Operator, Runner, row
 from picograd.onnx.values import Value, as_array, fixed, numpy_of
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
+
+TRIPS_MAX = 10_000  # of a loop that is run step by step
 
 
 def branch(
@@ -28,10 +31,15 @@ def branch(
 
 
 def _truth(value: Value) -> bool:
-    array = as_array(value)
-    if array.size != 1:
-        raise ShapeError(f"a condition must be one bool, got shape {array.shape}.")
-    return bool(array.reshape(()))
+    return bool(_number(value))
+
+
+def _number(value: Value) -> int:
+    """Returns the one number, or bool, of a value."""
+    shape = tuple(getattr(value, "shape", (0,)))
+    if math.prod(shape) != 1:
+        raise ShapeError(f"a condition and a trip count must have one element, got shape {shape}.")
+    return int(as_array(value).reshape(()))
 
 
 # ---- Loop ----
@@ -39,10 +47,11 @@ def loop(
     trips: Value = None, condition: Value = None, *carried: Value, body: Graph, run: Runner, outer: Mapping[str, Value]
 ) -> tuple[Value, ...]:
     """Runs a body at most `trips` times and while its condition holds; returns what is carried, and results stacked."""
-    most = None if trips is None else int(as_array(trips).reshape(()))
+    most = None if trips is None else _number(trips)
     state, rows = [*carried], [[] for _ in body.outputs[1 + len(carried) :]]  # type: list[Value], list[list[Value]]
     if len(body.inputs) != 2 + len(carried) or len(body.outputs) < 1 + len(carried):
         raise DataError(f"Loop: a body that carries {len(carried)} values has {len(body.inputs)} inputs.")
+    decides = _depends(body, body.outputs[0].name, {body.inputs[0].name, *(entry.name for entry in body.inputs[2:])})
     going, count = condition is None or _truth(condition), 0
     while going and (most is None or count < most):
         results = run.graph(body, [np.array(count, np.int64), np.array(True), *state], outer)
@@ -50,8 +59,22 @@ def loop(
         for kept, result in zip(rows, results[1 + len(state) :]):
             kept.append(result)
         going, count = _goes_on(results[0], state), count + 1
+        if going and (count >= TRIPS_MAX or not decides) and (most is None or most > TRIPS_MAX):
+            asked = "without a trip count" if most is None else f"of {most} trips"
+            raise DataError(f"Loop: {asked}, its condition still holds after {count}; up to {TRIPS_MAX} trips are run.")
     stacked = (_stacked(kept, entry) for kept, entry in zip(rows, body.outputs[1 + len(state) :]))
     return (*state, *stacked)
+
+
+def _depends(body: Graph, name: str, changing: set[str]) -> bool:
+    """Returns whether a value of a body depends on those that change from step to step, or on chance."""
+    changing = {*changing}
+    for step in body.steps:
+        graphs = any(isinstance(value, Graph) for value in step.attributes.values())  # which may read anything
+        random = isinstance(step.does, Operator) and step.does.random
+        if graphs or random or isinstance(step.does, Call) or not changing.isdisjoint(step.inputs):
+            changing.update(step.outputs)
+    return name in changing
 
 
 def _goes_on(condition: Value, state: Sequence[Value]) -> bool:
@@ -115,12 +138,15 @@ def scan_batches(
     if lengths is not None:
         raise DataError("Scan: sequence_lens of version 8 are not supported.")
     tensors = [run.tensor(value) for value in inputs]
+    count = tensors[0].shape[0] if tensors and tensors[0].ndim else 0
+    if not 0 < count <= TRIPS_MAX:
+        raise DataError(f"Scan: of 1 to {TRIPS_MAX} batches, got {count}.")
     parts = [
         scan_over(
             *(tensor[number] for tensor in tensors), body=body, num_scan_inputs=num_scan_inputs, run=run, outer=outer,
             scan_input_directions=directions,
         )
-        for number in range(tensors[0].shape[0])
+        for number in range(count)
     ]  # fmt: skip
     return tuple(Tensor.stack([*column]) for column in zip(*parts))
 

@@ -20,7 +20,6 @@ from picograd.nn.functions.slide import image_of
 from picograd.onnx.operators.pooling import padded, windows_of
 from picograd.onnx.operators.quantization import quantize
 from picograd.onnx.record import row
-from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
 
 Numbers = Sequence[int] | None
@@ -120,15 +119,12 @@ def conv_transpose(
 
 
 def columns_to_image(
-    x: Tensor, image_shape: Array, block_shape: Array, *, dilations: Numbers = None, pads: Numbers = None,
+    x: Tensor, image_shape: Sequence[int], block_shape: Sequence[int], *, dilations: Numbers = None, pads: Numbers = None,
     strides: Numbers = None,
 ) -> Tensor:  # fmt: skip
     """Returns the image whose windows are the columns of x, summed where they overlap."""
-    lengths = image_shape.tolist()
-    windows = windows_of("Col2Im", lengths, block_shape.tolist(), strides, pads, dilations)
-    if x.ndim != 3:
-        raise ShapeError(f"Col2Im: columns must be (N, C * taps, windows), got shape {x.shape}.")
-    return x.from_op(image_of("Col2Im", x.read(), windows, lengths), x.device)
+    windows = windows_of("Col2Im", image_shape, block_shape, strides, pads, dilations)
+    return x.from_op(image_of("Col2Im", x.read(), windows, image_shape), x.device)
 
 
 # ---- deformed ----
@@ -165,7 +161,8 @@ def _deformed(x: Tensor, offset: Tensor, windows: Windows) -> Tensor:
 
 
 OPERATORS = [
-    row("Conv", 1, conv), row("ConvTranspose", 1, conv_transpose), row("ConvInteger", 10, integer_conv, state=(2, 3)),
-    row("QLinearConv", 10, quantized_conv, state=(1, 2, 4, 5, 6, 7)),
-    row("Col2Im", 18, columns_to_image, static=(1, 2)), row("DeformConv", 19, deform_conv),
+    row("Conv", 1, conv, "3+ like 1"), row("ConvTranspose", 1, conv_transpose, "3+ like 1"),
+    row("ConvInteger", 10, integer_conv, "3+ like single 0-1", state=(2, 3)),
+    row("QLinearConv", 10, quantized_conv, "3+ single single like 0-1 0-1 single single 1", state=(1, 2, 4, 5, 6, 7)),
+    row("Col2Im", 18, columns_to_image, "3 row row"), row("DeformConv", 19, deform_conv, "3+ like like 1 like"),
 ]  # fmt: skip

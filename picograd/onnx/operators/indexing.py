@@ -14,6 +14,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
+from picograd.onnx.kinds import of_one_more
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, as_array, choose, fixed
 from picograd.tensor.tensor import Tensor
@@ -25,7 +26,7 @@ def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """Returns x at indices of one axis, whose place their axes take."""
     if isinstance(x, np.ndarray):
         return x.take(as_array(indices), axis)
-    return x[(slice(None),) * (axis % x.ndim) + (indices,)]
+    return x[(slice(None),) * axis + (indices,)]
 
 
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
@@ -54,7 +55,7 @@ def _places(x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ..
 
 def compress(x: Tensor, condition: Array, *, axis: int | None = None) -> Tensor:
     """Returns the elements, or the slices along an axis, for which the condition holds."""
-    x, along = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    x, along = (x.reshape(-1), 0) if axis is None else (x, axis)
     chosen = np.flatnonzero(condition)
     return x.index_select(along, fixed(chosen, x.device))
 
@@ -65,23 +66,26 @@ def nonzero(x: Tensor) -> Tensor:
     return places.T
 
 
-def one_hot(indices: Tensor, depth: Array, values: Tensor, *, axis: int = -1) -> Tensor:
+def one_hot(indices: Tensor, depth: float, values: Tensor, *, axis: int = -1) -> Tensor:
     """Returns values[1] where an index equals its place along a new axis, else values[0]; -1 is the last place."""
-    count = int(depth.reshape(()))
-    axis = axis % (indices.ndim + 1)
+    count = int(depth)
+    if values.shape != (2,):
+        raise ShapeError(f"OneHot: values must be two, got shape {values.shape}.")
     places = Tensor.arange(count, device=indices.device).reshape(-1, *(1,) * (indices.ndim - axis))
     whole = indices.long() if indices.dtype.is_int else indices.trunc().long()
     return choose(_from_start(whole, count).unsqueeze(axis).eq(places), values[1], values[0])
 
 
-def trilu(x: Tensor, k: Array | None = None, *, upper: int = 1) -> Tensor:
+def trilu(x: Tensor, k: int | None = None, *, upper: int = 1) -> Tensor:
     """Returns x with 0 below, or above, the diagonal k."""
-    diagonal = 0 if k is None else int(k.reshape(()))
-    return x.triu(diagonal) if upper else x.tril(diagonal)
+    return x.triu(k or 0) if upper else x.tril(k or 0)
 
 
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
     """Returns x with the first lengths[b] elements along the time axis of each batch in reverse order."""
+    if {batch_axis, time_axis} != {0, 1} or lengths.shape != (x.shape[batch_axis],):
+        axes = f"batch_axis {batch_axis} and time_axis {time_axis}"
+        raise ShapeError(f"ReverseSequence: {axes} with lengths of shape {lengths.shape} do not fit shape {x.shape}.")
     steps = x.shape[time_axis]
     places = Tensor.arange(steps, device=x.device).reshape(-1, 1)
     mirrored = choose(places < lengths, lengths - 1 - places, places)  # (time, batch)
@@ -143,9 +147,10 @@ def _counted(shape: tuple[int, ...], axis: int, device: str) -> Tensor:
 
 
 OPERATORS = [
-    row("Gather", 1, gather, hosts=True), row("GatherElements", 11, gather_elements), row("GatherND", 11, gather_nd),
-    row("Compress", 9, compress, static=(1,)), row("NonZero", 9, nonzero), row("OneHot", 9, one_hot, static=(1,)),
-    row("Trilu", 14, trilu, static=(1,)), row("ReverseSequence", 10, reverse_sequence),
-    row("Unique", 11, unique, static=(0,)), row("Scatter", 9, scatter_elements),
-    row("ScatterElements", 11, scatter_elements), row("ScatterND", 11, scatter_nd),
+    row("Gather", 1, gather, hosts=True), row("GatherElements", 11, gather_elements, "1+ like"),
+    row("GatherND", 11, gather_nd, "1+ 1+"), row("Compress", 9, compress, "x 1!"), row("NonZero", 9, nonzero),
+    row("OneHot", 9, one_hot, "x one 1", of_one_more), row("Trilu", 14, trilu, "2+ one"),
+    row("ReverseSequence", 10, reverse_sequence, "2+ 1"), row("Unique", 11, unique, "x!"),
+    row("Scatter", 9, scatter_elements, "1+ like like"), row("ScatterElements", 11, scatter_elements, "1+ like like"),
+    row("ScatterND", 11, scatter_nd, "1+ 1+ x"),
 ]  # fmt: skip

@@ -81,7 +81,7 @@ def adagrad(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Returns parameters after a step of Adagrad, and the sums of squares."""
     xs, grads, sums = _groups("Adagrad", tensors, 3)
-    rate = rate.reshape(()) / (count.reshape(()).to(rate.dtype) * decay_factor + 1)
+    rate = rate / (count.to(rate.dtype) * decay_factor + 1)
     grads = [grad + x * norm_coefficient for x, grad in zip(xs, grads)]
     sums = [old + grad * grad for old, grad in zip(sums, grads)]
     return (*(x - rate * grad / (total.sqrt() + epsilon) for x, grad, total in zip(xs, grads, sums)), *sums)
@@ -93,7 +93,7 @@ def adam(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Returns parameters after a step of Adam, and the running means of gradients and of their squares."""
     xs, grads, firsts, seconds = _groups("Adam", tensors, 4)
-    step, rate = count.reshape(()).to(rate.dtype), rate.reshape(())
+    step = count.to(rate.dtype)
     fresh = ((1 - beta**step).sqrt() / (1 - alpha**step)) * rate
     rate = choose(step > 0, fresh, rate)
     grads = [grad + x * norm_coefficient for x, grad in zip(xs, grads)]
@@ -110,8 +110,7 @@ def momentum(
     if mode not in ("standard", "nesterov"):
         raise ArgumentError(f'Momentum: mode must be "standard" or "nesterov", got {mode!r}.')
     xs, grads, momenta = _groups("Momentum", tensors, 3)
-    rate = rate.reshape(())
-    scale = choose(count.reshape(()) > 0, Tensor.full((), beta, dtype=rate.dtype), 1.0)
+    scale = choose(count > 0, Tensor.full((), beta, dtype=rate.dtype), 1.0)
     grads = [grad + x * norm_coefficient for x, grad in zip(xs, grads)]
     momenta = [old * alpha + grad * scale for old, grad in zip(momenta, grads)]
     ways = momenta if mode == "standard" else [grad + new * alpha for grad, new in zip(grads, momenta)]
@@ -127,8 +126,8 @@ def _groups(function: str, tensors: Sequence[Tensor], count: int) -> list[list[T
 
 
 OPERATORS = [
-    row("ArrayFeatureExtractor", 1, extract, domain=ML), row("Binarizer", 1, binarize, domain=ML),
-    row("LabelEncoder", 2, encode_labels, static=(0,), hosts=True, domain=ML),
-    row("Adagrad", 1, adagrad, domain=TRAINING), row("Adam", 1, adam, domain=TRAINING),
-    row("Momentum", 1, momentum, domain=TRAINING),
+    row("ArrayFeatureExtractor", 1, extract, "1+", domain=ML), row("Binarizer", 1, binarize, domain=ML),
+    row("LabelEncoder", 2, encode_labels, "x!", hosts=True, domain=ML),
+    row("Adagrad", 1, adagrad, "single single", domain=TRAINING), row("Adam", 1, adam, "single single", domain=TRAINING),
+    row("Momentum", 1, momentum, "single single", domain=TRAINING),
 ]  # fmt: skip

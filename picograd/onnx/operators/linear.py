@@ -65,6 +65,6 @@ def einsum(*operands: Tensor, equation: str) -> Tensor:
 
 
 OPERATORS = [
-    row("MatMul", 1, matmul), row("Gemm", 1, legacy_gemm), row("Gemm", 7, gemm),
-    row("Einsum", 12, einsum), row("Det", 11, Tensor.det), row("MatMulInteger", 10, matmul_integer),
+    row("MatMul", 1, matmul, "1+ 1+"), row("Gemm", 1, legacy_gemm, "2 2 0-2"), row("Gemm", 7, gemm, "2 2 0-2"),
+    row("Einsum", 12, einsum), row("Det", 11, Tensor.det, "2+"), row("MatMulInteger", 10, matmul_integer, "1+ 1+"),
 ]  # fmt: skip

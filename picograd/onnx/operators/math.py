@@ -29,8 +29,7 @@ def legacy(function: Binary) -> Callable[..., Tensor]:
 
     def apply(a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0) -> Tensor:
         if broadcast and axis is not None:
-            start = axis % max(a.ndim, 1)
-            b = b.reshape(*b.shape, *(1,) * (a.ndim - start - b.ndim))
+            b = b.reshape(*b.shape, *(1,) * (a.ndim - axis - b.ndim))
         result: Tensor = function(a, b)
         return result
 
@@ -82,8 +81,8 @@ def clip_to(x: Tensor, *, min: float | None = None, max: float | None = None) ->
 
 def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     """Returns x, not below `low`, then not above `high`."""
-    x = x if low is None else x.maximum(low.reshape(()))
-    return x if high is None else x.minimum(high.reshape(()))
+    x = x if low is None else x.maximum(low)
+    return x if high is None else x.minimum(high)
 
 
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
@@ -203,7 +202,7 @@ OPERATORS = [
     row("BitShift", 11, shift),
     row("Mod", 10, modulo),
     row("Sum", 1, total), row("Mean", 1, average), row("Max", 1, largest), row("Min", 1, least),
-    row("Clip", 1, clip_to), row("Clip", 11, clip), row("Where", 9, where, hosts=True),
+    row("Clip", 1, clip_to), row("Clip", 11, clip, "x single single"), row("Where", 9, where, hosts=True),
     # ---- activations ----
     row("HardSigmoid", 1, hard_sigmoid), row("LeakyRelu", 1, leaky_relu), row("PRelu", 1, legacy_parametric_relu),
     row("PRelu", 7, parametric_relu), row("Elu", 1, elu), row("Selu", 1, selu),

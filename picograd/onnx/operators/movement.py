@@ -15,8 +15,10 @@ import numpy as np
 from onnx import TensorProto
 
 from picograd.errors import ArgumentError, DataError, ShapeError, UnsupportedOp
+from picograd.onnx.kinds import of_gaps, of_more
 from picograd.onnx.record import Step, row
-from picograd.onnx.values import Array, choose, dtype_of, element_type, fixed
+from picograd.onnx.values import Array, choose, counted, dtype_of, element_type, fixed
+from picograd.tensor.build import broadcast_shapes
 from picograd.tensor.tensor import Tensor
 
 
@@ -44,19 +46,19 @@ def constant(
     return made[0]
 
 
-def constant_of_shape(shape: Array, *, value: Array | None = None) -> Tensor:
+def constant_of_shape(shape: Sequence[int], *, value: Array | None = None) -> Tensor:
     """Returns one number repeated over a shape."""
     number = np.zeros(1, np.float32) if value is None else value
     if number.size != 1:
         raise DataError(f"ConstantOfShape: value must have one element, got {number.size}.")
     dtype = dtype_of(element_type(number), "ConstantOfShape")
-    return Tensor.full(_shape("ConstantOfShape", shape), number.reshape(()).item(), dtype=dtype)
+    return Tensor.full(_lengths("ConstantOfShape", shape), number.reshape(()).item(), dtype=dtype)
 
 
-def _shape(function: str, lengths: Array) -> tuple[int, ...]:
-    if lengths.ndim != 1 or (lengths < 0).any():
-        raise ShapeError(f"{function}: a shape is a row of lengths >= 0, got {lengths.tolist()}.")
-    return tuple(lengths.tolist())
+def _lengths(function: str, shape: Sequence[int]) -> tuple[int, ...]:
+    if any(length < 0 for length in shape):
+        raise ShapeError(f"{function}: the lengths of a shape must be >= 0, got {[*shape]}.")
+    return tuple(shape)
 
 
 def shape_of(x: Any, *, start: int = 0, end: int | None = None) -> Array:
@@ -80,8 +82,11 @@ def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 
     dtype = dtype_of(element_type(start), "Range")
     if dtype.is_float and dtype.itemsize < 4 and stash_type != TensorProto.FLOAT:
         raise UnsupportedOp(f"Range: stash_type {stash_type} of {dtype} is not supported; 1, float32, is.")
-    first, last, step = (number.reshape(()).item() for number in (start, limit, delta))
-    count = max(math.ceil((last - first) / step), 0)
+    first, last, step = (number.item() for number in (start, limit, delta))
+    steps = (last - first) / step
+    if not math.isfinite(steps):
+        raise ArgumentError(f"Range: from {first} to {last} in steps of {step} there is no number of steps.")
+    count = max(math.ceil(steps), 0)
     made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.compute_dtype) * step + first
     return made.to(dtype)
 
@@ -95,13 +100,8 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 
 
 # ---- shape ----
-def reshape(x: Any, shape: Array, *, allowzero: int = 0) -> Any:
+def reshape(x: Any, shape: Sequence[int], *, allowzero: int = 0) -> Any:
     """Returns x in another shape; 0 keeps a length unless allowzero, -1 is what is left."""
-    return reshape_to(x, shape=shape.tolist(), allowzero=allowzero)
-
-
-def reshape_to(x: Any, *, shape: Sequence[int], allowzero: int = 0) -> Any:
-    """Returns x in another shape."""
     lengths = [*shape]
     if not allowzero:
         for axis, length in enumerate(lengths):
@@ -113,37 +113,21 @@ def reshape_to(x: Any, *, shape: Sequence[int], allowzero: int = 0) -> Any:
 
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """Returns x with the axes before `axis` made one, and the others made one."""
-    axis = axis + x.ndim if axis < 0 else axis
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-def squeeze(x: Any, axes: Array | None = None) -> Any:
+def squeeze(x: Any, axes: Sequence[int] | None = None) -> Any:
     """Returns x without axes of length 1."""
-    return squeeze_axes(x, axes=None if axes is None else axes.tolist())
-
-
-def squeeze_axes(x: Any, *, axes: Sequence[int] | None = None) -> Any:
-    """Returns x without axes of length 1."""
-    ndim = len(x.shape)
-    chosen = {axis for axis, n in enumerate(x.shape) if n == 1} if axes is None else {axis % max(ndim, 1) for axis in axes}
+    chosen = {axis for axis, n in enumerate(x.shape) if n == 1} if axes is None else {*axes}
     if any(x.shape[axis] != 1 for axis in chosen):
         raise ShapeError(f"Squeeze: axes {sorted(chosen)} of shape {tuple(x.shape)} must have length 1.")
     return x.reshape(tuple(n for axis, n in enumerate(x.shape) if axis not in chosen))
 
 
-def unsqueeze(x: Any, axes: Array) -> Any:
+def unsqueeze(x: Any, axes: Sequence[int]) -> Any:
     """Returns x with axes of length 1 put in."""
-    return unsqueeze_axes(x, axes=axes.reshape(-1).tolist())
-
-
-def unsqueeze_axes(x: Any, *, axes: Sequence[int]) -> Any:
-    """Returns x with axes of length 1 put in."""
-    ndim = len(x.shape) + len(axes)
-    chosen = {axis % ndim for axis in axes if -ndim <= axis < ndim}
-    if len(chosen) != len(axes):
-        raise ShapeError(f"Unsqueeze: axes {[*axes]} must name different axes of the {ndim} of the result.")
     rest = iter(x.shape)
-    return x.reshape(tuple(1 if axis in chosen else next(rest) for axis in range(ndim)))
+    return x.reshape(tuple(1 if axis in axes else next(rest) for axis in range(len(x.shape) + len(axes))))
 
 
 def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
@@ -151,15 +135,14 @@ def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
     return x.T if perm is None else x.permute(*perm)
 
 
-def expand(x: Tensor, shape: Array) -> Tensor:
+def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Returns x repeated so that it has, or broadcasts with, a shape."""
-    target = np.broadcast_shapes(tuple(x.shape), _shape("Expand", shape))
-    return x.expand(target)
+    return x.expand(broadcast_shapes("Expand", tuple(x.shape), _lengths("Expand", shape)))
 
 
-def tile(x: Tensor, repeats: Array) -> Tensor:
+def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
     """Returns x repeated along its axes."""
-    return x.repeat(*repeats.tolist()) if x.ndim else x
+    return x.repeat(*repeats) if x.ndim else x
 
 
 # ---- pieces and joins ----
@@ -176,10 +159,13 @@ def split_to(x: Tensor, *, step: Step, axis: int = 0, split: Sequence[int] | Non
 
 
 def split_by(
-    x: Tensor, split: Array | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
+    x: Tensor, split: Sequence[int] | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
     """Returns pieces along an axis, of the lengths `split` or num_outputs ones, of which the last may be shorter."""
-    return _pieces(x, axis, None if split is None else split.tolist(), num_outputs or len(step.outputs))
+    count = len(step.outputs)
+    if num_outputs not in (None, count):
+        raise ArgumentError(f"Split: num_outputs {num_outputs} must be the number of outputs, {count}.")
+    return _pieces(x, axis, split, count)
 
 
 def _pieces(x: Tensor, axis: int, lengths: Sequence[int] | None, count: int) -> tuple[Tensor, ...]:
@@ -191,25 +177,16 @@ def _pieces(x: Tensor, axis: int, lengths: Sequence[int] | None, count: int) -> 
 
 
 def slice_by(
-    x: Any, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
-) -> Any:
-    """Returns the part from `starts` to `ends` along `axes`, in `steps`."""
-    chosen = range(len(starts)) if axes is None else axes.tolist()
-    return _slice(x, starts.tolist(), ends.tolist(), [*chosen], None if steps is None else steps.tolist())
-
-
-def slice_to(x: Any, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Any:
-    """Returns the part from `starts` to `ends` along `axes`."""
-    return _slice(x, starts, ends, [*range(len(starts))] if axes is None else axes, None)
-
-
-def _slice(x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] | None) -> Any:
+    x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> Any:  # fmt: skip
     """Returns the part from starts to ends along axes, in steps; bounds outside of an axis are brought to its ends."""
     ndim = len(x.shape)
+    axes = range(len(starts)) if axes is None else axes
     if len({len(starts), len(ends), len(axes), len(axes if steps is None else steps)}) > 1:
         raise ShapeError(f"Slice: starts {[*starts]}, ends {[*ends]} and axes {[*axes]} must be equally many.")
-    if any(not -ndim <= axis < ndim for axis in axes):
-        raise ShapeError(f"Slice: axes {[*axes]} must be axes of shape {tuple(x.shape)}.")
+    if len(axes) > ndim:
+        raise ShapeError(f"Slice: {len(axes)} starts are more than the axes of shape {tuple(x.shape)}.")
     if steps is not None and 0 in steps:
         raise ArgumentError(f"Slice: steps {[*steps]} must not be 0.")
     subscript = [slice(None)] * ndim
@@ -229,14 +206,16 @@ def _bound(bound: int, length: int, step: int) -> int:
 
 # ---- padding ----
 def pad_by(
-    x: Tensor, pads: Array, value: Tensor | None = None, axes: Array | None = None, *, mode: str = "constant"
-) -> Tensor:
+    x: Tensor, pads: Sequence[int], value: Tensor | None = None, axes: Sequence[int] | None = None, *,
+    mode: str = "constant",
+) -> Tensor:  # fmt: skip
     """Returns x with elements around it: a constant, its edge, its mirror image, or itself again."""
-    lengths = pads.tolist()
-    chosen = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes.tolist()]
+    chosen = range(x.ndim) if axes is None else axes
+    if len(pads) != 2 * len(chosen):
+        raise ShapeError(f"Pad: {len(pads)} pads are not two for each of {len(chosen)} axes.")
     pairs = [(0, 0)] * x.ndim
-    for number, axis in enumerate(chosen):
-        pairs[axis] = lengths[number], lengths[number + len(lengths) // 2]
+    for axis, before, after in zip(chosen, pads, pads[len(chosen) :]):
+        pairs[axis] = before, after
     if mode == "constant":
         return _pad_constant(x, pairs, value)
     for axis, pair in enumerate(pairs):
@@ -248,7 +227,7 @@ def pad_by(
 def pad_to(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Returns x with elements around it."""
     filler = Tensor.full((), value, dtype=x.dtype, device=x.device)
-    return pad_by(x, np.array([*pads], np.int64), filler, mode=mode)
+    return pad_by(x, pads, filler, mode=mode)
 
 
 def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | None) -> Tensor:
@@ -256,17 +235,19 @@ def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | N
     if value is None:
         return x.pad(flat)
     inside = Tensor.ones_like(x.detach()).bool().pad(flat)
-    return choose(inside, x.pad(flat), value.reshape(()))
+    return choose(inside, x.pad(flat), value)
 
 
 def _pad_copied(x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
     """Returns x with copies of its own elements before and after it along one axis."""
     length = x.shape[axis]
-    places = np.arange(-pair[0], length + pair[1])
+    if not length and sum(pair) > 0:
+        raise ShapeError(f"Pad: axis {axis} of shape {x.shape} has no elements to copy.")
+    places = counted("Pad", -pair[0], length + pair[1])
     if mode == "edge":
         places = places.clip(0, length - 1)
     elif mode == "wrap":
-        places = places % length
+        places = places % max(length, 1)
     elif mode == "reflect":
         period = max(2 * (length - 1), 1)
         places = places % period
@@ -277,14 +258,15 @@ def _pad_copied(x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tenso
 
 
 OPERATORS = [
-    row("Constant", 1, constant, hosts=True), row("ConstantOfShape", 9, constant_of_shape, static=(0,)),
+    row("Constant", 1, constant, hosts=True), row("ConstantOfShape", 9, constant_of_shape, "row"),
     row("Shape", 1, shape_of, hosts=True), row("Size", 1, size_of, hosts=True),
-    row("Range", 11, number_range, static=(0, 1, 2)), row("EyeLike", 9, eye_like),
-    row("Reshape", 1, reshape_to), row("Reshape", 5, reshape, static=(1,), hosts=True), row("Flatten", 1, flatten),
-    row("Squeeze", 1, squeeze_axes, hosts=True), row("Squeeze", 13, squeeze, static=(1,), hosts=True),
-    row("Unsqueeze", 1, unsqueeze_axes, hosts=True), row("Unsqueeze", 13, unsqueeze, static=(1,), hosts=True),
-    row("Transpose", 1, transpose), row("Expand", 8, expand, static=(1,)), row("Tile", 6, tile, static=(1,)),
-    row("Concat", 1, concat, hosts=True), row("Split", 1, split_to), row("Split", 13, split_by, static=(1,)),
-    row("Slice", 1, slice_to, hosts=True), row("Slice", 10, slice_by, static=(1, 2, 3, 4), hosts=True),
-    row("Pad", 2, pad_to), row("Pad", 11, pad_by, static=(1, 3)),
+    row("Range", 11, number_range, "scalar scalar scalar"), row("EyeLike", 9, eye_like, "2"),
+    row("Reshape", 1, reshape), row("Reshape", 5, reshape, "x row", hosts=True), row("Flatten", 1, flatten, span=of_gaps),
+    row("Squeeze", 1, squeeze, hosts=True), row("Squeeze", 13, squeeze, "x axes", hosts=True),
+    row("Unsqueeze", 1, unsqueeze, span=of_more, hosts=True),
+    row("Unsqueeze", 13, unsqueeze, "x axes", of_more, hosts=True),
+    row("Transpose", 1, transpose), row("Expand", 8, expand, "x row"), row("Tile", 6, tile, "x each"),
+    row("Concat", 1, concat, hosts=True), row("Split", 1, split_to), row("Split", 13, split_by, "x row"),
+    row("Slice", 1, slice_by, hosts=True), row("Slice", 10, slice_by, "x row row axes row", hosts=True),
+    row("Pad", 2, pad_to), row("Pad", 11, pad_by, "x row single axes"),
 ]  # fmt: skip

@@ -12,7 +12,6 @@ from picograd.nn import functional as F
 from picograd.nn.functions.normalization import divided_by_neighbours, standardized
 from picograd.onnx.operators.random import generator_of
 from picograd.onnx.record import Step, row
-from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
 
 
@@ -74,11 +73,11 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 # ---- dropout ----
 def dropout(
-    x: Tensor, ratio: Array | None = None, training: Array | None = None, *, step: Step, seed: int | None = None
+    x: Tensor, ratio: float | None = None, training: bool | None = None, *, step: Step, seed: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Returns x with each element 0 with probability `ratio` in training, others scaled up; and which ones stayed."""
-    p = 0.5 if ratio is None else float(ratio.reshape(()))
-    if training is None or not training.reshape(()) or p == 0.0:
+    p = 0.5 if ratio is None else ratio
+    if not training or p == 0.0:
         return x, Tensor.ones(*x.shape, device=x.device).bool()
     scale = F.dropout(Tensor.ones(*x.shape, device=x.device), p, generator=generator_of(seed))
     return x * scale.to(x.dtype), scale.ne(0)
@@ -91,9 +90,9 @@ def legacy_dropout(x: Tensor, *, ratio: float = 0.5, is_test: int = 1) -> tuple[
 
 
 OPERATORS = [
-    row("BatchNormalization", 1, legacy_batch_normalization, state=(3, 4)),
-    row("BatchNormalization", 14, batch_normalization, state=(3, 4)),
-    row("InstanceNormalization", 1, instance_normalization), row("LRN", 1, local_response),
+    row("BatchNormalization", 1, legacy_batch_normalization, "1+ 1 1 1 1", state=(3, 4)),
+    row("BatchNormalization", 14, batch_normalization, "1+ 1 1 1 1", state=(3, 4)),
+    row("InstanceNormalization", 1, instance_normalization, "3+ 1 1"), row("LRN", 1, local_response, "3+"),
     row("LpNormalization", 1, lp_normalization), row("Dropout", 1, legacy_dropout, random=True),
-    row("Dropout", 12, dropout, static=(1, 2), random=True),
+    row("Dropout", 12, dropout, "x one one", random=True),
 ]  # fmt: skip

@@ -17,7 +17,6 @@ from picograd.nn.functions.maxima import max_of_windows, put_back
 from picograd.nn.functions.means import mean_of_windows, sum_of_windows
 from picograd.nn.functions.placement import Windows, placed
 from picograd.onnx.record import Step, row
-from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
 
 Numbers = Sequence[int] | None
@@ -130,7 +129,7 @@ def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
 
 
 def max_unpool(
-    x: Tensor, places: Tensor, shape: Array | None = None, *, kernel_shape: Sequence[int], strides: Numbers = None,
+    x: Tensor, places: Tensor, shape: Sequence[int] | None = None, *, kernel_shape: Sequence[int], strides: Numbers = None,
     pads: Numbers = None,
 ) -> Tensor:  # fmt: skip
     """Returns zeros with the elements of x at their places in the flattened input of a MaxPool."""
@@ -138,14 +137,14 @@ def max_unpool(
     steps, given = strides or [1] * ndim, pads or [0] * (2 * ndim)
     lengths = [(n - 1) * steps[i] + kernel_shape[i] - given[i] - given[ndim + i] for i, n in enumerate(x.shape[2:])]
     inside = places % math.prod(lengths)
-    if shape is not None and shape.tolist()[2:] != lengths:
-        wanted = shape.tolist()[2:]
+    if shape is not None and shape[2:] != lengths:
+        wanted = [*shape[2:]]
         inside, lengths = _moved(inside, lengths, [math.prod(wanted[i + 1 :]) for i in range(ndim)]), wanted
     return x.from_op(put_back(x.read(), inside.read(), lengths), x.device)
 
 
 OPERATORS = [
-    row("MaxPool", 1, max_pool), row("AveragePool", 1, average_pool), row("LpPool", 2, lp_pool),
-    row("GlobalAveragePool", 1, global_average_pool), row("GlobalMaxPool", 1, global_max_pool),
-    row("GlobalLpPool", 2, global_lp_pool), row("MaxUnpool", 9, max_unpool, static=(2,)),
+    row("MaxPool", 1, max_pool, "3+"), row("AveragePool", 1, average_pool, "3+"), row("LpPool", 2, lp_pool, "3+"),
+    row("GlobalAveragePool", 1, global_average_pool, "3+"), row("GlobalMaxPool", 1, global_max_pool, "3+"),
+    row("GlobalLpPool", 2, global_lp_pool, "3+"), row("MaxUnpool", 9, max_unpool, "3+ like row"),
 ]  # fmt: skip

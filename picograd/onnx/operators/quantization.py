@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
+from picograd.onnx.kinds import of_scaled
 from picograd.onnx.operators.casts import cast, widened
 from picograd.onnx.operators.linear import matmul_integer
 from picograd.onnx.record import row
@@ -31,7 +32,6 @@ def _spread(x: Tensor, shape: tuple[int, ...], axis: int, block_size: int) -> Te
     """Returns scales, or zero points, so that they broadcast to what they belong to: one, one a slice, or one a block."""
     if x.numel() == 1:
         return x.reshape(())
-    axis = axis % len(shape)
     if block_size:
         if x.ndim != len(shape) or -(-shape[axis] // block_size) != x.shape[axis]:
             raise ShapeError(f"scales of shape {x.shape} do not fit blocks of {block_size} along axis {axis} of {shape}.")
@@ -91,7 +91,7 @@ def quantized_matmul(
 
 
 OPERATORS = [
-    row("QuantizeLinear", 10, quantize, hosts=True, state=(1, 2)),
-    row("DequantizeLinear", 10, dequantize, hosts=True, state=(1, 2)),
-    row("QLinearMatMul", 10, quantized_matmul, state=(1, 2, 4, 5, 6, 7)),
+    row("QuantizeLinear", 10, quantize, span=of_scaled, hosts=True, state=(1, 2)),
+    row("DequantizeLinear", 10, dequantize, span=of_scaled, hosts=True, state=(1, 2)),
+    row("QLinearMatMul", 10, quantized_matmul, "1+ x x 1+", state=(1, 2, 4, 5, 6, 7)),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 In:    shapes
 Out:   `OPERATORS`, `generator_of`
-Next:  picograd/onnx/operators/text.py
+Next:  picograd/onnx/patterns.py
 """
 
 from __future__ import annotations
@@ -69,5 +69,5 @@ def multinomial(x: Tensor, *, sample_size: int = 1, dtype: int = 6, seed: float 
 OPERATORS = [
     row("RandomUniform", 1, uniform, random=True), row("RandomNormal", 1, normal, random=True),
     row("RandomUniformLike", 1, uniform_like, random=True), row("RandomNormalLike", 1, normal_like, random=True),
-    row("Bernoulli", 15, bernoulli, random=True), row("Multinomial", 7, multinomial, random=True),
+    row("Bernoulli", 15, bernoulli, random=True), row("Multinomial", 7, multinomial, "2", random=True),
 ]  # fmt: skip

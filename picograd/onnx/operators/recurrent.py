@@ -246,4 +246,6 @@ def lstm(
     return _run(about, x, hidden, lengths, [h, c], cell_of)
 
 
-OPERATORS = [row("RNN", 1, rnn), row("GRU", 1, gru), row("LSTM", 1, lstm)]
+OPERATORS = [
+    row("RNN", 1, rnn, "3 3 3 2 1 3"), row("GRU", 1, gru, "3 3 3 2 1 3"), row("LSTM", 1, lstm, "3 3 3 2 1 3 3 2"),
+]  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.onnx.record import row
-from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
 
 Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
@@ -31,10 +30,12 @@ def by_attribute(function: Reduce) -> Callable[..., Tensor]:
 def by_input(function: Reduce) -> Callable[..., Tensor]:
     """Returns a reduction whose axes are an input; an empty one means all axes, or none."""
 
-    def apply(x: Tensor, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
-        if (axes is None or not axes.size) and noop_with_empty_axes:
+    def apply(
+        x: Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Tensor:
+        if not axes and noop_with_empty_axes:
             return function(x, (), bool(keepdims))
-        return function(x, _axes(x, None if axes is None or not axes.size else axes.tolist()), bool(keepdims))
+        return function(x, _axes(x, axes or None), bool(keepdims))
 
     return apply
 
@@ -76,9 +77,8 @@ def least(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 def _extreme(
     x: Tensor, method: Callable[..., Tensor], empty: Any, axes: tuple[int, ...], keepdim: bool
 ) -> Tensor:
-    chosen = {axis % x.ndim for axis in axes} if x.ndim else set()
-    if any(x.shape[axis] == 0 for axis in chosen):
-        shape = [1 if axis in chosen else n for axis, n in enumerate(x.shape) if keepdim or axis not in chosen]
+    if any(x.shape[axis] == 0 for axis in axes):
+        shape = [1 if axis in axes else n for axis, n in enumerate(x.shape) if keepdim or axis not in axes]
         return Tensor.full(shape, empty, dtype=x.dtype, device=x.device)
     return _reduced(x, method, axes, keepdim)
 
@@ -133,21 +133,20 @@ def _place(x: Tensor, method: Callable[..., Tensor], axis: int, keepdims: int, l
 def running(method: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
     """Returns a running reduction; `start` is what it begins with where each element counts only from the next on."""
 
-    def apply(x: Tensor, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-        along = int(axis) % x.ndim
-        x = x.flip(along) if reverse else x
+    def apply(x: Tensor, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+        x = x.flip(axis) if reverse else x
         if exclusive:
-            first = Tensor.full_like(x.narrow(along, 0, min(1, x.shape[along])), start)
-            x = Tensor.cat([first, x.narrow(along, 0, max(0, x.shape[along] - 1))], along)
-        total = method(x, along).to(x.dtype)
-        return total.flip(along) if reverse else total
+            first = Tensor.full_like(x.narrow(axis, 0, min(1, x.shape[axis])), start)
+            x = Tensor.cat([first, x.narrow(axis, 0, max(0, x.shape[axis] - 1))], axis)
+        total = method(x, axis).to(x.dtype)
+        return total.flip(axis) if reverse else total
 
     return apply
 
 
-def top_k(x: Tensor, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:  # noqa: A002
+def top_k(x: Tensor, k: int, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:  # noqa: A002
     """Returns the k largest or least elements along an axis and where they stand."""
-    found = x.topk(int(k.reshape(())), axis, bool(largest), bool(sorted))
+    found = x.topk(k, axis, bool(largest), bool(sorted))
     return found.values, found.indices
 
 
@@ -170,34 +169,32 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Returns 1 at the first largest element along an axis, else 0."""
-    along = axis % x.ndim
-    return x.argmax(along).one_hot(x.shape[along]).movedim(-1, along).to(x.dtype)
+    return x.argmax(axis).one_hot(x.shape[axis]).movedim(-1, axis).to(x.dtype)
 
 
 def flat(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Returns a function along one axis as it was before version 13: along all axes from `axis` on, as one."""
 
     def apply(x: Tensor, *, axis: int = 1) -> Tensor:
-        rows = x.reshape(*x.shape[: axis % x.ndim], -1)
-        return function(rows, axis=-1).reshape(x.shape)
+        return function(x.flatten(axis), axis=axis).reshape(x.shape)
 
     return apply
 
 
 OPERATORS = [
-    row("ReduceSum", 1, by_attribute(add)), row("ReduceSum", 13, by_input(add), static=(1,)),
-    row("ReduceProd", 1, by_attribute(multiply)), row("ReduceProd", 18, by_input(multiply), static=(1,)),
-    row("ReduceMean", 1, by_attribute(average)), row("ReduceMean", 18, by_input(average), static=(1,)),
-    row("ReduceMax", 1, by_attribute(largest)), row("ReduceMax", 18, by_input(largest), static=(1,)),
-    row("ReduceMin", 1, by_attribute(least)), row("ReduceMin", 18, by_input(least), static=(1,)),
-    row("ReduceL1", 1, by_attribute(l1)), row("ReduceL1", 18, by_input(l1), static=(1,)),
-    row("ReduceL2", 1, by_attribute(l2)), row("ReduceL2", 18, by_input(l2), static=(1,)),
-    row("ReduceSumSquare", 1, by_attribute(squares)), row("ReduceSumSquare", 18, by_input(squares), static=(1,)),
-    row("ReduceLogSum", 1, by_attribute(log_add)), row("ReduceLogSum", 18, by_input(log_add), static=(1,)),
-    row("ReduceLogSumExp", 1, by_attribute(log_sum_exp)), row("ReduceLogSumExp", 18, by_input(log_sum_exp), static=(1,)),
+    row("ReduceSum", 1, by_attribute(add)), row("ReduceSum", 13, by_input(add), "x axes"),
+    row("ReduceProd", 1, by_attribute(multiply)), row("ReduceProd", 18, by_input(multiply), "x axes"),
+    row("ReduceMean", 1, by_attribute(average)), row("ReduceMean", 18, by_input(average), "x axes"),
+    row("ReduceMax", 1, by_attribute(largest)), row("ReduceMax", 18, by_input(largest), "x axes"),
+    row("ReduceMin", 1, by_attribute(least)), row("ReduceMin", 18, by_input(least), "x axes"),
+    row("ReduceL1", 1, by_attribute(l1)), row("ReduceL1", 18, by_input(l1), "x axes"),
+    row("ReduceL2", 1, by_attribute(l2)), row("ReduceL2", 18, by_input(l2), "x axes"),
+    row("ReduceSumSquare", 1, by_attribute(squares)), row("ReduceSumSquare", 18, by_input(squares), "x axes"),
+    row("ReduceLogSum", 1, by_attribute(log_add)), row("ReduceLogSum", 18, by_input(log_add), "x axes"),
+    row("ReduceLogSumExp", 1, by_attribute(log_sum_exp)), row("ReduceLogSumExp", 18, by_input(log_sum_exp), "x axes"),
     row("ArgMax", 1, arg_largest), row("ArgMin", 1, arg_least),
-    row("CumSum", 11, running(Tensor.cumsum, 0), static=(1,)), row("CumProd", 26, running(Tensor.cumprod, 1), static=(1,)),
-    row("TopK", 1, top_fixed), row("TopK", 10, top_k, static=(1,)),
+    row("CumSum", 11, running(Tensor.cumsum, 0), "x axis"), row("CumProd", 26, running(Tensor.cumprod, 1), "x axis"),
+    row("TopK", 1, top_fixed), row("TopK", 10, top_k, "x one"),
     row("Softmax", 1, flat(softmax)), row("Softmax", 13, softmax),
     row("LogSoftmax", 1, flat(log_softmax)), row("LogSoftmax", 13, log_softmax),
     row("Hardmax", 1, flat(hardmax)), row("Hardmax", 13, hardmax),

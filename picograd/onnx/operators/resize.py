@@ -18,9 +18,11 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.resize import cubic_far, cubic_near, weighted
 from picograd.onnx.record import row
-from picograd.onnx.values import Array, fixed
+from picograd.onnx.values import Array, affordable, fixed
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
+
+Numbers = Sequence[float] | None
 
 
 class Rule(Record):
@@ -98,8 +100,9 @@ def _cubic(x: Array, a: float) -> Array:
 def _along(x: Tensor, axis: int, out: int, scale: float, roi: tuple[float, float], rule: Rule) -> Tensor:
     """Returns x resized along one axis to length `out`, by weighted sums of neighbours."""
     length = x.shape[axis]
-    if length == 0 and out:
-        raise ShapeError(f"Resize: axis {axis} of shape {x.shape} has no elements to make {out} of.")
+    if not out or not length:
+        return x.narrow(axis, 0, 0)
+    affordable("Resize", out, 1 if rule.mode == "nearest" else math.ceil(4 / min(scale, 1.0)) + 2)
     places = _sources(rule, length, out, scale, roi)
     neighbours, weights = _neighbours(rule, places, scale)
     outside = (neighbours < 0) | (neighbours >= length)
@@ -126,7 +129,7 @@ def _weighted(x: Tensor, axis: int, neighbours: Array, weights: Array, whole: bo
 
 # ---- all axes ----
 def resize(
-    x: Tensor, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, *,
+    x: Tensor, roi: Numbers = None, scales: Numbers = None, sizes: Sequence[int] | None = None, *,
     antialias: int = 0, axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
@@ -136,17 +139,19 @@ def resize(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias), bool(exclude_outside),
         extrapolation_value,
     )  # fmt: skip
-    chosen = [axis % x.ndim for axis in (range(x.ndim) if axes is None else axes)]
+    chosen = [*(range(x.ndim) if axes is None else axes)]
     lengths = [x.shape[axis] for axis in chosen]
-    if sizes is not None and sizes.size:
-        factors, outs = _by_sizes(lengths, sizes.tolist(), keep_aspect_ratio_policy)
+    if sizes:
+        factors, outs = _by_sizes(lengths, sizes, keep_aspect_ratio_policy)
     elif scales is not None and len(scales) == len(chosen):
-        factors = scales.tolist()
+        factors = [*scales]
+        if not all(0 < factor < math.inf for factor in factors):
+            raise ArgumentError(f"Resize: scales must be positive, got {factors}.")
         outs = [math.floor(n * factor) for n, factor in zip(lengths, factors)]
     else:
         raise ShapeError(f"Resize: needs a scale or a size for each of the axes {chosen} of shape {x.shape}.")
     count = len(chosen)
-    region = roi.tolist() if roi is not None and len(roi) == 2 * count else [0.0] * count + [1.0] * count
+    region = roi if roi is not None and len(roi) == 2 * count else [0.0] * count + [1.0] * count
     wide = x.dtype if rule.mode == "nearest" or x.dtype is dtypes.float64 else dtypes.float32
     result = x.to(wide)
     for number, axis in enumerate(chosen):
@@ -161,6 +166,8 @@ def _by_sizes(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tupl
     """Returns scales and lengths for the sizes asked for; a policy other than "stretch" keeps the aspect."""
     if len(lengths) != len(sizes):
         raise ShapeError(f"Resize: sizes {[*sizes]} do not fit {len(lengths)} axes.")
+    if min(sizes) < 1 or min(lengths) < 1:
+        raise ShapeError(f"Resize: sizes {[*sizes]} and the axes they change, {[*lengths]}, must be at least 1.")
     ratios = [size / n for size, n in zip(sizes, lengths)]
     if policy == "stretch":
         return ratios, [*sizes]
@@ -170,22 +177,17 @@ def _by_sizes(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tupl
     return [factor] * len(lengths), [math.floor(n * factor + 0.5) for n in lengths]
 
 
-def resize_10(x: Tensor, scales: Array, *, mode: str = "nearest") -> Tensor:
+def resize_10(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
     """Returns resize as it was in version 10."""
     return resize(x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
-def upsample(x: Tensor, scales: Array, *, mode: str = "nearest") -> Tensor:
+def upsample(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
     """Returns x with longer axes."""
     return resize_10(x, scales, mode="linear" if mode == "bilinear" else mode)
 
 
-def upsample_by(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
-    """Returns x with longer axes."""
-    return upsample(x, np.array([*scales], np.float32), mode=mode)
-
-
 OPERATORS = [
-    row("Resize", 10, resize_10, static=(1,)), row("Resize", 11, resize, static=(1, 2, 3)),
-    row("Upsample", 7, upsample_by), row("Upsample", 9, upsample, static=(1,)),
+    row("Resize", 10, resize_10, "x row"), row("Resize", 11, resize, "x row row row"),
+    row("Upsample", 7, upsample), row("Upsample", 9, upsample, "x row"),
 ]  # fmt: skip

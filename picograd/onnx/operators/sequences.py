@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, IndexingError
+from picograd.onnx.kinds import of_joined
 from picograd.onnx.operators.movement import concat
 from picograd.onnx.record import row
 from picograd.onnx.values import Array
@@ -28,26 +29,25 @@ def empty(*, dtype: int = 1) -> list[Any]:
     return []
 
 
-def _place(sequence: list[Any], position: Array, most: int) -> int:
-    number = int(position.reshape(()))
-    if not -len(sequence) <= number <= most:
-        raise IndexingError(f"position {number} is outside a sequence of {len(sequence)}.")
-    return number + len(sequence) if number < 0 else number
+def _place(sequence: list[Any], position: int, most: int) -> int:
+    if not -len(sequence) <= position <= most:
+        raise IndexingError(f"position {position} is outside a sequence of {len(sequence)}.")
+    return position + len(sequence) if position < 0 else position
 
 
-def insert(sequence: list[Any], value: Any, position: Array | None = None) -> list[Any]:
+def insert(sequence: list[Any], value: Any, position: int | None = None) -> list[Any]:
     """Returns a sequence with a value put in, by default at the end."""
     place = len(sequence) if position is None else _place(sequence, position, len(sequence))
     return [*sequence[:place], value, *sequence[place:]]
 
 
-def erase(sequence: list[Any], position: Array | None = None) -> list[Any]:
+def erase(sequence: list[Any], position: int = -1) -> list[Any]:
     """Returns a sequence without one value, by default the last."""
-    place = _place(sequence, np.array(-1) if position is None else position, len(sequence) - 1)
+    place = _place(sequence, position, len(sequence) - 1)
     return [*sequence[:place], *sequence[place + 1 :]]
 
 
-def at(sequence: list[Any], position: Array) -> Any:
+def at(sequence: list[Any], position: int) -> Any:
     """Returns a value of a sequence."""
     return sequence[_place(sequence, position, len(sequence) - 1)]
 
@@ -62,9 +62,7 @@ def concat_from(sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
     if not sequence:
         raise ArgumentError("ConcatFromSequence: the sequence is empty.")
     if new_axis:
-        ndim = len(sequence[0].shape) + 1
-        place = axis % ndim
-        sequence = [value.reshape((*value.shape[:place], 1, *value.shape[place:])) for value in sequence]
+        sequence = [value.reshape((*value.shape[:axis], 1, *value.shape[axis:])) for value in sequence]
     return concat(*sequence, axis=axis)
 
 
@@ -99,9 +97,10 @@ def get_element(value: Any) -> Any:
 
 OPERATORS = [
     row("SequenceConstruct", 11, construct, hosts=True), row("SequenceEmpty", 11, empty),
-    row("SequenceInsert", 11, insert, static=(2,), hosts=True), row("SequenceErase", 11, erase, static=(1,), hosts=True),
-    row("SequenceAt", 11, at, static=(1,), hosts=True), row("SequenceLength", 11, length, hosts=True),
-    row("ConcatFromSequence", 11, concat_from, hosts=True), row("SplitToSequence", 11, split_to, static=(1,)),
+    row("SequenceInsert", 11, insert, "x x one", hosts=True), row("SequenceErase", 11, erase, "x one", hosts=True),
+    row("SequenceAt", 11, at, "x one", hosts=True), row("SequenceLength", 11, length, hosts=True),
+    row("ConcatFromSequence", 11, concat_from, span=of_joined, hosts=True),
+    row("SplitToSequence", 11, split_to, "x 0-1!"),
     row("Optional", 15, optional, hosts=True), row("OptionalHasElement", 15, has_element, hosts=True),
     row("OptionalGetElement", 15, get_element, hosts=True),
 ]  # fmt: skip

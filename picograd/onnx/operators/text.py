@@ -7,15 +7,16 @@ Next:  picograd/onnx/operators/learning.py
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import ArgumentError, UnsupportedOp
+from picograd.onnx.patterns import Pattern
 from picograd.onnx.record import row
-from picograd.onnx.values import Array
+from picograd.onnx.values import Array, affordable
 
 
 def _each(x: Array, function: Any, dtype: Any = object) -> Array:
@@ -28,6 +29,8 @@ def _each(x: Array, function: Any, dtype: Any = object) -> Array:
 
 def concat(a: Array, b: Array) -> Array:
     """Returns a + b, broadcast."""
+    numel = max(math.prod(np.broadcast_shapes(a.shape, b.shape)), 1)
+    affordable("StringConcat", sum(sum(map(len, x.reshape(-1))) * numel // max(x.size, 1) for x in (a, b)))
     return np.asarray(np.add(a.astype(object), b.astype(object)), dtype=object)
 
 
@@ -37,6 +40,7 @@ def split(x: Array, *, delimiter: str = "", maxsplit: int = -1) -> tuple[Array, 
     if delimiter:
         parts = [[] if part == [""] else part for part in parts]
     longest = max(map(len, parts), default=0)
+    affordable("StringSplit", len(parts), longest)
     table = np.full((len(parts), longest), "", object)
     for number, part in enumerate(parts):
         table[number, : len(part)] = part
@@ -67,11 +71,7 @@ def normalize(
 
 def matches(x: Array, *, pattern: str = "") -> Array:
     """Returns whether a whole string matches a regular expression."""
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ArgumentError(f"RegexFullMatch: {pattern!r} is no regular expression: {error}.") from None
-    return _each(x, lambda text: compiled.fullmatch(text) is not None, bool)
+    return _each(x, Pattern(pattern).matches, bool)
 
 
 # ---- n-grams ----
@@ -83,12 +83,18 @@ def tf_idf(
     """Returns how often each n-gram of a pool stands in each row, or whether, weighted."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ArgumentError(f'TfIdfVectorizer: mode must be "TF", "IDF" or "TFIDF", got {mode!r}.')
+    count, length = max(ngram_indexes, default=-1) + 1, x.shape[-1]
+    affordable("TfIdfVectorizer", math.prod(x.shape[:-1]), count)
+    most_skipped, longest = min(max_skip_count, length), min(max_gram_length, length)
+    affordable("TfIdfVectorizer", x.size, most_skipped + 1, longest, longest)
     pool: Sequence[Any] = pool_int64s or pool_strings or []
     known = {gram: number for number, gram in enumerate(_pool_grams(pool, ngram_counts))}
-    counts = np.zeros((*x.shape[:-1], max(ngram_indexes, default=-1) + 1), np.float32)
-    rows, lines = counts.reshape(-1, counts.shape[-1]), x.reshape(-1, x.shape[-1])
+    if len(known) > len(ngram_indexes) or (weights is not None and len(weights) != len(ngram_indexes)):
+        raise ArgumentError(f"TfIdfVectorizer: {len(known)} n-grams need as many ngram_indexes and weights.")
+    counts = np.zeros((*x.shape[:-1], count), np.float32)
+    rows, lines = counts.reshape(-1, count), x.reshape(-1, length)
     for row_, line in zip(rows, lines):
-        for gram in _grams(line.tolist(), min_gram_length, max_gram_length, max_skip_count):
+        for gram in _grams(line.tolist(), min_gram_length, longest, most_skipped):
             if gram in known:
                 row_[ngram_indexes[known[gram]]] += 1
     scale = np.ones(counts.shape[-1], np.float32)
@@ -116,7 +122,7 @@ def _grams(line: list[Any], shortest: int, longest: int, most_skipped: int) -> I
 
 
 OPERATORS = [
-    row("StringConcat", 20, concat, static=(0, 1), hosts=True), row("StringSplit", 20, split, static=(0,), hosts=True),
-    row("StringNormalizer", 10, normalize, static=(0,), hosts=True),
-    row("RegexFullMatch", 20, matches, static=(0,), hosts=True), row("TfIdfVectorizer", 9, tf_idf, static=(0,), hosts=True),
+    row("StringConcat", 20, concat, "x! x!", hosts=True), row("StringSplit", 20, split, "x!", hosts=True),
+    row("StringNormalizer", 10, normalize, "1-2!", hosts=True),
+    row("RegexFullMatch", 20, matches, "x!", hosts=True), row("TfIdfVectorizer", 9, tf_idf, "1-2!", hosts=True),
 ]  # fmt: skip

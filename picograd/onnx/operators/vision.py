@@ -12,33 +12,41 @@ import math
 
 import numpy as np
 
-from picograd.errors import ArgumentError, ShapeError
+from picograd.errors import ArgumentError, IndexingError, ShapeError
 from picograd.nn.functions.grids import PADDING, Sampler
 from picograd.onnx.record import row
-from picograd.onnx.values import Array, fixed
+from picograd.onnx.values import Array, affordable, fixed
 from picograd.tensor.tensor import Tensor
+
+PAIRS = 16  # of boxes, compared in the time of one step in Python
 
 
 # ---- boxes ----
 def suppress(
-    boxes: Array, scores: Array, most: Array | None = None, iou_threshold: Array | None = None,
-    score_threshold: Array | None = None, *, center_point_box: int = 0,
+    boxes: Array, scores: Array, most: int | None = None, iou_threshold: float | None = None,
+    score_threshold: float | None = None, *, center_point_box: int = 0,
 ) -> Array:  # fmt: skip
     """Returns (batch, class, box) of the boxes that stay: by falling score, none overlapping a better one too much."""
-    count = 0 if most is None else int(most.reshape(()))
-    overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(()))
-    least = -math.inf if score_threshold is None else float(score_threshold.reshape(()))
+    if boxes.shape != (scores.shape[0], scores.shape[2], 4):
+        raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} must be (batches, boxes, 4) for scores {scores.shape}.")
+    least = -math.inf if score_threshold is None else score_threshold
     chosen = []
     for batch, group in itertools.product(range(scores.shape[0]), range(scores.shape[1])):
-        corners = _corners(boxes[batch].astype(np.float64), center_point_box)
-        kept: list[int] = []
-        for box in np.argsort(-scores[batch, group], kind="stable"):
-            if len(kept) >= count or scores[batch, group, box] <= least:
-                break
-            if all(_overlap(corners[box], corners[other]) <= overlap for other in kept):
-                kept.append(int(box))
+        corners, numbers = _corners(boxes[batch].astype(np.float64), center_point_box), scores[batch, group]
+        order = np.argsort(-numbers, kind="stable")
+        kept = _kept(corners, order[numbers[order] > least], most or 0, iou_threshold or 0.0)
         chosen += [(batch, group, box) for box in kept]
     return np.array(chosen, np.int64).reshape(-1, 3)
+
+
+def _kept(corners: Array, order: Array, most: int, overlap: float) -> list[int]:
+    """Returns up to `most` boxes in an order, without those that overlap one before them too much."""
+    kept: list[int] = []
+    while len(order) and len(kept) < most:
+        affordable("NonMaxSuppression", (len(kept) + 1) * len(order) // PAIRS)
+        kept.append(int(order[0]))
+        order = order[1:][_overlaps(corners[order[0]], corners[order[1:]]) <= overlap]
+    return kept
 
 
 def _corners(boxes: Array, is_center: int) -> Array:
@@ -49,12 +57,12 @@ def _corners(boxes: Array, is_center: int) -> Array:
     return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
-def _overlap(a: Array, b: Array) -> float:
-    """Returns the area of both over the area of either."""
-    sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
-    both = float(sides.prod())
-    either = float((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod()) - both
-    return both / either if either > 0 else 0.0
+def _overlaps(box: Array, others: Array) -> Array:
+    """Returns for each of the others the area of both boxes over the area of either."""
+    both: Array = np.maximum(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0).prod(1)
+    either = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - both
+    ratio: Array = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
+    return ratio
 
 
 def roi_align(
@@ -65,6 +73,11 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise ArgumentError(f'RoiAlign: mode must be "avg" or "max", got {mode!r}.')
     half = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
+    if rois.shape != (len(batches), 4) or not np.isfinite(rois).all() or not 0 < spatial_scale < math.inf:
+        raise ShapeError(f"RoiAlign: rois {rois.shape} must be 4 finite numbers for each of {len(batches)} regions.")
+    if len(batches) and not 0 <= batches.min() <= batches.max() < x.shape[0]:
+        raise IndexingError(f"RoiAlign: batch_indices must be from 0 to {x.shape[0] - 1}, got {batches.tolist()}.")
+    affordable("RoiAlign", len(batches), output_height + output_width)
     parts = []
     for region, batch in zip(rois.astype(np.float64), batches.tolist()):
         x1, y1, x2, y2 = region * spatial_scale - half
@@ -80,6 +93,7 @@ def roi_align(
 def _points(start: float, extent: float, bins: int, ratio: int) -> Array:
     """Returns (bins, points): coordinates evenly within each bin."""
     count = ratio if ratio > 0 else max(math.ceil(extent / bins), 1)
+    affordable("RoiAlign", count, bins)
     inside = (np.arange(count) + 0.5) / count
     return start + (np.arange(bins)[:, None] + inside[None, :]) * (extent / bins)
 
@@ -140,7 +154,6 @@ def tensor_scatter(
     """Returns a cache with each batch's update written from its start on, or around its end."""
     if mode not in ("linear", "circular"):
         raise ArgumentError(f'TensorScatter: mode must be "linear" or "circular", got {mode!r}.')
-    axis = axis % cache.ndim
     result, values = cache.movedim(axis, 1).clone(), update.movedim(axis, 1)
     places = Tensor.arange(values.shape[1], device=cache.device).unsqueeze(0)
     if starts is not None:
@@ -152,6 +165,6 @@ def tensor_scatter(
 
 
 OPERATORS = [
-    row("NonMaxSuppression", 10, suppress, static=(0, 1, 2, 3, 4)), row("RoiAlign", 10, roi_align, static=(1, 2)),
-    row("GridSample", 16, grid_sample), row("TensorScatter", 24, tensor_scatter),
+    row("NonMaxSuppression", 10, suppress, "3! 3! one one one"), row("RoiAlign", 10, roi_align, "4 2! 1!"),
+    row("GridSample", 16, grid_sample, "3+ like"), row("TensorScatter", 24, tensor_scatter, "3+ like 1"),
 ]  # fmt: skip

@@ -1,0 +1,123 @@
+"""Checks ranks, axes and counts of a node against its row of the table, and gives inputs the forms its function takes.
+
+In:    a Step, its inputs
+Out:   `check_fit`, before anything is computed; `fitted`: inputs and attributes as the function gets them
+Next:  picograd/onnx/run.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.onnx.kinds import ELEMENT, Kind, Span, of_input
+from picograd.onnx.record import Operator, Step
+from picograd.onnx.values import Value, as_array
+
+ROW_LENGTH_MAX = 1 << 16
+AXES = ("axis", "axes", "batch_axis", "time_axis")  # attributes that name axes
+# Attributes that count something, and how many there are at least: of lists, each element.
+COUNTS = {
+    "kernel_shape": 1, "strides": 1, "dilations": 1, "group": 1, "offset_group": 1, "num_groups": 1, "blocksize": 1,
+    "size": 1, "num_outputs": 1, "hidden_size": 1, "sample_size": 1, "output_height": 1, "output_width": 1, "p": 1,
+    "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_indexes": 0, "ngram_counts": 0,
+    "block_size": 0, "batch_dims": 0, "sampling_ratio": 0, "pads": 0,
+}  # fmt: skip
+
+
+def check_fit(step: Step, inputs: Sequence[Value]) -> None:
+    """Checks the ranks of inputs, and the axes and counts among attributes.
+
+    Raises:
+      ShapeError:    an input has another number of axes or of elements than the operator takes.
+      IndexingError: an axis is none.
+      ArgumentError: an attribute counts less than nothing.
+    """
+    row = step.does if isinstance(step.does, Operator) else None
+    kinds = row.kinds if row is not None else ()
+    for number, value in enumerate(inputs):
+        if number < len(kinds) and value is not None and not isinstance(value, list):
+            _check_rank(_label(step, number), kinds[number], value, inputs[0])
+    for name, value in step.attributes.items():
+        values = value if isinstance(value, list) else [value]
+        if name in COUNTS and any(number < COUNTS[name] for number in values):
+            raise ArgumentError(f"{step.schema.name}: {name} must be at least {COUNTS[name]}, got {value}.")
+    _axes_of(step, row, inputs)
+
+
+def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
+    """Returns inputs and attributes in the forms that the function of a row takes."""
+    attributes, span = _axes_of(step, row, inputs)
+    given = [
+        value if value is None or isinstance(value, list) else _formed(_label(step, number), row.kind(number), value, span)
+        for number, value in enumerate(inputs)
+    ]
+    return given, attributes
+
+
+# ---- ranks ----
+def _label(step: Step, number: int) -> str:
+    formal = step.schema.inputs[min(number, len(step.schema.inputs) - 1)].name
+    return f"{step.schema.name}: input {formal}"
+
+
+def _check_rank(label: str, kind: Kind, value: Value, first: Value) -> None:
+    shape = tuple(value.shape)
+    if kind.form in ELEMENT:
+        if any(length != 1 for length in shape):
+            raise ShapeError(f"{label} must have one element, got shape {shape}.")
+    elif not kind.least <= len(shape) <= kind.most:
+        count = f"{kind.least}" if kind.least == kind.most else f"{kind.least} to {kind.most}"
+        raise ShapeError(f"{label} must have {count} axes, got shape {shape}.")
+    if kind.form == "like" and len(shape) != len(first.shape):
+        raise ShapeError(f"{label} must have as many axes as {tuple(first.shape)}, got shape {shape}.")
+    if kind.form == "each" and shape != (len(first.shape),):
+        raise ShapeError(f"{label} must have a number for each axis of {tuple(first.shape)}, got shape {shape}.")
+    if kind.form in ("row", "axes") and shape and isinstance(shape[0], int) and shape[0] > ROW_LENGTH_MAX:
+        raise ShapeError(f"{label} may have up to {ROW_LENGTH_MAX} elements, got {shape[0]}.")
+
+
+# ---- axes ----
+def _axes_of(step: Step, row: Operator | None, inputs: Sequence[Value]) -> tuple[dict[str, Any], Span]:
+    """Returns the attributes with axes counted from the first one, and which axes such numbers may mean."""
+    attributes: dict[str, Any] = dict(step.attributes)
+    named = [name for name in AXES if name in attributes]
+    if not named and not (row is not None and any(kind.form in ("axis", "axes") for kind in row.kinds)):
+        return attributes, None
+    span = (row.span if row is not None else of_input)(inputs, attributes)
+    for name in named if span is not None else ():
+        label, value = f"{step.schema.name}: {name}", attributes[name]
+        attributes[name] = _axes(label, value, span) if isinstance(value, list) else _axis(label, value, span)
+    return attributes, span
+
+
+def _axis(label: str, axis: int, span: Span) -> int:
+    ndim, most = span or (0, -1)
+    if not -ndim <= axis <= most:
+        raise IndexingError(f"{label} must be from {-ndim} to {most}, got {axis}." if most >= 0 else f"{label}: no axes.")
+    return axis + ndim if axis < 0 else axis
+
+
+def _axes(label: str, axes: Sequence[int], span: Span) -> list[int]:
+    found = [_axis(label, axis, span) for axis in axes]
+    if len({*found}) < len(found):
+        raise ArgumentError(f"{label} must name different axes, got {[*axes]}.")
+    return found
+
+
+# ---- forms ----
+def _formed(label: str, kind: Kind, value: Value, span: Span) -> Any:
+    """Returns an input in the form of its kind."""
+    if kind.form == "single":
+        return value.reshape(())
+    if not kind.is_known:
+        return value
+    array = as_array(value)
+    if kind.form in ("array", "scalar"):
+        return array if kind.form == "array" else array.reshape(())
+    if kind.form in ("one", "axis"):
+        number = array.reshape(()).item()
+        return number if kind.form == "one" else _axis(label, number, span)
+    numbers = array.reshape(-1).tolist()
+    return numbers if kind.form != "axes" else _axes(label, numbers, span)
