@@ -126,7 +126,7 @@ def test_a_picture_has_a_line_for_each_variant_that_ran(tmp_path: Path) -> None:
     for path in paths:
         write_svg(draw(steps, "a processor"), path)
     text = paths[0].read_text()
-    assert all(f">{word}<" in text for word in ("picograd", "lists", "parameters", "a processor"))
+    assert all(f">{word}<" in text for word in ("picograd, jit", "Python's lists", "parameters", "a processor"))
     assert text == paths[1].read_text()
     with pytest.raises(ValueError, match="no workload of the group 'headline'"):
         draw([], "")

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from pathlib import Path
 
 import pytest
 
 from picograd import ArgumentError, Tensor, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.tools.doctor import examine_cache
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+MARKED = re.compile("(?<=<!-- settings -->\n).*?(?=<!-- /settings -->)", re.DOTALL)
+
+
+def table_of_settings() -> str:
+    """Returns the table of docs/settings.md; `python -m tests.test_config` writes it there."""
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for name, (default, text) in config.VARIABLES.items():
+        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {text} |")
+    return "\n".join([*rows, ""])
+
+
+def test_the_page_has_every_setting() -> None:
+    found = MARKED.search(PAGE.read_text())
+    assert found is not None and found[0] == table_of_settings()
 
 
 @pytest.mark.parametrize("text", ["abc", "0", "-1", "2.5"])
@@ -110,3 +128,7 @@ def test_the_cache_is_turned_off_by_a_word_or_by_0(text, monkeypatch):
     monkeypatch.setenv("PICOGRAD_CACHE", text)
     assert config.cache_folder() is None
     assert f"turned off (PICOGRAD_CACHE={text})" in examine_cache().text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(MARKED.sub(lambda _: table_of_settings(), PAGE.read_text()))
