@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import func as func
     from picograd import signal as signal
     from picograd import special as special
+    from picograd.nn.state import load, save
     from picograd.tools.view import draw
     from picograd.transforms.compile import compile
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
@@ -85,7 +86,6 @@ with _collecting_later():
     from picograd.linalg.named import *  # noqa: F403
     from picograd.nn import named as _of_networks
     from picograd.nn.named import *  # noqa: F403
-    from picograd.nn.state import load, save
     from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
     from picograd.public import publish as _publish
@@ -164,8 +164,9 @@ _LATE = {
     "grad": "transforms.gradients",
     "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck", "hessian": "transforms.jacobians",
     "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians", "jacrev": "transforms.jacobians",
-    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "value_and_grad": "transforms.gradients",
-    "vhp": "transforms.hessian_products", "vjp": "transforms.gradients", "vmap": "transforms.vmap",
+    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state", "save": "nn.state",
+    "value_and_grad": "transforms.gradients", "vhp": "transforms.hessian_products", "vjp": "transforms.gradients",
+    "vmap": "transforms.vmap",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from picograd.errors import DataError
 
+AXES_MAX = 64  # of a NumPy array
 TYPE_CODES: dict[int, str] = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -42,6 +43,8 @@ def parse_idx(data: bytes, origin: str) -> np.ndarray[Any, Any]:
     if len(data) < header_nbytes:
         raise DataError(f"{origin}: truncated: {len(data)} bytes, its header alone has {header_nbytes}.")
     shape = struct.unpack(f">{num_axes}I", data[4:header_nbytes])
+    if num_axes > AXES_MAX or math.prod(dim for dim in shape if dim) >= 2**62:
+        raise DataError(f"{origin}: its header has {num_axes} axes of {str(shape)[:60]}, which no array has.")
     expected = header_nbytes + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         what = "truncated" if len(data) < expected else "too long"

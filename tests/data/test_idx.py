@@ -58,3 +58,10 @@ def test_dtype_without_a_type_code_is_named() -> None:
     with pytest.raises(DataError) as caught:
         format_idx(np.zeros(2, np.int64))
     assert caught.value.fact == "format_idx: IDX has no type code for int64."
+
+
+@pytest.mark.parametrize("shape", [(1,) * 65, (0, 2**31, 2**31, 2**31), (2**32 - 1,) * 4])
+def test_shapes_that_no_array_has_are_errors(shape: tuple[int, ...]) -> None:
+    header = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()
+    with pytest.raises(DataError, match=rf"^x\.idx: its header has {len(shape)} axes of \("):
+        parse_idx(header + b"x", "x.idx")

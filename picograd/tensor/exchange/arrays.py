@@ -1,7 +1,7 @@
 """Tensors and NumPy arrays on one memory: how a view of either is said as a view of the other.
 
 In:    tensors; NumPy arrays
-Out:   `shown_array`; `address_of`; `adopted`
+Out:   `shown_array`; `address_of`; `adopted`; `stepped`, `steps_to`, `strided`
 Next:  picograd/tensor/exchange/dlpack.py
 """
 
@@ -55,7 +55,7 @@ def shown_array(function: str, tensor: TensorCore, copy: bool | None) -> Array:
     start = known.flat.reshape([int(dim) for dim in shape]) if all(isinstance(dim, int) for dim in shape) else None
     if known.array is not None and steps[: len(known.steps)] == known.steps:
         start, steps = known.array, steps[len(known.steps) :]
-    array = None if start is None else _stepped(start, steps)
+    array = None if start is None else stepped(start, steps)
     if array is None:
         if copy is False:
             raise SharingError(
@@ -85,7 +85,7 @@ def address_of(function: str, tensor: TensorCore) -> int:
     # An array that nobody reads or fills: it tells where a view begins, on a GPU too.
     line = np.empty([int(dim) for dim in shape], buffer.dtype.numpy)
     steps = tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
-    shown = _stepped(line, steps)
+    shown = stepped(line, steps)
     if shown is None or not shown.flags.c_contiguous:
         raise SharingError(
             f"{function}: the elements of this view of shape {tensor.shape} do not lie in order.", hint="x.contiguous()"
@@ -93,7 +93,7 @@ def address_of(function: str, tensor: TensorCore) -> int:
     return int(start + shown.ctypes.data - line.ctypes.data)
 
 
-def _stepped(array: Array, steps: View) -> Array | None:
+def stepped(array: Array, steps: View) -> Array | None:
     """Returns what the steps of a view show of an array, without a copy; None where there is no such array."""
     for code, arg in steps:
         if code is OpCode.PERMUTE:
@@ -104,7 +104,7 @@ def _stepped(array: Array, steps: View) -> Array | None:
             array = array[tuple(slice(start, stop) for start, stop in arg)]
         elif code is OpCode.EXPAND:
             strides = [0 if have != want else step for have, want, step in zip(array.shape, arg, array.strides)]
-            array = _strided(array, arg, strides)
+            array = strided(array, arg, strides)
         elif code is OpCode.RESHAPE:
             try:
                 array = np.reshape(array, arg, copy=False)
@@ -115,7 +115,7 @@ def _stepped(array: Array, steps: View) -> Array | None:
     return array
 
 
-def _strided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
+def strided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     """Returns a view of an array's memory; as integers on the way, since NumPy takes no dtype of ml_dtypes here."""
     integers = array.view(f"u{array.itemsize}")
     view = np.lib.stride_tricks.as_strided(integers, shape, strides, writeable=array.flags.writeable)
@@ -128,7 +128,30 @@ def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
 
     Elements that lie at distances which are multiples of each other are a view: of memory padded to whole rows, say.
     """
-    if not array.size or not array.flags.aligned or any(stride % array.itemsize for stride in array.strides):
+    found = steps_to(array) if array.flags.aligned else None
+    if found is None:
+        return None
+    extent, steps = found
+    flips = (slice(None, None, -1) if stride < 0 else slice(None) for stride in array.strides)
+    flat = strided(array[(*flips, ...)], (extent,), (array.itemsize,))
+    known = Shared(flat)
+    if array.flags.c_contiguous:
+        return kind.from_cell(shared_cell(known, array.shape, dtype, device))
+    tensor = kind.from_cell(shared_cell(known, (extent,), dtype, device))
+    tensor = tensor.viewed_by(steps)
+    known.array, known.steps = array, tensor.steps
+    return tensor
+
+
+def steps_to(array: Array, room: int = 0) -> tuple[int, View] | None:
+    """Returns how many elements of flat memory an array is on, and the steps from these to it; None where there are none.
+
+    There are some where the elements lie at distances that are multiples of each other, and do not overlap.
+
+    Args:
+      room:  elements that there are from the first one on; where that is enough nothing is padded
+    """
+    if not array.size or any(stride % array.itemsize for stride in array.strides):
         return None
     moved = [axis for axis, length in enumerate(array.shape) if length > 1 and array.strides[axis]]
     moved.sort(key=lambda axis: -abs(array.strides[axis]))
@@ -138,15 +161,9 @@ def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
     if any(outer % inner or outer < inner * count for outer, inner, count in nested):
         return None
     extent = 1 + sum((count - 1) * distance for count, distance in zip(counts, distances))
-    flips = (slice(None, None, -1) if stride < 0 else slice(None) for stride in array.strides)
-    flat = _strided(array[(*flips, ...)], (extent,), (array.itemsize,))
-    known = Shared(flat)
-    if array.flags.c_contiguous:
-        return kind.from_cell(shared_cell(known, array.shape, dtype, device))
-    tensor = kind.from_cell(shared_cell(known, (extent,), dtype, device))
-    tensor = tensor.viewed_by(_steps(array, moved, counts, distances, extent))
-    known.array, known.steps = array, tensor.steps
-    return tensor
+    if moved and counts[0] * distances[0] <= room:
+        extent = counts[0] * distances[0]
+    return extent, _steps(array, moved, counts, distances, extent)
 
 
 def _steps(array: Array, moved: list[int], counts: list[int], distances: list[int], extent: int) -> View:

@@ -1,0 +1,129 @@
+"""States as safetensors files: the tensors by name, everything else as JSON in the metadata, and a checksum of both.
+
+In:    dicts, lists and tuples of tensors and plain values; or the bytes of a file
+Out:   `state_bytes`, `state_of`
+Called by: nn/state.py
+
+A flat dict of tensors is a safetensors file like any other. The format has no views: tensors on one memory come back apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DataError
+from picograd.formats.safetensors_file import Array, decode, digest_of, encode, json_of
+from picograd.formats.torch_written import hint_for
+from picograd.tensor.core import realize
+from picograd.tensor.tensor import Tensor
+
+STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
+DIGEST = "picograd.sha256"  # metadata entry with the checksum
+FORMAT = {"format": "pt"}  # what programs that read PyTorch's weights ask of a file that has metadata
+# A dict with one of these keys alone stands for something else.
+TENSOR, TUPLE = "__tensor__", "__tuple__"
+INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings
+PLAIN = "__dict__"  # a dict that has one of these keys alone itself
+MARKS = frozenset({TENSOR, TUPLE, INTEGERS, PLAIN})
+TensorOf = Callable[[Array, DType], Tensor]
+
+
+def state_bytes(state: Any) -> bytes:
+    """Returns the bytes of a file with a state.
+
+    Raises:
+      ArgumentError: something in it is none of what fits, or a key of a dict is no string while not all are integers.
+    """
+    tensors: dict[str, Tensor] = {}
+    structure = _take_out(state, "", tensors)
+    realize(tensors.values())
+    # Flat: each tensor under its own name.
+    flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
+    arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    text = "" if flat else json.dumps(structure)
+    return encode(arrays, {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: digest_of(text, arrays)})
+
+
+def state_of(data: bytes, tensor_of: TensorOf) -> Any:
+    """Returns the state that `state_bytes`, or any writer of safetensors, made a file of.
+
+    Raises:
+      DataError: the bytes are damaged, or of another format.
+    """
+    arrays, metadata = decode(data)
+    text, expected = metadata.get(STRUCTURE, ""), metadata.get(DIGEST)
+    actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
+    if actual != expected:
+        raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
+    tensors = {name: tensor_of(array, dtype) for name, (array, dtype) in arrays.items()}
+    try:
+        return _put_back(json_of(text), tensors) if text else tensors
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"its structure is damaged ({error})") from None
+
+
+def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Returns `value` with each tensor replaced by its name in `tensors`."""
+    if isinstance(value, Tensor):
+        name = path or "tensor"
+        while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
+            name += "_"
+        tensors[name] = value
+        return {TENSOR: name}
+    if isinstance(value, Mapping):
+        return _dict_taken_out(value, path, tensors)
+    if isinstance(value, (list, tuple)):
+        items = [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
+        return {TUPLE: items} if isinstance(value, tuple) else items
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ArgumentError(
+        f"save: {path or 'the state'} is a {type(value).__name__}; tensors, numbers, strings, dicts, lists and tuples fit.",
+        hint=hint_for(value),
+    )
+
+
+def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
+    if value and all(type(key) is int for key in value):
+        by_name = {str(key): item for key, item in value.items()}
+        return {INTEGERS: {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in by_name.items()}}
+    for key in value:
+        if not isinstance(key, str):
+            where = path or "the state"
+            raise ArgumentError(
+                f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are.",
+                hint="a .pt file has keys of every kind.",
+            )
+    taken = {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in value.items()}
+    return {PLAIN: taken} if len(taken) == 1 and MARKS & taken.keys() else taken
+
+
+def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Returns a value of JSON with tensors and containers as they were."""
+    if isinstance(value, list):
+        return [_put_back(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1 or not MARKS & value.keys():
+        return {name: _put_back(item, tensors) for name, item in value.items()}
+    ((mark, held),) = value.items()
+    if mark == TENSOR:
+        return tensors[held]
+    if mark == TUPLE and isinstance(held, list):
+        return tuple(_put_back(item, tensors) for item in held)
+    if mark == TUPLE or not isinstance(held, dict):
+        raise DataError(f"its structure is damaged ({mark})")
+    items = {name: _put_back(item, tensors) for name, item in held.items()}
+    if mark == PLAIN:
+        return items
+    if any(str(int(name)) != name for name in items):
+        raise DataError("its structure is damaged (integers)")
+    return {int(name): item for name, item in items.items()}

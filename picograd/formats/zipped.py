@@ -1,0 +1,79 @@
+"""Zip files, read and written: every fault of one is a DataError, entries lie at multiples of 64 bytes.
+
+In:    an open file
+Out:   `opened_zip`, `stored_entry`, `read_into`; `write_entry`
+Called by: formats/torch_file.py, formats/torch_written.py, formats/numpy_file.py
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+from picograd.errors import DataError
+
+# Beside the first, what Python's zipfile raises for damaged files, of its own or of modules that it calls.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError, LookupError,
+    OverflowError,
+)  # fmt: skip
+ALIGNMENT_NBYTES = 64  # where the content of an entry begins, as PyTorch has it: it can be mapped into memory
+PADDING_ID = 0x4246  # of the extra field that is left out by readers; PyTorch's, "FB"
+LOCAL_HEADER_NBYTES, ZIP64_NBYTES = 30, 20  # before the name of an entry; of what is added for one of 2 GB or more
+
+
+@contextmanager
+def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    """Opens a zip file for reading.
+
+    Raises:
+      DataError: it is damaged, also where that is seen within the block.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+    except DataError:
+        raise
+    except DAMAGED as error:
+        raise DataError(f"it is a damaged zip file ({error})") from None
+
+
+def stored_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, nbytes_max: int) -> bytearray:
+    """Returns the content of an entry that is stored as it is: a packed one might hold a thousand times the file.
+
+    Raises:
+      DataError: it is packed, or cut short, or its checksum differs.
+    """
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > nbytes_max:
+        raise DataError(f"its entry {entry.filename} is packed; torch.save stores entries as they are")
+    data = bytearray(entry.file_size)
+    with archive.open(entry) as opened:
+        # Read to its end, where the checksum is compared.
+        if read_into(cast(BinaryIO, opened), data) != len(data) or opened.read(1):
+            raise DataError(f"its entry {entry.filename} is cut short")
+    return data
+
+
+def read_into(file: BinaryIO, data: bytearray) -> int:
+    """Fills `data` from an open file; returns how many bytes there were."""
+    view, done = memoryview(data), 0
+    while done < len(data) and (count := file.readinto(view[done:])):  # type: ignore[attr-defined]
+        done += count
+    return done
+
+
+def write_entry(archive: zipfile.ZipFile, name: str, data: Any) -> None:
+    """Adds an entry, stored as it is, behind what pads its header."""
+    nbytes = memoryview(data).nbytes
+    is_large = nbytes * 1.05 > zipfile.ZIP64_LIMIT
+    entry = zipfile.ZipInfo(name)
+    start = archive.start_dir + LOCAL_HEADER_NBYTES + len(name.encode()) + 4 + ZIP64_NBYTES * is_large
+    padding = -start % ALIGNMENT_NBYTES
+    entry.extra = struct.pack("<HH", PADDING_ID, padding) + b"Z" * padding
+    entry.file_size = nbytes
+    with archive.open(entry, "w", force_zip64=is_large) as opened:
+        opened.write(data)
