@@ -40,6 +40,7 @@ with _collecting_later():
     from picograd import optim as optim
     from picograd import utils as utils
     from picograd.absent import missing as _missing
+    from picograd.config import warn_of_unknown_names as _warn_of_unknown_names
     from picograd.control.accumulate import accumulate
     from picograd.control.checkpoint import checkpoint
     from picograd.control.outline import outline
@@ -148,6 +149,9 @@ with _collecting_later():
     for _page in _PAGES:
         _publish(vars(_page))
     _publish(globals())
+
+
+_warn_of_unknown_names()
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.

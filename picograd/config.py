@@ -11,7 +11,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, warn_user
 
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
@@ -29,17 +29,36 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),
 }
 
-OFF = ("off", "0")  # of PICOGRAD_CACHE: not the name of a folder
+PREFIX = "PICOGRAD_"
+FOLDERS = ("PICOGRAD_DUMP", "PICOGRAD_CACHE", "PICOGRAD_DATA")
+OFF = ("off", "0")  # of PICOGRAD_CACHE, in capitals too: not the name of a folder
+THREADS_MAX = 1024
 STAGES = ("schedule", "program", "source", "plan")
 
 
 def setting(name: str) -> str:
     """Returns the text of an environment variable of the table, or its default where it is not set, or empty.
 
+    A folder may begin with ~, the user's home: a shell leaves it as it is behind a = or in quotes.
+
     >>> setting("PICOGRAD_TUNE") in ("0", "1")
     True
     """
-    return os.environ.get(name) or VARIABLES[name][0]
+    text = os.environ.get(name) or VARIABLES[name][0]
+    return os.path.expanduser(text) if name in FOLDERS and text.startswith("~") else text
+
+
+def warn_of_unknown_names() -> None:
+    """Gives a warning for each variable whose name begins as picograd's do, but is none of them."""
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in VARIABLES:
+            own = ", ".join(known for known in VARIABLES if known.startswith(PREFIX))
+            warn_user(f"{name}: picograd reads no variable of this name. There are {own}.")
+
+
+def _count(text: str) -> int | None:
+    """Returns the number that a few ASCII digits write, or None: int() takes those of all languages, and any number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def users_setting(name: str) -> str | None:
@@ -57,7 +76,7 @@ def shown_stages() -> frozenset[str]:
     for name in sorted(named - {*STAGES}):
         raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
     level = setting("DEBUG")  # other programs read it too: what is no number is meant for them
-    return frozenset(named | set(STAGES[: int(level) if level.isdigit() else 0]))
+    return frozenset(named | set(STAGES[: _count(level) or 0]))
 
 
 def is_on(name: str) -> bool:
@@ -76,14 +95,16 @@ def num_threads() -> int:
     """Returns how many threads the CPU device uses: by default one for each processor that this process is granted.
 
     Raises:
-      ArgumentError: PICOGRAD_THREADS is no positive number.
+      ArgumentError: PICOGRAD_THREADS is no positive number up to THREADS_MAX.
     """
     asked = setting("PICOGRAD_THREADS")
     if not asked:
         return max(1, math.ceil(num_processors()))
-    if not asked.isdigit() or int(asked) == 0:
-        raise ArgumentError(f"PICOGRAD_THREADS={asked}: must be a positive number.", "unset it to use every processor")
-    return int(asked)
+    count = _count(asked)
+    if count is None or not 0 < count <= THREADS_MAX:
+        fact = f"PICOGRAD_THREADS={asked[:20]}: must be a positive number up to {THREADS_MAX}."
+        raise ArgumentError(fact, "unset it to use every processor")
+    return count
 
 
 def num_processors() -> float:
@@ -134,7 +155,7 @@ def _text_of(file: Path) -> str:
 def cache_folder() -> Path | None:
     """Returns the folder of the on-disk cache, or None when it is turned off, or this user has no home to keep it in."""
     chosen = setting("PICOGRAD_CACHE")
-    if chosen in OFF:
+    if chosen.lower() in OFF:
         return None
     if chosen:
         return Path(chosen)

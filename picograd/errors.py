@@ -83,9 +83,9 @@ class PicogradError(Exception):
         # As it is: `__init__` would add the line, and the hint, of whoever reads it back to a text that has them.
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
-    def tell(self, place: str) -> None:
-        """Puts before the fact what it is about."""
-        self.fact = f"{place}: {self.fact}"
+    def restate(self, fact: str) -> None:
+        """Replaces the fact: by one that says where, too."""
+        self.fact = fact
         self.args = (self._text(),)
 
     def made_at(self, line: Line | None) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
-from picograd import ArgumentError, Tensor, config
+from picograd import ArgumentError, DeviceError, Tensor, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
+from picograd.engine.pipeline import ahead, pipelined
+from picograd.runtime.cpu.pool import Crew
 from picograd.tools.doctor import examine_cache
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
@@ -30,10 +33,10 @@ def test_the_page_has_every_setting() -> None:
     assert found is not None and found[0] == table_of_settings()
 
 
-@pytest.mark.parametrize("text", ["abc", "0", "-1", "2.5"])
+@pytest.mark.parametrize("text", ["abc", "0", "-1", "2.5", "²", "٣", "3000", "9" * 20, "9" * 5000])
 def test_threads_must_be_a_positive_number(text, monkeypatch):
     monkeypatch.setenv("PICOGRAD_THREADS", text)
-    with pytest.raises(ArgumentError, match=f"PICOGRAD_THREADS={text}: must be a positive number"):
+    with pytest.raises(ArgumentError, match=f"PICOGRAD_THREADS={text[:20]}: must be a positive number up to 1024"):
         num_threads()
 
 
@@ -50,7 +53,7 @@ def test_a_stage_that_does_not_exist_is_named(monkeypatch):
         shown_stages()
 
 
-@pytest.mark.parametrize("text", ["true", "*", "", "-3"])
+@pytest.mark.parametrize("text", ["true", "*", "", "-3", "²", "9" * 5000])
 def test_a_debug_of_other_programs_shows_nothing(text, monkeypatch):
     monkeypatch.setenv("DEBUG", text)
     assert shown_stages() == frozenset()
@@ -65,6 +68,35 @@ def test_switches_are_0_or_1(name, monkeypatch):
     monkeypatch.setenv(name, "yes")
     with pytest.raises(ArgumentError, match=f"{name}=yes: must be 0 or 1"):
         is_on(name)
+
+
+def test_a_folder_may_begin_with_the_home_of_the_user(monkeypatch):
+    for name in config.FOLDERS:
+        monkeypatch.setenv(name, "~/x")
+        assert config.setting(name) == os.path.expanduser("~/x")
+    assert str(config.cache_folder()) == os.path.expanduser("~/x")
+    for off in ("OFF", "off", "0"):
+        monkeypatch.setenv("PICOGRAD_CACHE", off)
+        assert config.cache_folder() is None
+
+
+def test_a_name_that_is_no_variable_gives_a_warning(monkeypatch, recwarn):
+    config.warn_of_unknown_names()
+    assert not recwarn.list
+    monkeypatch.setenv("PICOGRAD_CASHE", "off")
+    with pytest.warns(UserWarning, match=r"PICOGRAD_CASHE: picograd reads no variable of this name\. There are P"):
+        config.warn_of_unknown_names()
+
+
+def test_threads_that_are_not_granted(monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(DeviceError, match="CPU: 1 of 3 threads run, and another one is not granted: can't start"):
+        Crew(None).grow(2)
+    assert ahead(lambda: 3)() == 3
+    assert [*pipelined([1, 2, 3], lambda item: lambda: item * 2, 2)] == [2, 4, 6]
 
 
 # ---- how many threads ----

@@ -53,7 +53,8 @@ def pipelined(
 def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
     """Begins something on another thread; what is returned waits for it, and gives its result.
 
-    Where that failed it is done by the one that asks, who gets the error. A fork waits for it: a child has no such thread.
+    Where that failed, or no thread is granted, it is done by the one that asks, who gets the error. A fork waits for it: a
+    child has no such thread.
     """
     results: list[Result] = []
 
@@ -62,12 +63,12 @@ def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
             results.append(make())
 
     thread = threading.Thread(target=run, name="picograd_ahead")
-    thread.start()
-    if hasattr(os, "register_at_fork"):
+    started = _start([thread])
+    if started and hasattr(os, "register_at_fork"):
         os.register_at_fork(before=thread.join)
 
     def result() -> Result:
-        thread.join()
+        _wait_for(started)
         if not results:
             results.append(make())
         return results[0]
@@ -92,9 +93,7 @@ def _overlapped(
                 errors[number] = error
 
     names = [f"picograd_compile_{i}" for i in range(min(num_threads, len(items)))]
-    threads = [threading.Thread(target=finish_all, name=name, daemon=True) for name in names]
-    for thread in threads:
-        thread.start()
+    threads = _start([threading.Thread(target=finish_all, name=name, daemon=True) for name in names])
     try:
         for number, item in enumerate(items):
             try:
@@ -115,6 +114,16 @@ def _overlapped(
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(items))]
+
+
+def _start(threads: Sequence[threading.Thread]) -> list[threading.Thread]:
+    """Starts threads, and returns those that this process is granted."""
+    started: list[threading.Thread] = []
+    with suppress(RuntimeError):
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    return started
 
 
 def _tell_the_end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:

@@ -25,6 +25,7 @@ from picograd.ir.host import HostCall
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import check_array
 
 Value = Array | tuple[Array, ...]
 
@@ -55,7 +56,10 @@ def evaluate(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mappi
         known = dict(variables or {})
         known.update(_bound(order))
         results = _run(order, list(outputs), values, known)
-    return _own(results, values)
+    try:
+        return _own(results, values)
+    except MemoryError:
+        raise out_of_memory("NUMPY", max(array.nbytes for array in results)) from None
 
 
 def _bound(order: Sequence[Op]) -> dict[str, int]:
@@ -94,8 +98,10 @@ def _run(order: Sequence[Op], outputs: list[Op], values: Mapping[Op, Array], var
 
 
 def _too_large(op: Op, error: Exception, variables: Variables) -> Exception:
-    """Returns the error for a result that NumPy has no memory for, or no numbers to say how large it is."""
-    nbytes = math.prod(shape_value(op.shape, variables)) * op.dtype.itemsize
+    """Returns the error for a result that NumPy has no memory for, no axes, or no numbers to say how large it is."""
+    shape = shape_value(op.shape, variables)
+    check_array("NUMPY", shape, op.dtype.itemsize)
+    nbytes = math.prod(shape) * op.dtype.itemsize
     return out_of_memory("NUMPY", nbytes) if isinstance(error, MemoryError) or nbytes > sys.maxsize else error
 
 

@@ -7,7 +7,9 @@ Next:  picograd/ir/host.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from sys import maxsize
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -70,6 +72,24 @@ class AttentionArg(Record):
 def takes_tf32(product: Op) -> bool:
     """Returns whether a MATMUL, CONV, ATTENTION or ATTENTION_GRAD may round operands of float32 to TF32."""
     return product.dtype is dtypes.float32 and product.arg is not None and bool(product.arg.tf32)
+
+
+ARRAY_NDIM_MAX = 64  # of a NumPy array
+
+
+def check_array(function: str, shape: Sequence[Dim], itemsize: int) -> None:
+    """Raises where NumPy has no arrays of a shape, though there are tensors of it.
+
+    Raises:
+      ShapeError: it has more than 64 axes; or none of its elements, but more bytes than are counted along the other axes.
+    """
+    if len(shape) > ARRAY_NDIM_MAX:
+        raise ShapeError(
+            f"{function}: NumPy's arrays have up to {ARRAY_NDIM_MAX} axes, this tensor has {len(shape)}.",
+            hint="x.flatten() first.",
+        )
+    if 0 in shape and prod(dim or 1 for dim in shape if isinstance(dim, int)) * itemsize > maxsize:
+        raise ShapeError(f"{function}: NumPy has no arrays of shape {tuple(shape)}.", hint="x.flatten() first.")
 
 
 def numel(shape: Iterable[Dim]) -> Dim:

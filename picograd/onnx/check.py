@@ -104,14 +104,21 @@ def named(place: str) -> Iterator[None]:
     try:
         yield
     except PicogradError as error:
-        if not error.fact.startswith("onnx"):
-            error.tell(place)
+        error.restate(_within(place, error.fact))
         raise
     except MemoryError as error:
         raise OutOfMemoryError(f"{place}: there is not enough memory for what it makes.") from error
     except Exception as error:
         text = f"{error}".partition("\n")[0].rstrip(".")
         raise DataError(f"{place}: {text or type(error).__name__}.") from error
+
+
+def _within(place: str, fact: str) -> str:
+    """Returns a fact with the place where it arose; what was told of a function's body gets that of the call."""
+    road = place.partition(" ")[0]  # "onnx:" or "onnx.load:"
+    if not fact.startswith("onnx"):
+        return f"{place}: {fact}"
+    return fact.replace(road, f"{place},", 1) if fact.startswith(f"{road} function ") else fact
 
 
 def graphs_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:

@@ -62,7 +62,9 @@ def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> M
     found = read(source)
     check(found.model)
     planner = Planner(found)
-    return Model(planner, planner.main(), device)
+    graph = planner.main()
+    found.arrays.clear()  # the graph has those that it needs
+    return Model(planner, graph, device)
 
 
 class Model(Module):

@@ -40,6 +40,7 @@ class Planner:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.functions: dict[FunctionKey, FunctionProto] = functions_of(source.model)
+        self._bodies: dict[tuple[FunctionKey, tuple[bool, ...], tuple[bytes, ...]], Graph] = {}
 
     # ---- graphs ----
     def main(self) -> Graph:
@@ -73,6 +74,14 @@ class Planner:
             self._steps(function.node, opsets, bound, where),
         )  # fmt: skip
 
+    def _own_body(self, function: FunctionProto, node: NodeProto) -> Graph:
+        """Returns the body of one of the model's functions: one for all calls alike, so that calls do not multiply it."""
+        key = domain_of(function.domain), function.name, function.overload
+        asked, given = tuple(map(bool, node.output)), tuple(entry.SerializeToString() for entry in node.attribute)
+        if (key, asked, given) not in self._bodies:
+            self._bodies[key, asked, given] = self.body(function, node, f"function {key[0]}.{key[1]}, ")
+        return self._bodies[key, asked, given]
+
     # ---- nodes ----
     def _steps(
         self, nodes: Sequence[NodeProto], opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], where: str
@@ -97,8 +106,7 @@ class Planner:
         if own is not None:
             if len(inputs) > len(own.input) or len(outputs) > len(own.output):
                 raise DataError(f"onnx.load: {place} has more inputs or outputs than the function it calls.")
-            body = self.body(own, node, f"{place}, ")
-            return Step(place, Call(body), node, None, version or 0, inputs, outputs, {})
+            return Step(place, Call(self._own_body(own, node)), node, None, version or 0, inputs, outputs, {})
         assert version is not None
         schema = _schema(node.op_type, domain, version, place)
         _check_counts(schema, inputs, outputs, place)

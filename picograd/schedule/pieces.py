@@ -12,7 +12,7 @@ would add 262,144 of them one after the other: a float32 loses four of its seven
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 
 from picograd.ir.build import cast, reduce, reshape
 from picograd.ir.op import Dim, Op
@@ -24,6 +24,7 @@ FEW_RESULTS = 8
 MANY_TERMS = 1 << 17
 PIECE_TERMS = 1 << 15
 FEWEST_PIECES = 4
+TRIED_MAX = 1 << 20  # enough for all lengths up to 2 ** 40
 
 
 def is_long(op: Op) -> bool:
@@ -70,9 +71,24 @@ def _pieces(op: Op) -> tuple[int, ...]:
     wanted = prod(dims) // PIECE_TERMS
     found = []
     for dim in dims:
-        largest = max(n for n in range(1, min(dim, wanted) + 1) if dim % n == 0)
+        largest = _largest_divisor(dim, min(dim, wanted))
         found.append(largest)
         wanted //= largest
         if largest < dim:
             wanted = 1  # what lies inside of a part is not cut
     return tuple(found)
+
+
+def _largest_divisor(dim: int, most: int) -> int:
+    """Returns the largest divisor of `dim` up to `most`, or 1 where that is not found among TRIED_MAX numbers.
+
+    Divisors come in pairs: those above the root are found by their partners below it.
+    """
+    if most < 1:
+        return 1
+    root, least_partner = isqrt(dim), -(-dim // most)
+    for partner in range(least_partner, min(root, least_partner + TRIED_MAX) + 1):
+        if dim % partner == 0:
+            return dim // partner
+    start = min(most, root)
+    return next((n for n in range(start, max(start - TRIED_MAX, 1), -1) if dim % n == 0), 1)

@@ -22,6 +22,7 @@ from picograd.ir.graphless import Graphless
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import check_array
 from picograd.tensor.build import apply_step, cast, detached
 from picograd.tensor.cell import Cell, Held, LivingCells, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
@@ -417,6 +418,7 @@ def realize(tensors: Iterable[TensorCore]) -> None:
 
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
+    check_array("numpy", tensor.op.shape, tensor.op.dtype.itemsize)
     lying = lying_on_host(tensor.op)
     if lying is not None:
         return lying

@@ -91,7 +91,7 @@ def examine_threads() -> Finding:
 def examine_cache() -> Finding:
     """Returns where the cache is and whether it can be written."""
     folder = cache_folder()
-    if folder is None and (chosen := setting("PICOGRAD_CACHE")) in OFF:
+    if folder is None and (chosen := setting("PICOGRAD_CACHE")).lower() in OFF:
         return Finding("cache", False, f"turned off (PICOGRAD_CACHE={chosen}): every process compiles again", "unset it")
     if folder is None:
         return Finding("cache", False, "this user has no home: every process compiles again", "set PICOGRAD_CACHE")

@@ -14,10 +14,12 @@ from onnx import TensorProto, numpy_helper
 import picograd as pg
 import picograd.onnx
 from picograd.onnx.operators import control
+from picograd.onnx.plan import Planner
 from picograd.onnx.read import array_of
 from picograd.onnx.work import WORK_MAX, is_little
 from tests.onnx.build import data, model
 from tests.onnx.test_fit import fact_of, one
+from tests.onnx.test_hostile import with_functions
 
 pytestmark = pytest.mark.req("C10")
 MB = 1 << 20
@@ -181,3 +183,20 @@ def test_packed_and_other_element_types_are_read_from_files(tmp_path: Path) -> N
         tensor.external_data.add(key="location", value="v.bin")
         (tmp_path / "net.onnx").write_bytes(found.SerializeToString())
         assert pg.onnx.load(tmp_path / "net.onnx")().tolist() == array.tolist()
+
+
+def test_calls_of_a_function_share_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+    plan = Planner._step
+    monkeypatch.setattr(Planner, "_step", lambda self, *args: (planned.append(args[-1]), plan(self, *args))[1])
+    bodies = [f"{{ c = local.f{n + 1}(a)  b = local.f{n + 1}(c) }}" for n in range(10)]
+    net = pg.onnx.load(with_functions(*bodies, "{ b = Neg(a) }"))
+    assert len(planned) == 22 and net(pg.Tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+def test_an_error_in_a_function_names_all_calls_on_the_way() -> None:
+    net = pg.onnx.load(with_functions("{ c = Neg(a)  b = local.f1(c) }", "{ b = Softmax <axis = 5> (a) }"))
+    with pytest.raises(pg.IndexingError) as found:
+        net(pg.Tensor([1.0, 2.0]))
+    road = "node 0 (f0), function local.f0, node 1 (f1), function local.f1, node 0 (Softmax)"
+    assert found.value.fact == f"onnx: {road}: Softmax: axis must be from -1 to 0, got 5."

@@ -68,3 +68,11 @@ def test_a_sum_of_millions_of_float32_keeps_six_digits() -> None:
     values = np.random.default_rng(0).random(1 << 22, dtype=np.float32) + np.float32(1)
     exact = values.astype(np.float64).sum()
     assert abs(pg.Tensor(values).sum().item() - exact) <= 3e-7 * exact
+
+
+def test_the_largest_divisor_is_found_by_few_tries() -> None:
+    for dim in (1, 2, 97, 360, 1 << 12, 3**9):
+        for most in {1, 2, max(dim // 7, 1), max(dim // 2, 1), dim}:
+            assert pieces._largest_divisor(dim, most) == max(n for n in range(1, most + 1) if dim % n == 0)
+    assert pieces._largest_divisor(1 << 62, (1 << 62) >> 15) == 1 << 47
+    assert pieces._largest_divisor(2**61 - 1, 2**46) == 1  # a prime

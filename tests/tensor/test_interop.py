@@ -188,3 +188,21 @@ def test_a_notebook_shows_a_matrix_as_a_table_and_the_text_of_other_tensors() ->
     assert Tensor(2.0)._repr_html_() == "<pre>Tensor(2.)</pre>"
     assert Tensor.zeros(3, 0)._repr_html_() == "<pre>Tensor([], shape=(3, 0))</pre>"
     assert Tensor.zeros(20, 30)._repr_html_().count("…") == 11 + 10
+
+
+@pytest.mark.parametrize("name", ["CPU", "NUMPY"])
+def test_what_numpy_has_no_arrays_for_is_said(name: str) -> None:
+    deep, empty = Tensor.ones(*[1] * 65, device=name), Tensor.zeros(0, 2**62, 2**62, device=name)
+    for read in (Tensor.numpy, Tensor.tolist, repr, pickle.dumps, np.asarray, np.from_dlpack):
+        with pytest.raises(pg.ShapeError, match=r"NumPy's arrays have up to 64 axes, this tensor has 65\."):
+            read(deep)
+    for read in (Tensor.numpy, Tensor.tolist, repr):
+        with pytest.raises(pg.ShapeError, match=r"numpy: NumPy has no arrays of shape \(0, 4611686018427387904, 46116860"):
+            read(empty)
+    nested: object = 1.0
+    for _ in range(65):
+        nested = [nested]
+    with pytest.raises(pg.ShapeError, match="Tensor: NumPy's arrays have up to 64 axes, these lists are nested deeper"):
+        Tensor(nested)
+    if name == "CPU":
+        assert deep.sum().item() == 1.0 and deep.flatten().tolist() == [1.0]

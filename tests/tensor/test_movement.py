@@ -143,3 +143,13 @@ def test_axes_have_numpys_name_too(device):
     with pytest.raises(pg.ArgumentError) as caught:
         x.unsqueeze()
     assert caught.value.fact == "unsqueeze: an axis must be an int, got None."
+
+
+def test_choices_that_are_too_many_are_refused_at_once() -> None:
+    with pytest.raises(pg.OutOfMemoryError, match=r"combinations: cannot allocate 3637\.9 TiB"):
+        pg.combinations(pg.arange(100_000), 3)
+    assert pg.combinations(pg.arange(400), 2).shape == (79_800, 2)  # more than are written at once
+    assert pg.combinations(pg.arange(400), 2)[-1].tolist() == [398, 399]
+    for r, again in ((0, False), (2, True), (7, False)):
+        expected = torch.combinations(torch.arange(3), r, again)
+        same_value(pg.combinations(pg.arange(3), r, again), expected)

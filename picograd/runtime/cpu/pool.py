@@ -17,6 +17,7 @@ import threading
 import time
 
 from picograd.config import num_processors
+from picograd.errors import DeviceError
 from picograd.runtime.cpu.plan import Words, aligned_words
 from picograd.runtime.cpu.walker import Walker, libc_address
 from picograd.runtime.cpu.walker_helpers import (
@@ -56,7 +57,11 @@ class Crew:
             line = new_line(spin_ns)
             name = f"picograd-{len(self.lines)}"
             thread = threading.Thread(target=self._serve, args=(line,), name=name, daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                fact = f"CPU: {len(self.lines) + 1} of {count + 1} threads run, and another one is not granted: {error}."
+                raise DeviceError(fact, "a smaller PICOGRAD_THREADS") from None
             self.threads.append(thread)
             if self.lines:
                 self.lines[-1][NEXT_LINE] = line.ctypes.data

@@ -17,6 +17,7 @@ from picograd.engine.devices import EVALUATOR
 from picograd.engine.shared import Shared
 from picograd.errors import GradientError, SharingError
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import check_array
 from picograd.tensor.blocks import Step
 from picograd.tensor.cell import View, trace
 from picograd.tensor.compute import compute
@@ -47,6 +48,7 @@ def shown_array(function: str, tensor: TensorCore, copy: bool | None) -> Array:
         if copy is False:
             raise SharingError(f"{function}: memory of {tensor.device} cannot be shared with the CPU, and copy=False.")
         return tensor._host(function)
+    check_array(function, tensor.op.shape, tensor.op.dtype.itemsize)
     compute([tensor.cell])
     tensor.forget_old()
     known = share_storage(tensor.cell)

@@ -19,6 +19,7 @@ from picograd.dtype import DType, Scalar
 from picograd.engine.devices import check_exists, check_usable
 from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.shape import ARRAY_NDIM_MAX
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +38,9 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     try:
         array = np.asarray(data)
     except ValueError as error:
+        if "maximum number of dimension" in str(error):
+            fact = f"Tensor: NumPy's arrays have up to {ARRAY_NDIM_MAX} axes, these lists are nested deeper."
+            raise ShapeError(fact, hint="give the numbers in one list, and reshape.") from None
         if "inhomogeneous" not in str(error):
             raise
         raise ShapeError(

@@ -8,16 +8,23 @@ Next:  picograd/tensor/elements/operators.py
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Self
+
+import numpy as np
 
 from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, pad, reshape
+from picograd.ir.holders import out_of_memory
+from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, cast, common_dtype, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement.joining import Joining
 from picograd.tensor.variable import known
+
+CHOSEN_AT_ONCE = 1 << 16
 
 
 class Stacking(Joining):
@@ -234,8 +241,9 @@ class Stacking(Joining):
           with_replacement:  an element may be chosen again
 
         Raises:
-          ShapeError:    it is no vector.
-          ArgumentError: r is negative.
+          ShapeError:       it is no vector.
+          ArgumentError:    r is negative.
+          OutOfMemoryError: there are too many choices.
 
         >>> Tensor([1, 2, 3]).combinations().tolist()
         [[1, 2], [1, 3], [2, 3]]
@@ -246,13 +254,29 @@ class Stacking(Joining):
         if r < 0:
             raise ArgumentError(f"combinations: r must not be negative, got {r}.")
         length = known("combinations", self.shape, 0)
-        choices = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-        chosen = [*itertools.chain.from_iterable(choices(range(length), r))]
         if not r:
             return self.clone()._cut(0, 0, 0)
-        places = type(self)(chosen, dtype=int64, device=self.device).read()
-        rows = reshape(gather(self.read(), places, 0, 0), (len(chosen) // r, r))
+        places = type(self)(_choices(length, r, with_replacement), dtype=int64, device=self.device).read()
+        rows = reshape(gather(self.read(), reshape(places, (numel(places.shape),)), 0, 0), places.shape)
         return self.from_op(rows, self.cell.device)
+
+
+def _choices(length: int, r: int, with_replacement: bool) -> np.ndarray[Any, Any]:
+    """Returns (choices, r): which of `length` elements each choice takes; an interrupt comes between two pieces of it.
+
+    Raises:
+      OutOfMemoryError: they are too many.
+    """
+    count = math.comb(length + r - 1, r) if with_replacement and length else math.comb(length, r)
+    try:
+        chosen = np.empty((count, r), np.int64)
+    except (MemoryError, ValueError):
+        raise out_of_memory("combinations", 8 * count * r) from None
+    rows = (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(length), r)
+    for start in range(0, count, CHOSEN_AT_ONCE):
+        piece = chosen[start : start + CHOSEN_AT_ONCE]
+        piece[:] = [*itertools.islice(rows, len(piece))]
+    return chosen
 
 
 def _in_three_axes(x: Any) -> Any:
