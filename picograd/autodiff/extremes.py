@@ -4,7 +4,8 @@ In:    the incoming gradient `grad` and the Op `out`
 Out:   the gradient of one source
 Next:  picograd/autodiff/products.py
 
-Equal candidates share the gradient equally, as in PyTorch's maximum and amax; a running maximum gives it to the last.
+Equal candidates share the gradient equally, as in PyTorch's maximum and amax; a running maximum gives it to the last. NaN
+wins, and is equal to NaN: where it is the extreme, those that are NaN share, as in PyTorch's max of all elements.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from picograd.dtype import int64
 from picograd.ir.build import (
     cast,
     compare,
+    either,
     gather,
     move_back,
     move_last,
@@ -54,10 +56,16 @@ def _share(grad: Op, count: Op) -> Op:
     return cast(cast(grad, count.dtype) / count, grad.dtype)
 
 
+def _holds(x: Op, extreme: Op) -> Op:
+    """True where x is the extreme of what it stands among: equal to it, or a NaN, which wins."""
+    same = compare(OpCode.CMPEQ, x, extreme)
+    return either(same, compare(OpCode.CMPNE, x, x)) if x.dtype.is_float else same
+
+
 def reduce_extreme(grad: Op, out: Op) -> Op:
     """The elements equal to the extreme share its gradient."""
     x, axes = out.src[0], out.arg[1]
-    chosen = compare(OpCode.CMPEQ, x, repeat_axes(out, axes, x.shape))
+    chosen = _holds(x, repeat_axes(out, axes, x.shape))
     count = reduce(cast(chosen, x.dtype.compute_dtype), OpCode.ADD, axes)
     return where(chosen, repeat_axes(_share(grad, count), axes, x.shape), zeros_like(x))
 
@@ -68,7 +76,7 @@ def scan_extreme(grad: Op, out: Op) -> Op:
     x, result, grad = (move_last(op, axis) for op in (out.src[0], out, grad))
     last = len(x.shape) - 1
     position = positions(x.shape, last)
-    chosen = where(compare(OpCode.CMPEQ, x, result), position, filled(0, int64, x.shape))
+    chosen = where(_holds(x, result), position, filled(0, int64, x.shape))
     index = scan(chosen, OpCode.MAX, last)
     return move_back(scatter(zeros_like(x), index, grad, OpCode.ADD, last, last), axis)
 
@@ -80,8 +88,8 @@ def _scattered(grad: Op, out: Op) -> tuple[Op, Op, Op]:
     """Returns where base and where updates hold the extreme, and the gradient each of those gets."""
     base, index, updates = out.src
     axis, batch = out.arg[1:]
-    base_chosen = compare(OpCode.CMPEQ, base, out)
-    updates_chosen = compare(OpCode.CMPEQ, updates, gather(out, index, axis, batch))
+    base_chosen = _holds(base, out)
+    updates_chosen = _holds(updates, gather(out, index, axis, batch))
     wide = base.dtype.compute_dtype
     count = scatter(cast(base_chosen, wide), index, cast(updates_chosen, wide), OpCode.ADD, axis, batch)
     return base_chosen, updates_chosen, _share(grad, count)

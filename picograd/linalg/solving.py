@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, compare, maximum, reduce, repeat_axes, swap_last
+from picograd.ir.build import cast, compare, maximum, positions, reduce, repeat_axes, swap_last, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
@@ -215,7 +215,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
       A:          (..., m, n)
       atol:       singular values up to this count as 0: a number or a tensor
       rtol:       and up to this times the greatest; by default max(m, n) eps, or 0 where atol is given
-      hermitian:  the matrix is symmetric
+      hermitian:  the matrix is symmetric: only its lower triangle is read
       rcond:      the old name of rtol
 
     Raises:
@@ -230,6 +230,9 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     if rcond is not None and rtol is not None:
         raise ArgumentError(f"{name}: rtol and rcond are two names of one argument; give one.")
     op = host_calls.matrix(name, a.read(), square=hermitian)
+    if hermitian:
+        rows, columns = (positions(op.shape, len(op.shape) - 2 + side) for side in (0, 1))
+        op = where(compare(OpCode.CMPLE, columns, rows), op, swap_last(op))
     return given(host_calls.pseudoinverse(name, op, *tolerances(name, op, atol, rcond if rtol is None else rtol)), name, a)
 
 

@@ -24,7 +24,7 @@ POLE = "at poles and infinities PyTorch has the limit or a large number, here Na
 FAR = "beyond the largest that PyTorch's approximation takes, or below the smallest"
 DIFFERS = {
     SLOPE: (
-        "Tensor.relu Tensor.hardshrink Tensor.clamp Tensor.clamp_min Tensor.clamp_max Tensor.angle Tensor.logit "
+        "Tensor.relu Tensor.hardshrink Tensor.clamp Tensor.clamp_min Tensor.clamp_max Tensor.logit "
         "nn.functional.relu nn.functional.hardtanh nn.functional.relu6 nn.functional.hardsigmoid nn.functional.hardshrink "
         "nn.functional.softshrink nn.functional.elu nn.functional.selu nn.functional.celu special.i1"
     ),

@@ -70,7 +70,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     >>> mish(Tensor([0.0, 2.0])).round(4)
     Tensor([0.   , 1.944])
     """
-    return of_each("mish", input, lambda x: x * unary(OpCode.TANH, _softplus(x)), inplace)
+    return of_each("mish", input, pointwise.mish, inplace)
 
 
 @widened

@@ -9,6 +9,7 @@ N rows, C classes, D any further axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
@@ -48,7 +49,7 @@ def cross_entropy(
       reduction:        "mean", "sum" or "none"
       label_smoothing:  in [0, 1]
 
-    Returns:   (), or the shape of target for "none"
+    Returns:   (), or the shape of target for "none". The mean is NaN where the weights of all counted rows are 0
 
     Raises:
       ShapeError:    target does not fit input.
@@ -148,7 +149,12 @@ def _reduced_rows(options: Options, rows: Op, labels: Op, factor: Op | None) -> 
         return rows
     total = reduce(rows, OpCode.ADD, axes)
     if reduction == "mean":
-        return mean_op(rows, axes) if count is None else total / reduce(count, OpCode.ADD, axes)  # NaN of no rows
+        if count is None:
+            return mean_op(rows, axes)
+        shares = reduce(count, OpCode.ADD, axes)
+        if factor is not None:  # weights that are 0 together make NaN, with smoothing too, which leaves something above 0
+            shares = where(compare(OpCode.CMPEQ, shares, 0.0), math.nan, shares)
+        return total / shares  # NaN of no rows
     return total
 
 

@@ -73,7 +73,11 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
     d = input - target
     distance = d.abs()
-    losses = distance if beta == 0 else Tensor.choose(distance < beta, d * d * (0.5 / beta), distance - 0.5 * beta)
+    if beta == 0:
+        return reduced("smooth_l1_loss", distance, reduction)
+    far = distance >= beta
+    small = Tensor.choose(far, 0.0, d)  # the slope of an infinite square times 0 would be NaN
+    losses = Tensor.choose(far, distance - 0.5 * beta, small * small * (0.5 / beta))
     return reduced("smooth_l1_loss", losses, reduction)
 
 
@@ -104,7 +108,9 @@ def huber_loss(
         raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
     d = input - target
     distance = d.abs()
-    losses = Tensor.choose(distance <= delta, d * d * 0.5, (distance - 0.5 * delta) * delta)
+    far = distance > delta
+    small = Tensor.choose(far, 0.0, d)
+    losses = Tensor.choose(far, (distance - 0.5 * delta) * delta, small * small * 0.5)
     if weight is not None and weight.shape != input.shape:
         raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
     return reduced("huber_loss", losses if weight is None else losses * weight, reduction)

@@ -222,7 +222,7 @@ def multi_margin_loss(
     numbers = class_numbers("multi_margin_loss", target.read(), input.op, None)
     classes = Tensor.from_op(numbers, target.cell.device).unsqueeze(-1)
     right = input.gather(-1, classes)
-    losses = (input - right + margin).clamp(min=0.0)
+    losses = (input - right + margin).relu()
     losses = losses * losses if p == 2 else losses
     if weight is not None:
         losses = losses * weight.index_select(0, classes.flatten()).reshape(classes.shape)
@@ -260,7 +260,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     base = filled(0, dtypes.int64, x_NC.op.shape)
     counts = scatter(base, numbers, cast(listed_NK.read(), dtypes.int64), OpCode.ADD, 1, 1)
     is_wrong_NC = Tensor.from_op(counts, target.cell.device) == 0
-    losses_NKC = (x_NC.unsqueeze(1) - right_NK.unsqueeze(2) + 1).clamp(min=0.0)
+    losses_NKC = (x_NC.unsqueeze(1) - right_NK.unsqueeze(2) + 1).relu()
     counted = listed_NK.unsqueeze(2) & is_wrong_NC.unsqueeze(1)
     losses = Tensor.choose(counted, losses_NKC, 0.0).sum((1, 2)) / x_NC.shape[1]
     return reduced("multilabel_margin_loss", losses if input.ndim == 2 else losses[0], reduction)

@@ -190,7 +190,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
         slopes = weight.reshape(-1, *(1,) * (input.ndim - 2)) if input.ndim > 1 else weight
     elif not input.ndim:
         slopes = weight.reshape(())
-    return Tensor.choose(input > 0, input, input * slopes)
+    above = input > 0
+    return Tensor.choose(above, input, Tensor.choose(above, 0.0, input) * slopes)
 
 
 def rrelu(

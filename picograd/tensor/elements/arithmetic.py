@@ -38,9 +38,9 @@ def gcd(a: Op, b: Op) -> Op:
 
 
 def lcm(a: Op, b: Op) -> Op:
-    """The least common multiple of integers, never negative; 0 where one of them is 0."""
+    """The least common multiple of integers, 0 where one of them is 0; one that overflows wraps around, as products do."""
     divisor = gcd(a, b)
-    return absolute(trunc_divide(a, where(compare(OpCode.CMPEQ, divisor, 0), 1, divisor)) * b)
+    return trunc_divide(absolute(a), where(compare(OpCode.CMPEQ, divisor, 0), 1, divisor)) * absolute(b)
 
 
 # ---- choices ----
@@ -74,39 +74,58 @@ def copysign(a: Op, b: Op) -> Op:
 
 # ---- sums of exponentials ----
 def logaddexp(a: Op, b: Op) -> Op:
-    """log(e^a + e^b) without overflow: the greater plus log1p(e^(smaller - greater))."""
+    """log(e^a + e^b), the greater plus log1p(e^(smaller - greater)); equal infinities share the gradient."""
+    return _shared(a, b, joined_logs(a, b))
+
+
+def joined_logs(a: Op, b: Op) -> Op:
+    """The same, of which a takes the whole gradient of equal infinities."""
     high, rest = _apart(a, b)
     return high + log1p(unary(OpCode.EXP, rest))
 
 
 def logaddexp2(a: Op, b: Op) -> Op:
-    """log2(2^a + 2^b) without overflow."""
+    """log2(2^a + 2^b) without overflow; equal infinities share the gradient."""
     high, rest = _apart(a, b)
-    return high + log1p(unary(OpCode.EXP2, rest)) / math.log(2)
+    return _shared(a, b, high + log1p(unary(OpCode.EXP2, rest)) / math.log(2))
 
 
 def _apart(a: Op, b: Op) -> tuple[Op, Op]:
     """Returns the greater and what the smaller is below it; 0 of equal infinities."""
     steep = compare(OpCode.CMPLT, a, b)
     high, low = where(steep, b, a), where(steep, a, b)
-    same = both(compare(OpCode.CMPEQ, a, b), is_infinite(a))
+    same = _same_infinity(a, b)
     return high, where(same, 0.0, where(same, 0.0, low) - where(same, 0.0, high))
+
+
+def _shared(a: Op, b: Op, total: Op) -> Op:
+    return where(_same_infinity(a, b), a * 0.5 + b * 0.5, total)
+
+
+def _same_infinity(a: Op, b: Op) -> Op:
+    return both(compare(OpCode.CMPEQ, a, b), is_infinite(a))
 
 
 # ---- products with logarithms ----
 def xlogy(x: Op, y: Op) -> Op:
     """x log(y), and 0 where x = 0 unless y is NaN."""
-    return x * unary(OpCode.LOG, where(_no_logarithm(x, y), 1.0, y))
+    return _steep(x, y, x * unary(OpCode.LOG, where(_no_logarithm(x, y), 1.0, y)))
 
 
 def xlog1py(x: Op, y: Op) -> Op:
     """x log(1 + y), and 0 where x = 0 unless y is NaN."""
-    return x * log1p(where(_no_logarithm(x, y + 1.0), 0.0, y))
+    return _steep(x, y, x * log1p(where(_no_logarithm(x, y + 1.0), 0.0, y)))
 
 
 def _no_logarithm(x: Op, y: Op) -> Op:
     outside = either(compare(OpCode.CMPLE, y, 0.0), is_infinite(y))
     return both(compare(OpCode.CMPEQ, x, 0.0), outside)
+
+
+def _steep(x: Op, y: Op, product: Op) -> Op:
+    """The product, but beside y = infinity a root of x = 0: its derivative is infinite, as the logarithm is."""
+    steep = both(compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, y, math.inf))
+    return where(steep, unary(OpCode.SQRT, where(steep, x, 1.0) + 0.0), product)
 
 
 # ---- the parts of a float ----

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 
-from picograd.ir.build import compare, minimum, unary, where
+from picograd.ir.build import compare, either, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.elements.inverses import is_negative, turned
 from picograd.tensor.elements.normal import chebyshev
-from picograd.tensor.elements.pointwise import polynomial
+from picograd.tensor.elements.pointwise import absolute, polynomial
 
 NEAR = 8.0
+LARGEST = 713.0  # of float64 whose I0 and I1 are finite
 # Chebyshev coefficients of sqrt(x) e^-x I(x) in t = 16 / x - 1, x >= 8, by our own fit with 40 digits.
 FAR_0 = (
     0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06, 2.0489185894690638e-07,
@@ -38,7 +39,8 @@ FAR_1 = (
 def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
     """Returns where x >= 0 is near, I(x) there, and e^-x I(x) beyond."""
     near = compare(OpCode.CMPLE, x, NEAR)
-    quarter = where(near, x * x, 1.0) * 0.25
+    inner = where(near, x, 0.0)
+    quarter = inner * inner * 0.25
     terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(27)]
     total = polynomial(quarter, terms)
     if order:
@@ -54,8 +56,10 @@ def bessel(x: Op, order: int, scaled: bool) -> Op:
     magnitude = turned(low, x)
     near, direct, far = _branches(magnitude, order)
     if scaled:
-        value = where(near, direct * unary(OpCode.EXP, -where(near, magnitude, 0.0)), far)
+        value = where(near, direct * unary(OpCode.EXP, -absolute(where(near, x, 0.0))), far)  # flat at 0, as |x| is
     else:
-        half = unary(OpCode.EXP, where(near, 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x) does
-        value = where(near, direct, half * far * half)
+        endless = compare(OpCode.CMPLT, LARGEST, magnitude)  # where it overflows, its derivatives do
+        half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x)
+        beyond = magnitude * where(endless, x.filled(math.inf), 1.0)
+        value = where(endless, beyond, where(near, direct, half * far * half))
     return turned(low, value) if order else value

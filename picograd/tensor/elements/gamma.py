@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 
-from picograd.ir.build import both, compare, unary, where
+from picograd.ir.build import both, compare, either, unary, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.elements.inverses import is_negative, turned
-from picograd.tensor.elements.pointwise import is_infinite, polynomial, round_even
+from picograd.tensor.elements.pointwise import absolute, is_infinite, polynomial, round_even
 
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
@@ -46,7 +46,8 @@ def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
 
 def lgamma(x: Op) -> Op:
     """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
-    infinite = is_infinite(x)
+    infinite, outside = is_infinite(x), turned(is_negative(x), x)
+    outside = outside * where(infinite, outside.filled(math.inf), 1.0)
     x = where(infinite, 1.0, x)
     left, y, small, z = _right_half(x)
     series = _inverse_powers(z, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(BERNOULLI[:9], 1)])
@@ -56,15 +57,31 @@ def lgamma(x: Op) -> Op:
     for k in range(1, RAISED):
         product = product * (held + k)
     value = where(small, stirling - unary(OpCode.LOG, product), stirling)
-    sine = unary(OpCode.SIN, (x - round_even(x)) * math.pi)
-    sine = turned(is_negative(sine), sine)  # steep at 0 too, unlike |sine|
+    nearest, rest = _whole_and_rest(x)
+    sine = unary(OpCode.SIN, rest * math.pi)
+    # At 0 it is as steep as on its side, at the other poles, where both sides are, its derivative is 0 and that of log NaN.
+    sine = where(compare(OpCode.CMPEQ, nearest, 0.0), turned(is_negative(sine), sine), absolute(sine))
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
-    return where(infinite, math.inf, where(left, mirrored, value))
+    return where(infinite, outside, where(left, mirrored, value))
+
+
+def _whole_and_rest(x: Op) -> tuple[Op, Op]:
+    """Returns the nearest integer and what is left, of -0.0 itself."""
+    nearest = round_even(x)
+    return nearest, where(compare(OpCode.CMPEQ, nearest, 0.0), x, x - nearest)
+
+
+def _cotangent(angle: Op) -> Op:
+    """cos / sin, and 1 / angle at 0: with its derivatives, where those of the quotient would be NaN."""
+    nothing = compare(OpCode.CMPEQ, angle, 0.0)
+    near, held = where(nothing, angle, 1.0), where(nothing, 1.0, angle)
+    return where(nothing, unary(OpCode.RECIPROCAL, near), unary(OpCode.COS, held) / unary(OpCode.SIN, held))
 
 
 def digamma(x: Op) -> Op:
     """The derivative of log gamma(x): its series, less 1 / x + ... + 1 / (x + 7); psi(1 - x) - pi / tan(pi x) below 1/2."""
-    left, y, small, z = _right_half(x)
+    infinite = compare(OpCode.CMPEQ, x, math.inf)
+    left, y, small, z = _right_half(where(infinite, 1.0, x))
     series = _inverse_powers(z, [b / (2 * k) for k, b in enumerate(BERNOULLI[:9], 1)])
     value = unary(OpCode.LOG, z) - (series / z + 0.5) / z
     held = where(small, y, 1.0)
@@ -72,17 +89,21 @@ def digamma(x: Op) -> Op:
     for k in range(1, RAISED):
         total = total + unary(OpCode.RECIPROCAL, held + k)
     value = where(small, value - total, value)
-    whole = round_even(x)
-    rest = where(left, where(compare(OpCode.CMPEQ, whole, 0.0), x, x - whole), 0.25)  # -0.0 stays what it is
-    angle = rest * math.pi
-    mirrored = value - unary(OpCode.COS, angle) / unary(OpCode.SIN, angle) * math.pi
+    rest = where(left, _whole_and_rest(x)[1], 0.25)
+    mirrored = value - _cotangent(rest * math.pi) * math.pi
     pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))
-    return where(pole, math.nan, where(left, mirrored, value))
+    return where(infinite, math.inf, where(left, mirrored, value) * where(pole, x.filled(math.nan), 1.0))
 
 
 def zeta(s: Op, q: Op) -> Op:
     """The sum of (q + k)^-s over k = 0, 1, ..., for s > 1 and q > 0; inf at s = 1 and q = 0, -1, ..., else NaN."""
     last = 10
+    power = -s
+    first = Op(OpCode.POW, q.dtype, (where(_less(q, 0.0), 1.0, q), power))
+    at_pole, endless = compare(OpCode.CMPEQ, q, 0.0), either(is_infinite(q), is_infinite(s))
+    whole, negative = compare(OpCode.CMPEQ, q, round_even(q)), _less(q, 0.0)
+    q = where(either(either(at_pole, negative), endless), 1.0, q)
+    s, given = where(is_infinite(s), 2.0, s), s
     power = -s
     total = Op(OpCode.POW, q.dtype, (q, power))
     for k in range(1, last):
@@ -95,10 +116,9 @@ def zeta(s: Op, q: Op) -> Op:
     for j, b in enumerate(BERNOULLI, 1):
         total = total + factor * (b / math.factorial(2 * j))
         factor = factor * (s + (2 * j - 1)) * (s + 2 * j) * inverse * inverse
-    whole = compare(OpCode.CMPEQ, q, round_even(q))
     below = where(whole, total.filled(math.inf), total.filled(math.nan))
-    total = where(compare(OpCode.CMPEQ, q, 0.0), math.inf, where(_less(q, 0.0), below, total))
-    return where(compare(OpCode.CMPEQ, s, 1.0), math.inf, where(_less(s, 1.0), math.nan, total))
+    total = where(negative, below, where(either(at_pole, endless), first, total))
+    return where(compare(OpCode.CMPEQ, given, 1.0), math.inf, where(_less(given, 1.0), math.nan, total))
 
 
 def polygamma(n: int, x: Op) -> Op:
@@ -110,9 +130,7 @@ def polygamma(n: int, x: Op) -> Op:
         return digamma(x)
     left = _less(x, 0.0)
     value = zeta(x.filled(n + 1.0), where(left, -x + 1.0, x)) * float((-1) ** (n + 1) * math.factorial(n))
-    angle = where(left, x - round_even(x), 0.25) * math.pi
-    cotangent = unary(OpCode.COS, angle) / unary(OpCode.SIN, angle)
-    total = polynomial(cotangent, _cotangent_terms(n))
+    total = polynomial(_cotangent(where(left, x - round_even(x), 0.25) * math.pi), _cotangent_terms(n))
     return where(left, value * (-1.0) ** n - total * math.pi ** (n + 1), value)
 
 

@@ -131,12 +131,16 @@ def _log_of_double(x: Op, far: Op) -> Op:
 
 # ---- two legs ----
 def hypot(a: Op, b: Op) -> Op:
-    """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf beside NaN is inf."""
+    """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf beside NaN is inf.
+
+    The gradient at (0, 0) is 0, as that of a norm.
+    """
     infinite = either(is_infinite(a), is_infinite(b))
     x, y = turned(is_negative(a), a), turned(is_negative(b), b)
     steep = compare(OpCode.CMPLT, x, y)
     longer, shorter = where(steep, y, x), where(steep, x, y)
-    nothing = compare(OpCode.CMPEQ, longer, 0.0)
-    ratio = where(infinite, 0.0, shorter / where(nothing, 1.0, longer))
-    length = longer * unary(OpCode.SQRT, ratio * ratio + 1.0)
+    nothing = both(compare(OpCode.CMPEQ, a, 0.0), compare(OpCode.CMPEQ, b, 0.0))
+    held = where(nothing, 1.0, longer)
+    ratio = where(infinite, 0.0, shorter / held)
+    length = where(nothing, 0.0, held * unary(OpCode.SQRT, ratio * ratio + 1.0))
     return where(infinite, absolute(where(is_infinite(a), a, b)), length)

@@ -213,7 +213,7 @@ class Parts(Functions):
         """
         op = to_float(self.read())
         value = where(compare(OpCode.CMPLT, op, 0.0), math.pi, op.filled(0.0))
-        return self.from_op(where(pointwise.is_nan(op), op, value), self.cell.device)
+        return self.from_op(where(pointwise.is_nan(op), op * 0.0, value), self.cell.device)
 
     def conj(self) -> Self:
         """Returns x itself: there are no complex numbers.

@@ -231,13 +231,16 @@ def _half_exp(x: Op) -> tuple[Op, Op]:
 
 @formula
 def sinc(x: Op) -> Op:
-    """sin(pi x) / (pi x), and 1 at 0, where all derivatives are 0; in PyTorch the second one there is NaN."""
-    nothing = compare(OpCode.CMPLT, absolute(x), 1e-18)  # whose squares, which derivatives divide by, may be 0
-    held = where(nothing, 1.0, x)
+    """sin(pi x) / (pi x); near 0, where derivatives of the quotient lose digits, its series in x^2."""
+    near = compare(OpCode.CMPLT, absolute(x), 0.15)
+    small = where(near, x, 0.0) * math.pi
+    terms = 9 if x.dtype is float64 else 5
+    series = polynomial(small * small, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
+    held = where(near, 1.0, x)
     whole = round_even(held)
     sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of what is left of whole turns: pi x has too few digits
     odd = compare(OpCode.CMPNE, floor(whole * 0.5) * 2.0, whole)
-    return where(nothing, 1.0, where(odd, -sine, sine) / (held * math.pi))
+    return where(near, series, where(odd, -sine, sine) / (held * math.pi))
 
 
 @formula
@@ -278,6 +281,13 @@ def silu(x: Op) -> Op:
     """x * sigmoid(x); of -inf and what is near it 0 too."""
     held = _held(x)
     return held * _logistic(held)
+
+
+@formula
+def mish(x: Op) -> Op:
+    """x * tanh(softplus(x)); of -inf and what is near it 0 too."""
+    held = _held(x)
+    return held * unary(OpCode.TANH, softplus(held, 1.0, 20.0))
 
 
 def _held(x: Op) -> Op:

@@ -340,9 +340,9 @@ class Reduce(Pairs):
         if dim is None:
             raise ArgumentError(f"{function}: give the axis, e.g. dim=-1.")
         op = cast(self.read(), dtype)
+        axis = axis_of(function, op.shape, dim)
         if not op.shape:
             return self.from_op(op, self.cell.device)
-        axis = axis_of(function, op.shape, dim)
         return self.from_op(Op(OpCode.SCAN, op.dtype, (op,), (code, axis)), self.cell.device)
 
 

@@ -181,9 +181,9 @@ class Statistics(Reduce):
         if chosen is None:
             raise ArgumentError("logcumsumexp: give the axis, e.g. dim=-1.")
         op = to_float(self.read())
+        place = axis_of("logcumsumexp", op.shape, chosen)
         if not op.shape:
             return self.from_op(op, self.cell.device)
-        place = axis_of("logcumsumexp", op.shape, chosen)
         result = _running_logsumexp(cast(move_last(op, place), op.dtype.compute_dtype))
         return self.from_op(cast(move_back(result, place), op.dtype), self.cell.device)
 
@@ -326,7 +326,7 @@ def _running_logsumexp(op: Op) -> Op:
     earlier = pad_axis(_running_logsumexp(shrink_axis(totals, last, 0, num_blocks - 1)), last, 1, 0)
     is_first = compare(OpCode.CMPEQ, positions(earlier.shape, last), 0)
     earlier = where(is_first, -math.inf, earlier)  # before the first block is nothing: the log of 0
-    joined = arithmetic.logaddexp(within, expand(reshape(earlier, (*earlier.shape, 1)), within.shape))
+    joined = arithmetic.joined_logs(within, expand(reshape(earlier, (*earlier.shape, 1)), within.shape))
     return shrink_axis(reshape(joined, padded.shape), last, 0, length)
 
 
