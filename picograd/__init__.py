@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.transforms.hessian_products import hvp, vhp
     from picograd.transforms.jacobians import hessian, jacfwd, jacrev
     from picograd.transforms.modules import functional_call
+    from picograd.transforms.profile import profile
     from picograd.transforms.tangents import jvp, linearize
     from picograd.transforms.vmap import vmap
 
@@ -130,9 +131,9 @@ __all__ = [
     "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf",
     "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev",
     "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated",
-    "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan",
-    "set_default_device", "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16",
-    "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "profile", "realize", "reset_peak_memory_stats", "save",
+    "scan", "set_default_device", "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special",
+    "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__
 
@@ -168,7 +169,8 @@ _LATE = {
     "grad": "transforms.gradients",
     "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck", "hessian": "transforms.jacobians",
     "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians", "jacrev": "transforms.jacobians",
-    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state", "save": "nn.state",
+    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state", "profile": "transforms.profile",
+    "save": "nn.state",
     "value_and_grad": "transforms.gradients", "vhp": "transforms.hessian_products", "vjp": "transforms.gradients",
     "vmap": "transforms.vmap",
 }  # fmt: skip

@@ -30,7 +30,7 @@ DTYPE = "dtype=... of a function or a layer, or pg.set_default_dtype."
 SAVED = "pg.save(model.state_dict(), path) and model.load_state_dict(pg.load(path))."
 SHOWN = "pg.explain(x) shows what becomes of a graph, and python -m picograd doctor describes the machine."
 THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
-PROFILER = "PICOGRAD_SHOW=plan prints the kernels, pg.count_ops counts a graph, pg.cuda.kernel_times measures a GPU's."
+PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
 
 ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
 A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."

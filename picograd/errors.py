@@ -24,10 +24,12 @@ class Line(NamedTuple):
 
     file:    path of the source file
     number:  1-based line number
+    module:  while somebody profiles, the module whose forward ran, by its name in the model
     """
 
     file: str
     number: int
+    module: str = ""
 
     def __str__(self) -> str:
         text = linecache.getline(self.file, self.number).strip()

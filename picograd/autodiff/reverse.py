@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from picograd.autodiff.derivative import Derivative, SeveralResults
 from picograd.errors import GradientError
-from picograd.ir.lines import copy_lines, lines_of
+from picograd.ir.lines import Following, copy_lines, lines_of, spread
 from picograd.ir.op import Op
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
@@ -41,6 +41,8 @@ def reverse(
       changes:   Op -> what its whole gradient goes through before it is handed on, or returned
     """
     order, reaching = _towards(seeds, set(wanted), constant, through)
+    if Following.is_on:
+        spread(order)
     grads: dict[Op, Op] = dict(seeds)
     several: dict[Op, dict[int, Op]] = {}
     result: dict[Op, Op] = {}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from sys import intern
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.known import Known, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
+from picograd.engine.profile import Profiling
 from picograd.engine.repeats import Repeats
 from picograd.engine.scalars import Scalars
 from picograd.engine.shared import reads_shared, shared
@@ -202,7 +204,7 @@ def _copied(copy: Op) -> Op:
 
 def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
     """Computes graphs whose plan is known; each root then has its value as `realized`. False where none is."""
-    known: Known | None = _plans.get(seen.key)
+    known: Known | None = _plans.get(seen.key) if Profiling.recorder is None else None
     if known is None or (variables := known.variables(seen)) is None:
         return False
     plan, name = known.plan, seen.buffers[0].device
@@ -232,6 +234,8 @@ def _compute(
     plan = _plans.get((name, False, form.key))
     if plan is None:
         form, plan = find_plan_of_any(roots, form, name, _scalars, _repeats)
+    elif Profiling.recorder is not None:
+        Profiling.recorder.learn(plan, roots, form, name, None)
     known = None if seen is None else Known.of(seen, form, plan)
     if seen is not None and known is not None:
         _plans.put(seen.key, known)
@@ -291,12 +295,16 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
       tune:  whether candidates are timed
     """
     plan: Plan | None = _plans.get((name, tune, form.key))
+    began = None
     if plan is None:
+        began = perf_counter()
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
             plan = make_plan(roots, form, compiler_for(name), tune)
         _plans.put((name, tune, form.key), plan)
+    if Profiling.recorder is not None:
+        Profiling.recorder.learn(plan, roots, form, name, began)
     return plan
 
 
@@ -351,8 +359,12 @@ def run(
       Refused: an index is outside its axis, or a matrix has no result; the outputs are not to be used, and nothing
                else has changed.
     """
+    recorder = Profiling.recorder
     try:
-        plan.run(inputs, outputs, variables, may_stop, settled)
+        if recorder is None:
+            plan.run(inputs, outputs, variables, may_stop, settled)
+        else:
+            recorder.run(plan, inputs, outputs, variables, may_stop)
     except Refused as report:
         raise error(report) from None
     for counts in active():

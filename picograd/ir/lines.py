@@ -8,8 +8,10 @@ Next:  picograd/ir/bodies.py
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 
 from picograd.errors import BETWEEN, Line
 from picograd.ir.op import Op
@@ -18,6 +20,17 @@ MOST = 3  # lines kept for one Op
 
 # The lines that called a function whose graph is made only now: who asks for it has made none of it.
 of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picograd_lines", default=None)
+
+
+class Following:
+    """What is noted of Ops besides their lines, while somebody profiles.
+
+    is_on:   Ops that a function makes on its way to a result have the line of the result
+    module:  the one whose forward runs, by its name; "" elsewhere
+    """
+
+    is_on = False
+    module = ""
 
 
 class _IsOwn(dict[str, bool]):
@@ -41,7 +54,9 @@ def record(op: Op) -> None:
     while frame is not None and _is_own[frame.f_code.co_filename]:
         frame = frame.f_back
     if frame is not None:
-        place = (frame.f_code.co_filename, frame.f_lineno)
+        place: tuple[Any, ...] = (frame.f_code.co_filename, frame.f_lineno)
+        if Following.module:
+            place += (Following.module,)
         known = op.lines
         if not known:
             op.lines = (place,)
@@ -77,3 +92,11 @@ def copy_lines(source: Op, result: Op, replace: bool = False) -> None:
     places = source.lines
     if replace or (places and not result.lines):
         result.lines = places
+
+
+def spread(order: Sequence[Op]) -> None:
+    """Gives Ops without a line that of an Op that reads them; `order`: sources first."""
+    for op in reversed(order):
+        for source in op.src:
+            if source.src and not source.lines:
+                source.lines = op.lines

@@ -4,8 +4,7 @@ In:    a module and its inputs
 Out:   `Summary`
 Next:  picograd/nn/parameter.py
 
-FLOPs are those of the graph that a layer's forward builds: 2 M N K of a product, one for each element of an elementwise
-operation and one for each element that a reduction or scan reads. What is fused or simplified later counts in full.
+FLOPs are those of the graph that a layer's forward builds (ir/flops.py). What is fused or simplified later counts in full.
 """
 
 from __future__ import annotations
@@ -15,21 +14,14 @@ from typing import Any
 
 from picograd.autodiff.later import written_out
 from picograd.errors import ArgumentTypeError
-from picograd.ir.build import static_shape
-from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import ATTENTIONS, IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.ir.flops import flops_of
+from picograd.ir.op import toposort
 from picograd.notebook import table
 from picograd.record import Record
-from picograd.tensor.build import static_numel
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")
-# What moves, converts or finds numbers, and computes none.
-WITHOUT_ARITHMETIC = MOVEMENT | IDENTITY | SOURCES | {
-    OpCode.CAST, OpCode.BITCAST, OpCode.COPY, OpCode.OUTPUT, OpCode.GATHER, OpCode.SCATTER, OpCode.SORT, OpCode.CHECK,
-    OpCode.THREEFRY,
-}  # fmt: skip
 
 
 class Row(Record):
@@ -157,22 +149,4 @@ def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
     """
     ops = written_out([tensor.op for tensor in [*outputs, *inputs]])
     before = set(toposort(ops[len(outputs) :]))
-    return sum(_flops_of(op) for op in toposort(ops[: len(outputs)]) if op not in before)
-
-
-def _flops_of(op: Op) -> int:
-    """Returns the floating-point operations of one Op; a multiplication and an addition count as two."""
-    if op.code in WITHOUT_ARITHMETIC or not op.dtype.is_float:
-        return 0
-    if op.code is OpCode.MATMUL:
-        return 2 * static_numel(op.shape) * int(op.src[0].shape[-1])
-    if op.code is OpCode.CONV:
-        return 2 * static_numel(op.shape) * static_numel(op.src[1].shape[1:])
-    if op.code in ATTENTIONS:
-        (*_, queries, features), (*_, keys, _), (*_, values) = (static_shape(s.shape) for s in op.src[:3])
-        forward = op.code is OpCode.ATTENTION
-        lengths = features + values if forward else 3 * features + 2 * values
-        return 2 * static_numel(op.src[0].shape[:2]) * queries * keys * lengths
-    if op.code in (OpCode.REDUCE, OpCode.SCAN):
-        return static_numel(op.src[0].shape)
-    return static_numel(op.shape)
+    return sum(flops_of(op) for op in toposort(ops[: len(outputs)]) if op not in before)

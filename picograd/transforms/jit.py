@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/forms.py
+Next:  picograd/transforms/profile.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -262,6 +262,12 @@ class Jit:
 
 
 _functions: weakref.WeakSet[Jit] = weakref.WeakSet()
+
+
+def forget_captures() -> None:
+    """Has every jitted function be traced again at its next call."""
+    for function in list(_functions):
+        function.latest, function.forms = None, Latest(MOST_CAPTURES)
 
 
 def _after_fork() -> None:
