@@ -23,10 +23,9 @@ from picograd.errors import ArgumentError
 from picograd.formats.storages import Place
 from picograd.formats.torch_names import DTYPE_NAMES, STORAGE_NAMES
 from picograd.formats.zipped import write_entry
-from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import View
 from picograd.tensor.core import realize
 from picograd.tensor.exchange.arrays import stepped
+from picograd.tensor.exchange.copies import shown_steps
 from picograd.tensor.tensor import Tensor
 
 DEPTH_MAX = 200  # of containers in containers; Python's own limit is on calls
@@ -50,7 +49,7 @@ class TorchFile:
         tensors: dict[int, Tensor] = {}
         _collect(state, tensors, 0, set())
         realize(tensors.values())
-        views = {(id(tensor.cell), _plain(tensor)) for tensor in tensors.values()}
+        views = {(id(tensor.cell), shown_steps(tensor)) for tensor in tensors.values()}
         self.num_views = Counter(cell for cell, _ in views)
         self.write("the state", state)
         self.pickled = b"\x80\x02" + b"".join(self.parts) + b"."
@@ -198,7 +197,7 @@ class TorchFile:
         shown = None
         if self.num_views[id(value.cell)] > 1 or value.numel() > value.cell.op.numel:  # else it is kept in order
             line = np.empty([int(dim) for dim in value.cell.op.shape], value.dtype.numpy)
-            shown = stepped(line, _plain(value)) if line.size and value.cell.op.dtype is value.dtype else None
+            shown = stepped(line, shown_steps(value)) if line.size and value.cell.op.dtype is value.dtype else None
         if shown is None:
             is_alone = self.num_views[id(value.cell)] == 1
             key = self.keys.get(id(value.cell)) if is_alone else None
@@ -217,11 +216,6 @@ class TorchFile:
         """Returns the key of a storage with all elements of a tensor, in order."""
         self.storages.append(value)
         return len(self.storages) - 1
-
-
-def _plain(tensor: Tensor) -> View:
-    """Returns the steps of a view that change what is shown."""
-    return tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
 
 
 def _collect(value: Any, tensors: dict[int, Tensor], depth: int, seen: set[int]) -> None:

@@ -395,6 +395,7 @@ def test_an_optimizer_is_copied_with_its_parameters(again, device):
     parameters, optimizer = again((both.ours, both.mine))
     for step in (both.step, both.step_theirs, both.step_theirs):
         step(2)
+    optimizer.zero_grad()  # a deep copy has its gradients, too
     sum((p**3).sum() for p in parameters).backward()
     optimizer.step()
     assert [p.tolist() for p in parameters] == [p.tolist() for p in both.ours]

@@ -153,6 +153,40 @@ def test_copies_are_independent(device):
     assert x.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+def test_copies_share_memory_as_their_originals_do(device, twin):
+    x = Tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    tensors = {"x": x, "turned": x.T, "flat": x.view(6), "same": x.detach()}
+    if twin is copy.deepcopy:
+        tensors["row"] = x[1]
+    copies = twin(tensors)
+    assert {name: value.tolist() for name, value in copies.items()} == {n: v.tolist() for n, v in tensors.items()}
+    for found in (tensors, copies):
+        found["flat"][4] = 9.0
+        assert found["x"].tolist() == [[0.0, 1.0, 2.0], [3.0, 9.0, 5.0]] == found["same"].tolist()
+        assert found["turned"].tolist()[1] == [1.0, 9.0]
+        assert "row" not in found or found["row"].tolist() == [3.0, 9.0, 5.0]
+        found["flat"][4] = 4.0
+    assert copies["x"].cell is not x.cell
+
+
+def test_a_part_is_pickled_alone(device):
+    assert len(pickle.dumps(Tensor.zeros(1000, 8)[3])) < 1000
+
+
+def test_a_copy_of_a_leaf_has_its_gradient(device):
+    import torch
+
+    for library in (torch, pg):
+        x = library.ones(2, requires_grad=True)
+        (x * 2).sum().backward()
+        twin = copy.deepcopy(x)
+        assert twin.grad.tolist() == [2.0, 2.0] and twin.grad is not x.grad
+        twin.grad.zero_()
+        assert x.grad.tolist() == [2.0, 2.0]
+        assert pickle.loads(pickle.dumps(x)).grad is None
+
+
 def test_clone_has_storage_of_its_own_and_gradients(device):
     x = Tensor([1.0, 2.0], requires_grad=True)
     y = x.clone()

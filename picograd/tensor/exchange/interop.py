@@ -2,7 +2,7 @@
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/exchange/ufuncs.py
+Next:  picograd/tensor/exchange/copies.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import math
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,16 +21,15 @@ from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, Gradie
 from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
+from picograd.tensor.exchange.copies import Copies
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.exchange.host import default_device, usable_device
-from picograd.tensor.exchange.ufuncs import Ufuncs
 from picograd.tensor.variable import known
 
-Kind = TypeVar("Kind", bound="Interop")
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
-class Interop(Ufuncs):
+class Interop(Copies):
     """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()
@@ -281,20 +280,6 @@ class Interop(Ufuncs):
         notes = ", requires_grad=True" if self.op.needs_grad else ""
         return array_table(array, f"{type(self).__name__} of shape {array.shape}, {self.dtype}{notes}")
 
-    def __copy__(self) -> Self:
-        return _with_role(self.from_cell(self.cell, self.steps), self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copy = type(self).from_op(self.detach().op, self.cell.device)
-        if self.requires_grad and self.is_leaf:
-            copy.requires_grad_()
-        memo[id(self)] = copy
-        return _with_role(copy, self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        array = self._host("pickle")
-        return _rebuilt, (type(self), array, self.dtype, self.requires_grad and self.is_leaf, getattr(self, "_role", None))
-
 
 def _text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
     """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
@@ -302,19 +287,3 @@ def _text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
     if dtype.is_narrow and dtype is not dtypes.float16:
         array, digits = array.astype(np.float32), 1 + math.ceil(dtype.precision * math.log10(2.0))
     return np.array2string(array, precision=digits, separator=", ", prefix=prefix)
-
-
-def _rebuilt(
-    cls: type[Interop], array: np.ndarray[Any, Any], dtype: DType, requires_grad: bool, role: str | None = None
-) -> Interop:
-    tensor = cls(array, dtype, requires_grad=requires_grad)
-    if role is not None:
-        tensor._role = role
-    return tensor
-
-
-def _with_role(tensor: Kind, original: Kind) -> Kind:
-    """Returns a copy that modules hold as they hold the original."""
-    if hasattr(original, "_role"):
-        tensor._role = original._role
-    return tensor

@@ -1,0 +1,84 @@
+"""Copies and pickles of tensors: what shares memory shares it in the copy.
+
+In:    a tensor
+Out:   `Copies`
+Next:  picograd/tensor/exchange/ufuncs.py
+
+A deep copy has all of the storage that its original is a view of, as in PyTorch, and so all views of one storage that are
+copied together. A pickle has it where the view shows all of it; a part, such as a row of a data set, is pickled alone.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from picograd.dtype import DType
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
+from picograd.tensor.cell import Cell, View
+from picograd.tensor.core import TensorCore
+from picograd.tensor.exchange.ufuncs import Ufuncs
+
+Kind = TypeVar("Kind", bound="Copies")
+
+
+class Copies(Ufuncs):
+    """copy.copy, copy.deepcopy and pickle."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return _with_role(self.from_cell(self.cell, self.steps), self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        whole = memo.get(id(self.cell))
+        if whole is None:
+            whole = memo[id(self.cell)] = type(self).from_op(detached(self.cell.op), self.cell.device)
+        copy = _with_role(self.from_cell(whole.cell, shown_steps(self)), self)
+        memo[id(self)] = copy
+        if self.requires_grad and self.is_leaf:
+            copy.requires_grad_()
+        if isinstance(self._grad, TensorCore):
+            copy._grad = self._grad.__deepcopy__(memo)
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cell, steps = self.cell, shown_steps(self)
+        known = all(isinstance(dim, int) for dim in (*self.op.shape, *cell.op.shape))
+        if not known or self.op.numel < cell.op.numel:
+            cell, steps = self.from_op(detached(self.op), cell.device).cell, ()
+        return _rebuilt, (type(self), cell, steps, self.requires_grad and self.is_leaf, getattr(self, "_role", None))
+
+
+def shown_steps(tensor: TensorCore) -> View:
+    """Returns the steps of a view that change what is shown: none of those that concern gradients."""
+    return tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
+
+
+def _reduce_cell(cell: Cell) -> tuple[Any, ...]:
+    """Returns how a cell is made again; pickle does so once for all of its views."""
+    return _cell_of, (TensorCore.from_cell(cell)._host("pickle"), cell.op.dtype)
+
+
+def _cell_of(array: np.ndarray[Any, Any], dtype: DType) -> Cell:
+    return TensorCore(array, dtype).cell
+
+
+copyreg.pickle(Cell, _reduce_cell)
+
+
+def _rebuilt(cls: type[Copies], cell: Cell, steps: View, requires_grad: bool, role: str | None) -> Copies:
+    tensor = cls.from_cell(cell, steps)
+    if role is not None:
+        tensor._role = role
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _with_role(tensor: Kind, original: Kind) -> Kind:
+    """Returns a copy that modules hold as they hold the original."""
+    if hasattr(original, "_role"):
+        tensor._role = original._role
+    return tensor
