@@ -3,8 +3,9 @@
 In:    a Tensor
 Out:   a `Drawing`, which notebooks show by themselves
 
-Constants stand in the title of the Op that reads them, broadcasts on the edge. Drawing changes no tensor: what is shown
-and has no value yet is computed by the evaluator, all at once, and compiles nothing.
+Constants stand in the title of the Op that reads them, broadcasts on the edge. A function of several Ops is one box, and so
+are random numbers. Drawing changes no tensor: what is shown and has no value yet is computed by the evaluator, all at once,
+and compiles nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from picograd.evaluator.graph import evaluate
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
+from picograd.nn.module import Module
 from picograd.record import Record, Struct
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
+from picograd.tools.folding import Folds, folds_of, name_of, names_of
 from picograd.tools.layout import Point, lay_out
 
 MOST_NODES = 1500
@@ -101,19 +104,22 @@ def draw(
     format: str = "svg",
     values: bool = True,
     gradients: bool = True,
-    names: Mapping[str, Tensor] | None = None,
+    names: Mapping[str, Tensor] | Module | None = None,
+    fold: bool = True,
 ) -> Drawing:
     """Draws the graph that `tensor` is computed by, from leaves at the top to the result at the bottom.
 
-    A box shows the opcode, or the name of a leaf; dtype and shape; of up to 9 elements, the value and the gradient of
-    the result by it. Operands arrive from left to right; a "·" in a title is one of them.
+    A box shows the opcode, the name of a function or that of a leaf; dtype and shape; of up to 9 elements, the value and
+    the gradient of the result by it. Operands arrive from left to right; a "·" in a title is one of them.
 
     Args:
       tensor:     any shape; of a tensor that is no scalar, the gradients are those of its sum
       format:     "svg", or "dot" for Graphviz and the tools that read its language
       values:     show values
       gradients:  show gradients
-      names:      name -> tensor: names for leaves and results; those that are not in the graph are left out
+      names:      name -> tensor: names for leaves and results; those that are not in the graph are left out. Or a model:
+                  each of its modules is a box with its parameters in it
+      fold:       False draws each Op: those that functions such as cross_entropy and randn consist of, too
 
     Returns:   the drawing; a notebook shows it when it is the last line of a cell
     Raises:
@@ -139,9 +145,11 @@ def draw(
         raise ArgumentError(f'draw: format must be "svg" or "dot", got {format!r}.')
     if (active := trace.get()) is not None:
         active.on_host_read("draw")
-    named = _names(names or {})
-    root, *ops = written_out([tensor.op, *named])
-    nodes = _nodes(root, dict(zip(ops, named.values())))
+    model = names if isinstance(names, Module) and fold else None
+    named = {} if model is not None else _names(names_of(names))
+    root, *ops = [tensor.op, *named] if fold else written_out([tensor.op, *named])
+    named = dict(zip(ops, named.values()))
+    nodes = _nodes(root, named, folds_of(root, named, model) if fold else Folds(names=named))
     _show_numbers(root, nodes, values, gradients)
     return Drawing(
         _svg(nodes) if format == "svg" else _dot(nodes), format, len(nodes), sum(len(node.sources) for node in nodes)
@@ -158,7 +166,7 @@ def _names(names: Mapping[str, Tensor]) -> dict[Op, str]:
     return named
 
 
-def _nodes(root: Op, names: Mapping[Op, str]) -> list[_Node]:
+def _nodes(root: Op, names: Mapping[Op, str], folds: Folds) -> list[_Node]:
     """Returns the boxes of a graph, sources first."""
     numbers: dict[Op, int] = {}
     nodes: list[_Node] = []
@@ -168,7 +176,8 @@ def _nodes(root: Op, names: Mapping[Op, str]) -> list[_Node]:
         if sources is not None:
             numbers[op] = len(nodes)
             arrows = [(numbers[source], shape) for source, shape in sources]
-            nodes.append(_Node(op, _kind(op, root, sources), arrows, _heading(op, names), _note(op)))
+            heading = _heading(op, names, folds)
+            nodes.append(_Node(op, _kind(op, root, sources), arrows, heading, _note(op)))
         elif op not in numbers:
             if len(numbers) >= MOST_NODES:
                 raise ArgumentError(
@@ -176,30 +185,22 @@ def _nodes(root: Op, names: Mapping[Op, str]) -> list[_Node]:
                     hint="draw an intermediate result, or cut the graph above one: y = Tensor(y.detach().numpy())",
                 )
             numbers[op] = -1
-            sources = _sources(op, names)
+            sources = [] if op in folds.random else _sources(op, names, folds)
             stack.append((op, sources))
             stack.extend((source, None) for source, _ in reversed(sources) if source not in numbers)
     return nodes
 
 
-def _sources(op: Op, names: Mapping[Op, str]) -> list[tuple[Op, str]]:
-    """Returns the sources that arrows come from, each with the shape it is broadcast to or ""."""
+def _sources(op: Op, names: Mapping[Op, str], folds: Folds) -> list[tuple[Op, str]]:
+    """Returns the sources that arrows come from, each with the shape it is broadcast to or ""; a box, of its parts."""
     if op.code is OpCode.LEAF and not op.src[0].needs_grad:
         return []  # how a leaf was filled is not a part of the graph
-    found = []
-    for source in op.src:
-        if const_value(source) is None:
-            whole = source
-            while source not in names and _is_broadcast(source):
-                source = source.src[0]
-            found.append((source, "" if whole is source else _shape(whole.shape)))
-    return found
-
-
-def _is_broadcast(op: Op) -> bool:
-    if op.code is OpCode.RESHAPE:  # axes of length 1 that come or go
-        return [dim for dim in op.shape if dim != 1] == [dim for dim in op.src[0].shape if dim != 1]
-    return op.code is OpCode.EXPAND
+    parts, found = folds.parts(op), []
+    for whole in (source for part in parts for source in part.src):
+        source = folds.below(whole)
+        if const_value(whole) is None and source not in folds.owners and source not in folds.inside:
+            found.append((source, "" if whole is source or len(parts) > 1 else _shape(whole.shape)))
+    return found if len(parts) == 1 else list(dict.fromkeys(found))
 
 
 def _kind(op: Op, root: Op, sources: list[tuple[Op, str]]) -> str:
@@ -208,9 +209,19 @@ def _kind(op: Op, root: Op, sources: list[tuple[Op, str]]) -> str:
     return "leaf" if op.code is OpCode.LEAF else "box" if sources else "data"
 
 
-def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
+def _heading(op: Op, names: Mapping[Op, str], folds: Folds) -> list[tuple[str, str]]:
     """Returns the title of a box and the line below it."""
-    title = op.code.name
+    title = folds.title(op, name_of(op)) or _title(op)
+    if op in names:
+        title = names[op] if op.code in (OpCode.LEAF, OpCode.BUFFER) else f"{names[op]} = {title}"
+    return [("title", title), ("type", f"{op.dtype} {_shape(op.shape)}")]
+
+
+def _title(op: Op) -> str:
+    """Returns what an Op is called, with its constants."""
+    title = name_of(op)
+    if op.code is OpCode.FORMULA:
+        return title
     constants = [const_value(source) for source in op.src] if op.code is not OpCode.LEAF else []
     if op.code is OpCode.CONST:
         title = f"CONST {_number(op.arg)}"
@@ -221,9 +232,7 @@ def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
         title = f"{title} {op.arg}"
     if any(value is not None for value in constants):
         title += f"({', '.join('·' if value is None else _number(value) for value in constants)})"
-    if op in names:
-        title = names[op] if op.code in (OpCode.LEAF, OpCode.BUFFER) else f"{names[op]} = {title}"
-    return [("title", title), ("type", f"{op.dtype} {_shape(op.shape)}")]
+    return title
 
 
 def _note(op: Op) -> str:
@@ -239,20 +248,21 @@ def _shape(shape: Shape) -> str:
 def _show_numbers(root: Op, nodes: list[_Node], values: bool, gradients: bool) -> None:
     """Adds the lines of values and gradients, computed together."""
     grads: dict[Op, Op] = {}
+    root, *written = written_out([root, *(node.op for node in nodes)])
     if gradients and root.needs_grad:
-        wanted = [node.op for node in nodes if node.op.needs_grad]
+        wanted = [op for op in written if op.needs_grad]
         try:
             grads = gradient(root, filled(1, root.dtype, root.shape), wanted)
         except GradientError as error:
             raise GradientError(error.fact.replace("backward:", "draw:", 1), hint="draw(x, gradients=False)") from None
     shown: list[tuple[_Node, str, Op]] = []
-    for node in nodes:
-        small = all(isinstance(dim, int) for dim in node.op.shape) and node.op.numel <= MOST_ELEMENTS
-        small = small and node.op.code not in MANY_RESULTS
-        if values and small and node.op.code is not OpCode.CONST:
-            shown.append((node, "value", node.op))
-        if small and node.op in grads:
-            shown.append((node, "grad", grads[node.op]))
+    for node, op in zip(nodes, written):
+        small = all(isinstance(dim, int) for dim in op.shape) and op.numel <= MOST_ELEMENTS
+        small = small and op.code not in MANY_RESULTS
+        if values and small and op.code is not OpCode.CONST:
+            shown.append((node, "value", op))
+        if small and op in grads:
+            shown.append((node, "grad", grads[op]))
     for (node, key, op), array in zip(shown, _evaluated([op for _, _, op in shown])):
         for i, line in enumerate(_lines(_numbers(array, op.dtype))):
             node.rows.append((key, f"{'' if i else key:<5} {line}"))

@@ -62,7 +62,7 @@ def test_svg_of_micrograds_readme(device: str) -> None:
 
 def test_dot_of_micrograds_readme(device: str) -> None:
     g, names = readme_graph()
-    drawing = draw(g, "dot", names=names)
+    drawing = draw(g, "dot", names=names, fold=False)
     nodes = labels(drawing.text)
     edges = re.findall(r"^  (n\d+) -> (n\d+);$", drawing.text, re.MULTILINE)
     assert drawing.text.startswith("digraph picograd {\n") and drawing.text.endswith("\n}")
@@ -118,8 +118,34 @@ def test_a_model_with_its_parameters_names(device: str) -> None:
     loss = pg.nn.functional.cross_entropy(model(Tensor([[1.0, 2.0, 3.0]])), Tensor([1]))
     drawing = draw(loss, names={**dict(model.named_parameters()), "loss": loss})
     titles = [lines[0] for lines in boxes(drawing.text)]
-    assert {"weight", "bias", "MATMUL"} <= set(titles) and titles[-1].startswith("loss = ")
+    assert {"weight", "bias", "linear_with_bias"} <= set(titles) and titles[-1].startswith("loss = ")
     assert not any("THREEFRY" in title for title in titles)
+
+
+def test_functions_modules_and_random_numbers_are_one_box_each(device: str) -> None:
+    model = pg.nn.Sequential(pg.nn.Linear(4, 8), pg.nn.ReLU(), pg.nn.Linear(8, 3))
+    x, y = pg.randn(5, 4), pg.randint(0, 3, (5,))
+    loss = pg.nn.functional.cross_entropy(model(x), y)
+    titles = [label[0] for label in labels(draw(loss, "dot").text).values()]
+    assert [title for title in titles if title not in ("RANDOM", "LEAF")] == [
+        "linear_with_bias", "relu", "linear_with_bias", "cross_entropy",
+    ]  # fmt: skip
+    found = labels(draw(loss, "dot", names=model).text)
+    titles = [label[0] for label in found.values() if label[0] != "RANDOM"]
+    assert titles == ["0 Linear", "relu", "2 Linear", "cross_entropy"]
+    assert draw(loss, fold=False).num_nodes > 60
+    expected = labels(draw(loss, "dot", fold=False).text)
+    assert list(found.values())[-1][1:] == list(expected.values())[-1][1:], "the same value and gradient"
+
+
+def test_what_a_function_computes_on_its_way_is_a_part_of_its_box(device: str) -> None:
+    """Under jit, too, where functions are graphs at once."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pg.autograd.set_detect_anomaly(True):
+        y = pg.nn.functional.hardswish(x * 3.0)
+    found = list(labels(draw(y, "dot", names={"x": x}).text).values())
+    assert found[0][0] == "x" and len(found) == 3 and " of " in found[2][0]
+    assert found[2][2:] == list(labels(draw(y, "dot", names={"x": x}, fold=False).text).values())[-1][2:]
 
 
 def test_text_is_escaped() -> None:
