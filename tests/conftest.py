@@ -15,17 +15,10 @@ import pytest
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
+from tests.selection import *  # noqa: F403 - its hooks
 
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
 DEVICES = os.environ.get("TEST_DEVICES", "CPU NUMPY").split()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """TEST_PART="2/8" runs every eighth test, from the third on."""
-    part, _, count = os.environ.get("TEST_PART", "0/1").partition("/")
-    chosen = items[int(part) :: int(count)]
-    config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % int(count) != int(part)])
-    items[:] = chosen
 
 
 @pytest.fixture(params=DEVICES)

@@ -34,14 +34,15 @@ def made_at(function) -> str:
 
 @pytest.fixture
 def broken_compiler(monkeypatch: pytest.MonkeyPatch):
-    """A CPU whose compiler rejects everything."""
+    """A CPU whose compiler rejects everything, and has no kernels of tests before."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setenv("PICOGRAD_CACHE", "off")
 
     def reject(source, target):
         raise CompileError(f"llvm rejected kernel {source.name} for any.")
 
-    monkeypatch.setattr(compiler_for("CPU"), "backend", Backend(render, reject))
+    for name, value in (("backend", Backend(render, reject)), ("_made", {}), ("_by_entry", {})):
+        monkeypatch.setattr(compiler_for("CPU"), name, value)
 
 
 @pytest.mark.req("B6")

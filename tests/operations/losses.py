@@ -49,9 +49,9 @@ def loss(name: str, *makes: Make, dtypes: str = "f", variant: str = "", orders: 
 
 def fixed(package: Any, name: str, *fixed: str) -> Callable[..., Any]:
     """Returns a function whose weights have no gradient, as most have none in PyTorch; and without its warnings."""
-    function = getattr(package.nn.functional, name)
 
     def called(*args: Any, **kwargs: Any) -> Any:
+        function = getattr(package.nn.functional, name)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "reduction: 'mean' divides")
             return function(*args, **{key: value.detach() if key in fixed else value for key, value in kwargs.items()})
@@ -215,8 +215,8 @@ OPERATIONS = [
     Operation("nn.functional.cross_entropy", classes(FAR)),
     of_classes("cross_entropy", classes(FAR, "weight", "ignore", label_smoothing=0.1)),
     Operation("nn.functional.cross_entropy", classes(FAR, "weight", soft=True, label_smoothing=0.1), variant="soft"),
-    Operation("nn.functional.linear_cross_entropy", rows_of_a_layer()),
-    of_classes("linear_cross_entropy", rows_of_a_layer(weight=True, label_smoothing=0.1)),
+    Operation("nn.functional.linear_cross_entropy", rows_of_a_layer(), since=(2, 13)),
+    of_classes("linear_cross_entropy", rows_of_a_layer(weight=True, label_smoothing=0.1), since=(2, 13)),
     Operation("nn.functional.nll_loss", classes(log_probabilities)),
     of_classes("nll_loss", classes(log_probabilities, "weight", "ignore")),
     # Of the next three PyTorch has neither 16 bits nor second gradients.

@@ -15,6 +15,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -54,6 +56,7 @@ class Operation:
     variant:    tells rows of one name apart
     is_single:  PyTorch computes float64 with the digits of float32 here; else ours has a million times the digits there
     also:       further names that the call goes through
+    since:      the release of PyTorch that has it; with an earlier one, as beside a GPU, the row is skipped
     """
 
     name: str
@@ -68,6 +71,7 @@ class Operation:
     variant: str = ""
     is_single: bool = False
     also: tuple[str, ...] = ()
+    since: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
@@ -78,6 +82,8 @@ class Operation:
 
     def theirs(self) -> Callable[..., Any]:
         """Returns the function of PyTorch."""
+        if tuple(map(int, torch.__version__.split("+")[0].split("."))) < self.since:
+            pytest.skip(f"PyTorch has {self.name} since {self.since}; here is {torch.__version__}")
         return self.torch if callable(self.torch) else _found("torch", self.torch or self.name)
 
 

@@ -1,0 +1,91 @@
+"""Chooses among variants: `python -m pytest` runs every test, and of long tables of variants some rows; `--full` runs all.
+
+A test whose rows are variants of one thing (shapes, dtypes, seeds, devices) has the mark `variants`: by default every
+eighth row runs, from the first on. `--tenth K` adds a tenth of the others, for a run in pieces; `--in-full PATH`, any
+number of times, leaves nothing out of a file or a folder. Tests named by "::" always run. TEST_PART="2/8" runs every eighth
+of all tests, from the third on. At the end it is said what was left out. Where no path is named, tests run on as many
+processes as there are processors, eight at most (`-n 0` has one).
+
+In:    marks, options, TEST_PART
+Out:   the tests to run
+Called by: tests/conftest.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = [
+    "pytest_addoption", "pytest_cmdline_main", "pytest_collection_modifyitems", "pytest_sessionfinish",
+    "pytest_terminal_summary", "pytest_testnodedown",
+]  # fmt: skip
+EVERY = 8
+PROCESSES_MAX = 8
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of this file."""
+    group = parser.getgroup("picograd")
+    group.addoption("--full", action="store_true", help="run all variants")
+    group.addoption("--tenth", type=int, metavar="K", help="run a tenth of the variants that are left out, too: 0 to 9")
+    group.addoption("--in-full", action="append", default=[], metavar="PATH", help="run all variants of a file or folder")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All tests together run on several processes, each file on one of them."""
+    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if is_all and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
+        config.option.numprocesses = min(PROCESSES_MAX, len(os.sched_getaffinity(0)))
+        config.option.dist = "loadfile"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Variants are left out, then the parts of TEST_PART that are not asked for."""
+    named = {arg.split("::", 1)[1].split("[")[0] for arg in config.args if "::" in arg}
+    whole = [Path(path).resolve() for path in config.option.in_full]
+    rows, variants = Counter[str](), 0
+    left_out: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("variants")
+        file, function = item.nodeid.split("[")[0].split("::", 1)
+        if mark is None or config.option.full or function in named or any(item.path.is_relative_to(w) for w in whole):
+            continue
+        row = rows[file + function]
+        rows[file + function] += 1
+        if row % mark.kwargs.get("every", EVERY):
+            variants += 1
+            if variants % 10 != config.option.tenth:
+                left_out.append(item)
+    config.stash[LEFT_OUT] = len(left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+    part, _, count = os.environ.get("TEST_PART", "0/1").partition("/")
+    others = [item for i, item in enumerate(items) if i % int(count) != int(part)]
+    items[:] = items[int(part) :: int(count)]
+    config.hook.pytest_deselected(items=left_out + others)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of several tells the first one what it left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Each process has collected all tests, so each says the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The last line says what was left out, and how to run it."""
+    count = config.stash.get(LEFT_OUT, 0)
+    if count:
+        terminalreporter.line(f"{count:,} variants were left out: python -m pytest --full runs them, too.")

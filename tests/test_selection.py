@@ -1,0 +1,79 @@
+"""The tests that run by default, in full, in pieces, and by name; what is left out is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.touched import tests_of as touched_by
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = """
+import pytest
+
+@pytest.mark.variants
+@pytest.mark.parametrize("n", range(20))
+def test_many(n): pass
+
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("n", range(4))
+def test_few(n): pass
+
+@pytest.mark.parametrize("n", range(9))
+def test_all(n): pass
+"""
+
+
+@pytest.fixture
+def said(tmp_path: Path):
+    """What pytest prints, with some options, in a folder of two files."""
+    (tmp_path / "test_a.py").write_text(FILE)
+    (tmp_path / "test_b.py").write_text(FILE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+
+    def run(*options: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.selection", "-p", "no:cacheprovider", *options]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "options, ran, left",
+    [
+        ((), 2 * (3 + 2 + 9), 2 * (17 + 2)),
+        (("-n", "0"), 2 * (3 + 2 + 9), 2 * (17 + 2)),
+        (("--full",), 2 * 33, 0),
+        (("--in-full", "test_a.py"), 33 + 14, 19),
+        (("test_a.py",), 14, 19),
+        (("test_a.py::test_many",), 20, 0),
+        (("test_a.py::test_many[5]",), 1, 0),
+    ],
+    ids=str,
+)
+def test_variants_are_left_out_unless_they_are_asked_for(said, options, ran, left) -> None:
+    text = said(*options)
+    assert f"{ran} passed" in text
+    assert (f"\n{left} variants were left out: python -m pytest --full runs them, too.\n" in text) == (left > 0)
+    assert ("variants were left out" in text) == (left > 0)
+
+
+def test_tenths_are_all_variants_once(said) -> None:
+    rows = [
+        {line for line in said("--collect-only", "--tenth", str(tenth)).splitlines() if "::" in line} for tenth in range(10)
+    ]
+    default = {line for line in said("--collect-only").splitlines() if "::" in line}
+    everything = {line for line in said("--collect-only", "--full").splitlines() if "::" in line}
+    assert set().union(*rows) == everything
+    assert sum(len(each - default) for each in rows) == len(everything - default)
+
+
+def test_a_changed_file_touches_its_tests() -> None:
+    files = ["picograd/engine/known.py", "tests/test_public.py", "tests/conftest.py", "README.md", "picograd/no/such.py"]
+    assert touched_by(files) == ["tests/engine/test_known.py", "tests/test_public.py"]

@@ -1,0 +1,48 @@
+"""Prints the tests that a day's commits touch, as options for pytest: what CI runs in full.
+
+    python -m pytest $(python -m tools.touched)
+
+A changed file of tests is touched, and the tests of a changed file of picograd: those of picograd/a/b.py are in
+tests/a/test_b.py. The day ends with the last commit; of a clone without an earlier one nothing is printed.
+
+In:    the history of git
+Out:   "--in-full PATH" for each file
+Called by: .ci/run
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DAY_S = 24 * 60 * 60
+
+
+def git(*words: str) -> list[str]:
+    """Returns the lines that a command of git prints."""
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+
+def changed_files() -> list[str]:
+    """Returns the files that differ between the last commit and the last one that is a day older."""
+    [last] = git("log", "-1", "--format=%ct")
+    before = git("rev-list", "-1", f"--before={int(last) - DAY_S}", "HEAD")
+    return git("diff", "--name-only", before[0], "HEAD") if before else []
+
+
+def tests_of(files: Iterable[str]) -> list[str]:
+    """Returns the files of tests that are changed, or whose subject is, in order of name."""
+    found = set()
+    for file in map(Path, files):
+        if file.parts[0] == "picograd":
+            file = Path("tests", *file.parts[1:-1], f"test_{file.name}")
+        if file.parts[0] == "tests" and file.name.startswith("test_") and (ROOT / file).is_file():
+            found.add(str(file))
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    print(*(f"--in-full {path}" for path in tests_of(changed_files())))
