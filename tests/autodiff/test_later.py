@@ -126,6 +126,7 @@ def test_gradients_add_up_over_batches() -> None:
     np.testing.assert_allclose(w.grad.numpy(), total, rtol=1e-5)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(
     "make",
     [

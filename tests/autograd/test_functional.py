@@ -39,6 +39,7 @@ def forward_jacobian(library: Any) -> Any:
     return library.jacobian if library is pg_functional() else functools.partial(library.jacobian, vectorize=True)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("name", CALLS)
 def test_at_a_point(name: str, device: str, rng: np.random.Generator) -> None:

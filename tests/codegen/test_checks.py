@@ -72,6 +72,7 @@ def test_a_check_lets_pass_what_is_inside(name: str) -> None:
     check_same_meaning([GRAPHS[name]], arrays())
 
 
+@pytest.mark.variants
 @pytest.mark.req("B6")
 @pytest.mark.parametrize("wrong", [5, -1, 1 << 40, -(1 << 63)])
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name not in ("short rows", "one index")])

@@ -79,6 +79,7 @@ def test_long_elementwise_is_cut_into_pieces(inputs: Inputs, length: int) -> Non
     check_same_meaning([a + a], inputs.arrays, targets=(CPU_TARGETS[2],))
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("shape", [(3, 5000), (5000, 3), (17, 17, 17)])
 def test_long_strided_elementwise_is_cut_into_pieces(inputs: Inputs, shape: tuple[int, ...]) -> None:
     a = inputs(*shape)
@@ -204,6 +205,7 @@ def test_a_reduction_over_any_axes(inputs: Inputs, shape: tuple[int, ...], axes:
     inputs.check(build.reduce(x, ADD, axes), build.reduce(x * x, MAX, axes))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("code", [ADD, MUL, MAX, MIN], ids=lambda c: c.name)
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda d: d.name)
 def test_a_reduction_of_any_dtype(inputs: Inputs, dtype: DType, code: OpCode) -> None:
@@ -219,6 +221,7 @@ def test_a_reduction_of_any_length(inputs: Inputs, length: int) -> None:
     inputs.check(build.reduce(x, ADD, (1,)), build.reduce(x, MIN, (1,)))
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("shape", [(2, 5000), (5000, 3), (9000,)], ids=str)
 def test_a_long_reduction_is_a_sum_of_sums(inputs: Inputs, shape: tuple[int, ...]) -> None:
     x = inputs(*shape)
@@ -262,12 +265,14 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_product_of_any_size(inputs: Inputs, size: tuple[int, int, int]) -> None:
     m, k, n = size
     inputs.check(matmul(inputs(m, k), inputs(k, n)), gpu=m * k * n < 400)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("batch", [(1,), (3,), (2, 2), (0,)], ids=str)
 @pytest.mark.parametrize("size", [(2, 3, 4), (1, 3, 4), (4, 3, 1), (2, 1, 2), (7, 5, 40)], ids=str)
 def test_a_batched_product(inputs: Inputs, batch: tuple[int, ...], size: tuple[int, int, int]) -> None:
@@ -320,6 +325,7 @@ def test_a_product_with_itself_transposed(inputs: Inputs) -> None:
 
 
 # ---- gather and scatter ----
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize(("axis", "batch"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (2, 2)])
 @pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.int32, dtypes.uint8], ids=lambda d: d.name)
 def test_a_gather_along_any_axis(inputs: Inputs, axis: int, batch: int, dtype: DType) -> None:
@@ -506,6 +512,7 @@ def test_scan_of_columns_wider_than_a_piece(inputs):
     inputs.check(build.scan(inputs(2, 3, 300), ADD, 1), gpu=False)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("code", [ADD, MAX])
 @pytest.mark.parametrize("shape", [(32,), (50,), (3, 100), (1000,), (2, 1028), (5, 515), (130, 40)])
 def test_scan_of_long_rows(inputs, code, shape):
@@ -535,6 +542,7 @@ def test_sort_is_stable(inputs, shape, axis, descending):
     inputs.check(argsort(inputs(*shape), axis, descending))
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("shape", [(127,), (128,), (129,), (2, 300), (513,)])
 def test_sort_of_rows_longer_than_a_tile(inputs, shape, descending):

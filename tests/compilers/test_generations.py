@@ -225,6 +225,7 @@ def is_like(line: str, known: str) -> bool:
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arch", CUDA)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None:
@@ -236,6 +237,7 @@ def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None
         assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compilers.test_generations"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arch", PTX)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ptx_assembles_and_keeps_to_registers(program: str, arch: str) -> None:
@@ -245,6 +247,7 @@ def test_ptx_assembles_and_keeps_to_registers(program: str, arch: str) -> None:
         assert not is_there() or not spilled(assemble(text, arch).items())
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("program", ["narrow floats", "softmax", "matmul of bfloat16", "causal attention", "sort"])
 def test_older_gpus_have_code_too(program: str) -> None:
     for source in sources_of(program, TURING):

@@ -130,6 +130,7 @@ def test_the_host_is_one_of_them() -> None:
 
 
 # ---- every kernel ----
+@pytest.mark.variants
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_calls_nothing_that_could_be_missing(kernel: str, processor: str) -> None:
@@ -196,6 +197,7 @@ def results(kernel: str, target: Target) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.variants
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="runs code for x86-64")
 @pytest.mark.parametrize("processor", ["sse", "avx2"])
 @pytest.mark.parametrize("kernel", KERNELS)

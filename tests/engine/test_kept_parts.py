@@ -43,6 +43,7 @@ def steps(library, prepare: Callable, array: np.ndarray, names: list[list[str]] 
     return losses
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", PREPARED)
 def test_prepared_data_are_prepared_twice_and_then_read(name: str, monkeypatch: pytest.MonkeyPatch, rng) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")

@@ -133,12 +133,14 @@ def test_a_wide_perceptron_is_the_cpus(device: str) -> None:
     assert np.abs(forward(device) - forward("CPU")).mean() < 1e-3
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("B4")
 @on_each
 def test_the_headline_has_the_cpus_losses(device: str) -> None:
     assert perceptron(device) == pytest.approx(perceptron("CPU"), rel=1e-5)  # sums of 300 float32 in another order
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("B8")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])
@@ -149,6 +151,7 @@ def test_models_have_the_cpus_losses(model: Callable[[str], Losses], device: str
 
 
 # ---- 16 bits ----
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C9")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])

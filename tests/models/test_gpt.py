@@ -25,6 +25,7 @@ def batch(rng: np.random.Generator, config: GPTConfig = SMALL, num: int = 3) -> 
     return text[:, :-1].copy(), text[:, 1:].copy()
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("D7")
 @pytest.mark.parametrize("bias", [True, False])
 def test_logits_loss_and_gradients_are_pytorchs(bias, device, rng):

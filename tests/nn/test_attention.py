@@ -42,6 +42,7 @@ def gradients(length: int, **options: Any) -> list[Tensor]:
     return [leaf.grad for leaf in leaves if leaf.grad is not None]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C6")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -53,6 +54,7 @@ def test_any_number_of_batch_axes(shape: tuple[int, ...], is_causal: bool, devic
     )
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C6")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(8, 40), (40, 9), (130, 130), (70, 200)])

@@ -70,6 +70,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.req("C6")
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(("make", "shape"), LAYERS)

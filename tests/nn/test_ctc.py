@@ -25,6 +25,7 @@ def both(rng, steps=7, batch=3, classes=5, labels=3):
 CASES = [([7, 5, 6], [3, 2, 1]), ([7, 7, 7], [3, 3, 3]), ([7, 4, 1], [2, 0, 1])]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C4")
 @pytest.mark.parametrize(("steps", "counts"), CASES)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

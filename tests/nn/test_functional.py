@@ -81,6 +81,7 @@ def attention_operands(rng, queries=5, keys=7, heads=(4, 4)):
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
+@pytest.mark.variants
 @pytest.mark.req("C6")
 @pytest.mark.parametrize("settings", [{}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "scale": 2.0}])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (5, 7), (7, 5)])

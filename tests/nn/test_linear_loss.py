@@ -45,6 +45,7 @@ def loss_and_gradients(library: Any, given: dict[str, Any], **options: Any) -> l
     return [loss.detach().numpy(), *(leaf.grad.numpy() for leaf in leaves)]
 
 
+@pytest.mark.variants
 @pytest.mark.req("C4")
 @pytest.mark.parametrize("left_out", [(), ("linear_bias",), ("weight",), ("linear_bias", "weight")])
 @pytest.mark.parametrize("options", [{}, {"reduction": "sum"}, {"reduction": "none"}, {"ignore_index": 2}], ids=str)

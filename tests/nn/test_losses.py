@@ -14,6 +14,7 @@ from picograd import Tensor, Variable, dtypes
 from tests.helpers import same_as_torch, same_value
 
 
+@pytest.mark.variants
 @pytest.mark.req("C4")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -51,6 +51,7 @@ def check_same(ours: nn.Module, theirs: torch.nn.Module, x: np.ndarray, state: l
         same_value(dict(ours.named_parameters())[name].grad, parameter.grad, 1e-4, 1e-5)
 
 
+@pytest.mark.variants
 @pytest.mark.req("C7")
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("name", LAYERS)

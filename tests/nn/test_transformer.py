@@ -39,6 +39,7 @@ MASKS = {
 }  # fmt: skip
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C7")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -64,6 +64,7 @@ def test_unsupported_operators_are_those_listed() -> None:
     assert Counter(op for op in outcomes.values() if op is not None) == UNSUPPORTED
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ON_CPU)
 def test_a_node_case_gives_the_same_on_the_cpu(name: str, monkeypatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")

@@ -34,6 +34,7 @@ def both_devices() -> Iterator[None]:
 
 
 # Attention and TF32 are those of tests/ptx/test_matrix_kernels.py.
+@pytest.mark.variants
 @pytest.mark.parametrize("check", checks(without=("attention", "decoding", "tf32", "draws")))
 @pytest.mark.parametrize("device", BOTH)
 def test_it_computes_what_the_evaluator_does(
@@ -47,6 +48,7 @@ def named(pair: object) -> str:
     return str(pair)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize(("row", "road"), ROWS, ids=named)
 def test_operations_give_what_pytorch_gives(
     row: Operation, road: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +57,7 @@ def test_operations_give_what_pytorch_gives(
     check_values(row, road, rng)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(("row", "road"), ROWS if ASKED else ROWS[::3], ids=named)
 def test_operations_of_every_dtype_and_layout(
     row: Operation, road: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.variants(every=4)
 @both_roads
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str, road: str) -> None:
@@ -121,6 +122,7 @@ ATTENTIONS: dict[str, tuple[Lengths, AttentionArg, DType]] = {
 }
 
 
+@pytest.mark.variants(every=4)
 @both_roads
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_and_its_gradients(name: str, road: str) -> None:

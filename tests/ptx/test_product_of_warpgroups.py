@@ -55,6 +55,7 @@ def found_wrong(binary: Binary) -> str | None:
     return None
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(("order", "when"), MOMENTS)
 def test_it_is_exact_at_every_moment(order: Order, when: When) -> None:
     np.testing.assert_array_equal(outcome(right_one(), order, when), operands()[2])
@@ -83,6 +84,7 @@ SAYS = {  # where a rule is broken, how it is said; else the result shows it, or
 }
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     said = found_wrong(compile_nvrtc(source_of(changed(name)), TARGET))
@@ -116,6 +118,7 @@ OF_PTX = {
 }
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("name", OF_PTX)
 def test_a_bug_in_its_ptx_is_found(name: str) -> None:
     pattern, becomes, says = OF_PTX[name]

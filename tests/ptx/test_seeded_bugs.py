@@ -81,6 +81,7 @@ def outcome(text: str, tile: WarpTile = ONE_WARP, order: Order = Order.TOGETHER)
     return "right" if np.array_equal(given[2], memory()[1]) else "wrong"
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("tile", [ONE_WARP, TWO_WARPS], ids=str)
 def test_it_is_right_as_it_is(tile: WarpTile, order: Order) -> None:

@@ -84,6 +84,7 @@ def test_processors_have_an_instruction_for_it(arch: str, features: str, instruc
     assert "fence seq_cst" in source.text and instruction in assembly(source, target)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("offset", [0, 1, 4, 15])
 @pytest.mark.parametrize("compute", [lambda x: x * 2, lambda x: x.reshape(-1, 64).T.reshape(-1)], ids=["row", "turned"])
 def test_memory_may_lie_anywhere(offset: int, compute: Callable[[pg.Tensor], pg.Tensor]) -> None:

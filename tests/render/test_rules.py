@@ -165,6 +165,7 @@ def test_every_row_means_what_the_evaluator_says(device: str) -> None:
 CAST_DTYPES = tuple(t for t in dtypes.ALL)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("device", LANGUAGES)
 @pytest.mark.parametrize("source", CAST_DTYPES, ids=str)
 def test_every_cast_means_what_the_evaluator_says(source: DType, device: str) -> None:

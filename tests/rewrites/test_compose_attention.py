@@ -144,6 +144,7 @@ def test_results_share_their_scores() -> None:
     assert count == [2, 6]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("arg", ARGS, ids=str)
 def test_the_composition_runs(arg: AttentionArg, device: str) -> None:
     """On each device, over a symbolic number of keys: one plan for all of them."""

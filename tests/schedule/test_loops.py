@@ -61,6 +61,7 @@ ARRAYS = {H: whole(3, 4), W: whole(4, 4, seed=1), X: whole(5, 3, 4, seed=2)}
 STEP = halved(matmul(h, w) + x)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("asked", [(0,), (2,), (0, 2), (0, 1, 2, 3), (3,)])
 def test_a_recurrent_net_means_the_same(turned: bool, asked: tuple[int, ...]) -> None:
@@ -79,6 +80,7 @@ READS: dict[str, tuple[Op, int]] = {  # how a step reads w, and in how many kern
 }
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("given_turned", [False, True])
 def test_an_invariant_that_every_step_would_turn_is_turned_once(name: str, given_turned: bool) -> None:
@@ -89,6 +91,7 @@ def test_an_invariant_that_every_step_would_turn_is_turned_once(name: str, given
         assert sum(not isinstance(item, LoopItem) for item in schedule.items) == kernels_before
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
 def test_the_last_step_stores_the_carry_whatever_the_number_of_steps(steps: int) -> None:
     net = loop([H, W], [halved(matmul(h, w)), w], 2, steps)

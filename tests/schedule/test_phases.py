@@ -18,6 +18,7 @@ def convolutions(root: Op) -> list[Op]:
     return [op for op in toposort(contract([root])) if op.code is OpCode.CONV]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("length", [5, 8, 9])
 @pytest.mark.parametrize("taps", [1, 2, 3, 5])
 @pytest.mark.parametrize("padding", [0, 1, 2])

@@ -46,6 +46,7 @@ def test_what_is_taken_in_how_many_pieces(shape: tuple[int, ...], axes: tuple[in
     assert shape_of_pieces(reduce(param(*shape), OpCode.ADD, axes)) == expected
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("code", [OpCode.ADD, OpCode.MAX, OpCode.MIN])
 @pytest.mark.parametrize(("shape", "axes"), [((60, 64), (0, 1)), ((4, 6, 200), (0, 2)), ((512, 2), (0,)), ((4096,), (0,))])
 def test_pieces_mean_the_same(

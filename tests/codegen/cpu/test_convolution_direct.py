@@ -44,6 +44,7 @@ def operands(case: Case) -> tuple[Op, Op, Op]:
     return x, w, conv(x, w, **case[2])
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_convolutions_and_their_gradients(case: Case, rng: np.random.Generator) -> None:
     x, w, out = operands(case)

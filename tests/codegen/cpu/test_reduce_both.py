@@ -112,6 +112,7 @@ def check(roots: list[Op]) -> None:
     check_same_meaning(roots, arrays)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("cached", [0, 1024], ids=["several rows at a time", "one row at a time"])
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +121,7 @@ def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: 
     check(TOGETHER[name])
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", APART)
 def test_what_does_not_go_together_means_the_same(name: str) -> None:
     assert not joined(APART[name])

@@ -53,6 +53,7 @@ ROOTS: dict[str, list[Op]] = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("elements", ["in registers", "one by one"])
 @pytest.mark.parametrize("name", ROOTS)
 def test_it_means_the_same_at_every_level(name: str, elements: str, monkeypatch: pytest.MonkeyPatch) -> None:

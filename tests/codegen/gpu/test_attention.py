@@ -99,6 +99,7 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], toler
             )
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("G13")
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 @pytest.mark.parametrize("lengths", SMALL, ids=str)
@@ -113,6 +114,7 @@ def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, dtype: DType) -> Non
             check(found, kernel, memory, TOLERANCES[dtype])
 
 
+@pytest.mark.variants(every=4)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:

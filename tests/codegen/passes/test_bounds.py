@@ -561,6 +561,7 @@ def test_the_kernels_that_were_made_wrong_are_proved_as_they_are() -> None:
     assert [made.num_guards for made, _ in small_programs()] == [0] * len(small_programs())
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_access_of_every_workload_is_proved(name: str) -> None:
     """For vectors of 16 and 64 bytes; for those of 32 and for a GPU, tests/counts counts guards."""

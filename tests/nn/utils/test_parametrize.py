@@ -30,6 +30,7 @@ def trained(net, make, optimizer, steps: int = 3):
     return net.eval()(make(X)).detach()
 
 
+@pytest.mark.variants
 @pytest.mark.req("C7")
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
 @pytest.mark.parametrize("form", [OLD, NEW], ids=["old", "new"])

@@ -53,6 +53,7 @@ def test_lists_of_sequences(device, rng) -> None:
     same_packed(ours.pack_sequence(mine, enforce_sorted=False), theirs.pack_sequence(other, enforce_sorted=False))
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C7")
 @pytest.mark.parametrize(
     ("name", "settings"),
@@ -160,6 +161,7 @@ def pytorchs(model: Reader, name: str, **settings: Any) -> list[Any]:
     return losses_and_weights(step, other, torch.tensor)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize(
     ("name", "settings"), [("LSTM", {}), ("LSTM", {"proj_size": 2}), ("GRU", {}), ("RNN", {"nonlinearity": "relu"})]
 )
