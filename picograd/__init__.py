@@ -16,10 +16,13 @@ from typing import Any as _Any
 from picograd.loading import collecting_later as _collecting_later
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
+    from picograd import amp as amp
     from picograd import autograd as autograd
     from picograd import cuda as cuda
+    from picograd import distributions as distributions
     from picograd import fft as fft
     from picograd import func as func
+    from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special
     from picograd.nn.state import load, save
@@ -43,6 +46,7 @@ with _collecting_later():
     from picograd.absent import missing as _missing
     from picograd.config import warn_of_unknown_names as _warn_of_unknown_names
     from picograd.control.accumulate import accumulate
+    from picograd.control.branches import cond, while_loop
     from picograd.control.checkpoint import checkpoint
     from picograd.control.outline import outline
     from picograd.control.scan import scan
@@ -87,7 +91,9 @@ with _collecting_later():
     from picograd.linalg import named as _of_matrices
     from picograd.linalg.named import *  # noqa: F403
     from picograd.nn import named as _of_networks
+    from picograd.nn import ordered as _ordered
     from picograd.nn.named import *  # noqa: F403
+    from picograd.nn.ordered import *  # noqa: F403
     from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
     from picograd.public import publish as _publish
@@ -102,7 +108,7 @@ with _collecting_later():
         set_float32_matmul_precision,
     )
     from picograd.tensor.core import realize
-    from picograd.tensor.creation.generator import Generator, manual_seed
+    from picograd.tensor.creation.generator import Generator, default_generator, manual_seed
     from picograd.tensor.default_device import Device, get_default_device, set_default_device
     from picograd.tensor.explain import count_ops, explain
     from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
@@ -125,24 +131,26 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError",
     "Generator", "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError",
     "PicogradError", "PlanningWarning", "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError",
-    "accumulate", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "compile", "count_ops", "cuda", "device",
-    "double", "draw", "dtypes", "e", "enable_grad", "explain", "fft", "finfo", "float16", "float32", "float64",
-    "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func", "functional_call", "get_default_device",
-    "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf",
-    "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev",
-    "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated",
-    "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "profile", "realize", "reset_peak_memory_stats", "save",
-    "scan", "set_default_device", "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special",
-    "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "accumulate", "amp", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "compile", "cond", "count_ops",
+    "cuda", "default_generator", "device", "distributions", "double", "draw", "dtypes", "e", "enable_grad", "explain",
+    "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
+    "functional_call", "get_default_device", "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck",
+    "half", "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32", "int64", "int8",
+    "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long",
+    "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
+    "pi", "profile", "random", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
+    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
+    "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
-__all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__
+__all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__ + _ordered.__all__
 
 # ---- whoever calls these from outside is told which argument does not fit ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
 _PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
-          nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils, utils, utils.data,
+          nn.utils.parametrize, nn.utils.prune, nn.utils.rnn, nn.attention, optim, lr_scheduler, optim.swa_utils,
+          utils, utils.data,
           utils.checkpoint)  # fmt: skip
 with _collecting_later():
     _publish_methods(Tensor, without=_INSIDE)
@@ -162,7 +170,8 @@ if _find_spec("einops") is not None:
 
 # ---- what is loaded when it is first asked for: pages, and functions by where they stand ----
 _LATE_PAGES = frozenset({
-    "array_api", "autograd", "cuda", "data", "fft", "func", "models", "onnx", "signal", "special",
+    "amp", "array_api", "autograd", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
+    "signal", "special",
 })  # fmt: skip
 _LATE = {
     "compile": "transforms.compile", "draw": "tools.view", "functional_call": "transforms.modules",

@@ -32,6 +32,9 @@ SHOWN = "pg.explain(x) shows what becomes of a graph, and python -m picograd doc
 THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
 PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
 
+GAMMA = "log_prob is a formula of pg.lgamma; numpy.random draws from it, and its draws have no gradient."
+OWN_FORMULA = "a class of your own that extends distributions.Distribution, with rsample and log_prob."
+RELAXED = "nn.functional.gumbel_softmax, or TransformedDistribution of a Normal with SigmoidTransform."
 ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
 A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
@@ -50,6 +53,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("channels_last channels_last_3d contiguous_format preserve_format memory_format strided layout", ONE_LAYOUT),
         **each("storage UntypedStorage TypedStorage is_storage empty_strided", NO_STORAGE),
         **each("mps xpu cpu accelerator mtia", OTHER_MACHINES),
+        "is_inference_mode_enabled": "pg.is_grad_enabled(): inference_mode is no_grad here.",
         **each("overrides library types return_types _C", LIBRARY_OF_PYTORCH),
         **each("geqrf orgqr ormqr", "pg.linalg.qr, or pg.linalg.householder_product."),
         **each("svd_lowrank pca_lowrank", "pg.linalg.svd(x, full_matrices=False), and the first of its columns."),
@@ -96,6 +100,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "compile": "pg.compile(model), or pg.jit around the whole training step: forward, backward() and optimizer.step().",
         "share_memory": ONE_PROCESS,
     },
+    "picograd.nn.attention": {
+        **each("flex_attention bias", "nn.functional.scaled_dot_product_attention with attn_mask or is_causal."),
+        "varlen": "nn.functional.scaled_dot_product_attention of a padded batch, with attn_mask.",
+    },
     "picograd.nn.functional": {
         **each("grouped_mm scaled_grouped_mm", "a loop of products, or pg.einsum over a padded batch."),
         "scaled_mm": "(a.float() @ b.float()) * scale, which is one kernel.",
@@ -122,6 +130,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "picograd.utils.data": {
         "DistributedSampler": ONE_PROCESS,
+        **each("dataloader dataset sampler", "picograd.utils.data has the classes themselves."),
         "datapipes": "utils.data.IterableDataset.",
     },
     "picograd.utils.checkpoint": {
@@ -132,8 +141,18 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("ldl_factor ldl_factor_ex", "pg.linalg.cholesky, or pg.linalg.lu_factor."),
         "ldl_solve": "pg.cholesky_solve, or pg.linalg.lu_solve.",
     },
+    "picograd.distributions": {
+        **each("Beta Chi2 Dirichlet FisherSnedecor Gamma InverseGamma", GAMMA),
+        **each("StudentT Wishart LKJCholesky NegativeBinomial", GAMMA),
+        **each("ContinuousBernoulli VonMises GeneralizedPareto Kumaraswamy ExponentialFamily", OWN_FORMULA),
+        **each("LogisticNormal RelaxedBernoulli RelaxedOneHotCategorical", RELAXED),
+        "LowRankMultivariateNormal": "MultivariateNormal(loc, factor @ factor.mT + diagonal.diag_embed()).",
+        "MixtureSameFamily": "(mixture.logits + components.log_prob(x.unsqueeze(-1))).logsumexp(-1) is its log_prob.",
+        **each("biject_to transform_to constraints", "parameters.exp() or nn.functional.softplus make what is above 0."),
+    },
     "picograd.autograd": {
         **each("Variable variable", "pg.Tensor: " + OLD),
+        "graph": "x.register_hook; a graph keeps only what its gradients read, and is never used up.",
         "forward_ad": "pg.jvp(function, inputs, tangents), or pg.func.linearize.",
         "profiler": PROFILER,
     },
@@ -159,6 +178,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "current_blas_handle": "docs/devices.md says how cuBLASLt is used; nothing is called by hand.",
         "device": 'with pg.device("cuda"): each process has one GPU.',
         "device_of": 'with pg.device("cuda"): each process has one GPU.',
+        **each("init is_initialized", "a device starts when something is computed on it for the first time."),
+        "max_memory_reserved": MEMORY,
         "get_arch_list": "pg.cuda.get_device_capability: kernels are compiled for the GPU that is there.",
         "nvtx": "pg.cuda.kernel_times, or Nsight Systems, which shows kernels by the names in PICOGRAD_SHOW=source.",
         "reset_max_memory_allocated": "pg.cuda.reset_peak_memory_stats.",

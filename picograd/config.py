@@ -107,6 +107,11 @@ def num_threads() -> int:
     return count
 
 
+def set_num_threads(number: int) -> None:
+    """Sets PICOGRAD_THREADS, for this process and those that it starts."""
+    os.environ["PICOGRAD_THREADS"] = str(number)
+
+
 def num_processors() -> float:
     """Returns how many processors' time this process is granted: what it may run on, and its control groups' share."""
     return min(_processors(), _quota())

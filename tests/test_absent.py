@@ -14,23 +14,8 @@ from picograd.absent import INSTEAD, missing
 
 NAMES = Path(__file__).with_name("torch_names.txt")
 NOT_YET = """
-    AffineTransform Bernoulli Beta Binomial Categorical Cauchy Chi2 ComposeTransform ContinuousBernoulli Dirichlet
-    Distribution ExpTransform Exponential ExponentialFamily FisherSnedecor Gamma GeneralizedPareto Geometric
-    GradScaler Gumbel HalfCauchy HalfNormal Independent InverseGamma Kumaraswamy LKJCholesky Laplace LogNormal
-    LogisticNormal LowRankMultivariateNormal MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial
-    Normal OneHotCategorical OneHotCategoricalStraightThrough OutOfMemoryError Pareto Poisson RelaxedBernoulli
-    RelaxedOneHotCategorical SDPBackend ScriptModule SigmoidTransform StudentT TanhTransform TransformedDistribution
-    Uniform VonMises Weibull Wishart _LRScheduler _calculate_fan_in_and_fan_out alpha_dropout amp apply_
-    are_deterministic_algorithms_enabled as_strided attention autocast batch_norm bias biject_to bilinear
-    clip_grad_norm cond constant constraints custom_bwd custom_fwd dataloader dataset default_generator
-    detect_anomaly distributions dlpack dropout embedding export feature_dropout flex_attention fork freeze
-    get_num_threads get_worker_info grad_mode graph ignore init is_autocast_available is_inference
-    is_inference_mode_enabled is_initialized is_meta is_quantized is_scripting is_sparse kaiming_normal
-    kaiming_uniform kl_divergence load max_memory_reserved max_pool2d_with_indices multi_head_attention_forward
-    normal optimize_for_inference orthogonal prelu prune random register_kl replace_all_batch_norm_modules_ resize_
-    resize_as_ rrelu sampler save script script_method sdpa_kernel set_default_dtype set_detect_anomaly
-    set_num_threads set_printoptions sum_to_size to_dense trace transform_to transforms uniform unused
-    use_deterministic_algorithms varlen wait while_loop xavier_normal xavier_uniform
+    ScriptModule export fork freeze get_worker_info ignore is_scripting load optimize_for_inference prelu
+    replace_all_batch_norm_modules_ save script script_method trace unused wait
 """
 SAID = re.compile(r"^.* has no attribute '\w+'\.\n  hint: \S.*[.)]$")
 

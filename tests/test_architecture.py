@@ -22,8 +22,8 @@ ORDER = [
     {"record", "latest", "loading", "notebook"},
     {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
     STAGES, {"engine"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"}, {"control"}, {"nn"},
-    {"optim", "utils"}, {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"},
-    {"tools"}, {"cli"}, {"__main__"},
+    {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "array_api", "cuda", "distributions"},
+    {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; and a table that makes room lets what it held die.

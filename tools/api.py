@@ -25,7 +25,9 @@ MODULES = (
     "", "special", "signal.windows", "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.parametrizations",
     "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data",
     "utils.checkpoint", "linalg", "fft", "func",
-    "autograd", "autograd.functional", "cuda", "dtypes", "array_api", "onnx", "data", "models",
+    "amp", "autograd", "autograd.functional", "cuda", "cuda.amp", "distributions", "random", "nn.attention",
+    "nn.utils.prune",
+    "dtypes", "array_api", "onnx", "data", "models",
 )  # fmt: skip
 KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.
@@ -85,7 +87,7 @@ def public_values(module: ModuleType) -> list[Entry]:
     names = set(getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")])
     if module is picograd:
         names -= set(of_networks)  # they are described in nn.functional
-    values = [(name, getattr(module, name)) for name in sorted(names, key=str.lower)]
+    values = [(name, getattr(module, name)) for name in sorted(names, key=lambda name: (name.lower(), name))]
     return [
         (name, value)
         for name, value in values

@@ -8,6 +8,7 @@ from picograd.autograd import functional as functional
 from picograd.control.custom import Function
 from picograd.errors import AnomalyError
 from picograd.public import publish
+from picograd.tensor import modes as grad_mode
 from picograd.tensor.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from picograd.tensor.autograd import backward
 from picograd.tensor.gradients import grad
@@ -15,7 +16,7 @@ from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
-    "AnomalyError", "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
+    "AnomalyError", "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "grad_mode", "gradcheck",
     "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 

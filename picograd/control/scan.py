@@ -2,7 +2,7 @@
 
 In:    a function (carry, x) -> (carry, y), the first carry, and inputs stacked along their first axis
 Out:   the last carry, and the results y stacked
-Next:  picograd/control/checkpoint.py
+Next:  picograd/control/branches.py
 """
 
 from __future__ import annotations

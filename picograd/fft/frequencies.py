@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.dtype import default_float as default_float_dtype
 from picograd.errors import ArgumentError
 from picograd.fft.transforms import Axes
 from picograd.tensor.arguments import tensor_of
@@ -23,7 +23,7 @@ def _numbers(name: str, n: int, start: int, count: int, d: float, dtype: DType |
         raise ArgumentError(f"{name}: n must be 1 or more, got {n!r}.")
     if not isinstance(d, (int, float)) or d == 0:
         raise ArgumentError(f"{name}: d must be a number other than 0, got {d!r}.")
-    numbers = Tensor.arange(start, start + count, dtype=dtype or default_float_dtype, device=device)
+    numbers = Tensor.arange(start, start + count, dtype=dtype or dtypes.default_float, device=device)
     return numbers.roll(start, 0) / (n * d) if start else numbers / (n * d)
 
 

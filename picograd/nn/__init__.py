@@ -5,6 +5,7 @@ Out:   what `picograd.nn` offers
 Next:  picograd/nn/module.py
 """
 
+from picograd.nn import attention as attention
 from picograd.nn import functional as functional
 from picograd.nn import init as init
 from picograd.nn import utils as utils

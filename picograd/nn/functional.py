@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   what `picograd.nn.functional` offers
-Next:  picograd/nn/functions/linear.py
+Next:  picograd/nn/attention.py
 """
 
 from picograd.nn.functions.activations import gelu as gelu
@@ -68,11 +68,17 @@ from picograd.nn.functions.margin_losses import multilabel_soft_margin_loss as m
 from picograd.nn.functions.margin_losses import triplet_margin_loss as triplet_margin_loss
 from picograd.nn.functions.margin_losses import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from picograd.nn.functions.maxima import adaptive_max_pool1d as adaptive_max_pool1d
+from picograd.nn.functions.maxima import adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices
 from picograd.nn.functions.maxima import adaptive_max_pool2d as adaptive_max_pool2d
+from picograd.nn.functions.maxima import adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices
 from picograd.nn.functions.maxima import adaptive_max_pool3d as adaptive_max_pool3d
+from picograd.nn.functions.maxima import adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices
 from picograd.nn.functions.maxima import max_pool1d as max_pool1d
+from picograd.nn.functions.maxima import max_pool1d_with_indices as max_pool1d_with_indices
 from picograd.nn.functions.maxima import max_pool2d as max_pool2d
+from picograd.nn.functions.maxima import max_pool2d_with_indices as max_pool2d_with_indices
 from picograd.nn.functions.maxima import max_pool3d as max_pool3d
+from picograd.nn.functions.maxima import max_pool3d_with_indices as max_pool3d_with_indices
 from picograd.nn.functions.maxima import max_unpool1d as max_unpool1d
 from picograd.nn.functions.maxima import max_unpool2d as max_unpool2d
 from picograd.nn.functions.maxima import max_unpool3d as max_unpool3d
@@ -85,6 +91,7 @@ from picograd.nn.functions.means import avg_pool3d as avg_pool3d
 from picograd.nn.functions.means import lp_pool1d as lp_pool1d
 from picograd.nn.functions.means import lp_pool2d as lp_pool2d
 from picograd.nn.functions.means import lp_pool3d as lp_pool3d
+from picograd.nn.functions.multihead import multi_head_attention_forward as multi_head_attention_forward
 from picograd.nn.functions.normalization import batch_norm as batch_norm
 from picograd.nn.functions.normalization import group_norm as group_norm
 from picograd.nn.functions.normalization import instance_norm as instance_norm

@@ -277,3 +277,10 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     order = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).argsort(0).argsort(0)
     drawn = Tensor.randn(*tensor.shape, generator=generator, device=tensor.device) * std
     return tensor.copy_(Tensor.choose(order < zeros, 0.0, drawn))
+
+
+# ---- old names ----
+_calculate_fan_in_and_fan_out = fans
+constant, dirac, eye, kaiming_normal, kaiming_uniform = constant_, dirac_, eye_, kaiming_normal_, kaiming_uniform_
+normal, orthogonal, sparse, uniform = normal_, orthogonal_, sparse_, uniform_
+xavier_normal, xavier_uniform = xavier_normal_, xavier_uniform_

@@ -2,7 +2,7 @@
 
 In:    picograd/nn/functional.py
 Out:   the names in `__all__`, which `picograd` re-exports: those whose arguments are in the same order in both places
-Next:  picograd/nn/functional.py
+Next:  picograd/nn/ordered.py
 """
 
 from picograd.nn.functional import (

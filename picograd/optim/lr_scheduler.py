@@ -7,6 +7,7 @@ Next:  picograd/optim/schedules/base.py
 
 from picograd.optim.schedules.base import LambdaLR as LambdaLR
 from picograd.optim.schedules.base import LRScheduler as LRScheduler
+from picograd.optim.schedules.base import LRScheduler as _LRScheduler  # noqa: F401  # PyTorch's older name
 from picograd.optim.schedules.base import MultiplicativeLR as MultiplicativeLR
 from picograd.optim.schedules.combined import ChainedScheduler as ChainedScheduler
 from picograd.optim.schedules.combined import SequentialLR as SequentialLR

@@ -31,6 +31,7 @@ from picograd.tensor.creation.window_functions import (
 )
 from picograd.tensor.curves import cumulative_trapezoid, gradient, trapezoid, trapz
 from picograd.tensor.draws import binomial, poisson
+from picograd.tensor.exchange.printing import set_printoptions
 from picograd.tensor.free_functions import (
     as_tensor,
     asarray,
@@ -59,8 +60,16 @@ from picograd.tensor.free_functions import (
     xlogy,
 )  # fmt: skip
 from picograd.tensor.histograms import histogramdd
-from picograd.tensor.promotion import can_cast, get_default_dtype, promote_types, result_type
+from picograd.tensor.promotion import can_cast, promote_types, result_type
 from picograd.tensor.segments import segment_reduce
+from picograd.tensor.settings import (
+    are_deterministic_algorithms_enabled,
+    get_default_dtype,
+    get_num_threads,
+    set_default_dtype,
+    set_num_threads,
+    use_deterministic_algorithms,
+)
 from picograd.tensor.tensor import Tensor
 
 # ---- new tensors ----
@@ -80,6 +89,8 @@ split, squeeze, transpose, unbind = Tensor.split, Tensor.squeeze, Tensor.transpo
 unflatten, unsqueeze = Tensor.unflatten, Tensor.unsqueeze
 adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
 ravel, select, swapaxes, swapdims, t = Tensor.ravel, Tensor.select, Tensor.swapaxes, Tensor.swapdims, Tensor.t
+
+as_strided, resize_as_ = Tensor.as_strided, Tensor.resize_as_
 
 # ---- joins ----
 cat, flip, roll, stack = Tensor.cat, Tensor.flip, Tensor.roll, Tensor.stack
@@ -187,42 +198,44 @@ __all__ = [
     "IntTensor", "LongTensor", "ShortTensor", "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add",
     "addcdiv", "addcmul", "addmv_", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange",
     "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2",
-    "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin",
-    "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d",
-    "bartlett_window", "bernoulli", "bincount", "binomial", "bitwise_and", "bitwise_left_shift", "bitwise_not",
-    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman_window", "block_diag", "bmm", "broadcast_shapes",
-    "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "chunk",
-    "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone", "column_stack",
-    "combinations", "concat", "concatenate", "conj", "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_",
-    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach",
-    "detach_", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div",
-    "divide", "dot", "dsplit", "dstack", "empty", "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_",
-    "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten",
-    "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac",
-    "frac_", "frexp", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
-    "get_default_dtype", "get_device", "get_rng_state", "gradient", "greater", "greater_equal", "gt",
-    "hamming_window", "hann_window", "hardshrink", "heaviside", "histc", "histogram", "histogramdd", "hsplit",
-    "hstack", "hypot", "i0", "i0_", "igamma", "igammac", "index_add", "index_copy", "index_fill", "index_put",
-    "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
-    "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan",
-    "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp",
-    "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_",
-    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_scatter", "masked_select",
-    "matmul", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim",
-    "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian",
-    "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "nextafter",
-    "nonzero", "norm", "normal", "not_equal", "numel", "ones", "ones_like", "outer", "permute", "poisson",
-    "polygamma", "positive", "pow", "prod", "promote_types", "put", "quantile", "rad2deg", "rad2deg_", "rand",
-    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "ravel", "real", "reciprocal",
-    "reciprocal_", "relu", "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resolve_conj",
-    "resolve_neg", "result_type", "roll", "rot90", "round", "round_", "row_stack", "rsqrt", "rsqrt_", "rsub",
-    "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "seed", "segment_reduce", "select",
-    "select_scatter", "set_rng_state", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin", "sin_", "sinc",
-    "sinc_", "sinh", "sinh_", "slice_scatter", "softmax", "sort", "split", "split_with_sizes", "sqrt", "sqrt_",
-    "square", "square_", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes", "swapdims", "t",
-    "take", "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tile", "to_dlpack", "topk",
-    "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
-    "trunc_", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index", "unsqueeze", "var", "var_mean",
-    "vsplit", "vstack", "where", "xlogy", "xlogy_", "zero_", "zeros", "zeros_like",
+    "arctan_", "arctanh", "arctanh_", "are_deterministic_algorithms_enabled", "argmax", "argmin", "argsort",
+    "argwhere", "as_strided", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_",
+    "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "bernoulli", "bincount",
+    "binomial", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "blackman_window", "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize",
+    "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_",
+    "clamp_min", "clamp_min_", "clip", "clip_", "clone", "column_stack", "combinations", "concat", "concatenate",
+    "conj", "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin",
+    "cumprod", "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "detach_", "diag", "diag_embed",
+    "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack",
+    "empty", "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_",
+    "expm1", "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power",
+    "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy",
+    "full", "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype", "get_device", "get_num_threads",
+    "get_rng_state", "gradient", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
+    "heaviside", "histc", "histogram", "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_", "igamma", "igammac",
+    "index_add", "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "initial_seed",
+    "is_complex", "is_conj", "is_floating_point", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
+    "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue",
+    "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10",
+    "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt",
+    "masked_fill", "masked_scatter", "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min",
+    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
+    "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg",
+    "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel", "ones",
+    "ones_like", "outer", "permute", "poisson", "polygamma", "positive", "pow", "prod", "promote_types", "put",
+    "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "ravel", "real", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
+    "repeat_interleave", "reshape", "resize_as_", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90",
+    "round", "round_", "row_stack", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "scatter", "scatter_add",
+    "scatter_reduce", "searchsorted", "seed", "segment_reduce", "select", "select_scatter", "set_default_dtype",
+    "set_num_threads", "set_printoptions", "set_rng_state", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin",
+    "sin_", "sinc", "sinc_", "sinh", "sinh_", "slice_scatter", "softmax", "sort", "split", "split_with_sizes", "sqrt",
+    "sqrt_", "square", "square_", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes",
+    "swapdims", "t", "take", "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tile",
+    "to_dlpack", "topk", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices",
+    "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index",
+    "unsqueeze", "use_deterministic_algorithms", "var", "var_mean", "vsplit", "vstack", "where", "xlogy", "xlogy_",
+    "zero_", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 In:    dtypes, tensors or numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/creation/window_functions.py
+Next:  picograd/tensor/settings.py
 """
 
 from __future__ import annotations
@@ -46,12 +46,3 @@ def can_cast(from_: DType, to: DType) -> bool:
     (True, False)
     """
     return CATEGORY[from_.kind] <= CATEGORY[to.kind]
-
-
-def get_default_dtype() -> DType:
-    """Returns the dtype of Python floats, float32.
-
-    >>> get_default_dtype()
-    float32
-    """
-    return dtypes.default_float

@@ -2,13 +2,13 @@
 
 In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
-Next:  picograd/tensor/free_functions.py
+Next:  picograd/tensor/resized.py
 
 The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
 TensorCore, Views .. Stacking, Operators, InPlaceOperators, Info, Casts .. Pairs, Reduce, Statistics, InPlaceFunctions ..
 InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges,
-Random, Distributions, Ufuncs, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file
-itself defines, never of one in between.
+Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the class that
+the file itself defines, never of one in between.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
-from picograd.tensor.exchange.interop import Interop
-from picograd.tensor.stored_data import StoredData
+from picograd.tensor.resized import Resized
 
 
-class Tensor(Interop, Autograd, StoredData):
+class Tensor(Resized, Autograd):
     """An n-dimensional array whose operations build a graph, computed when a value is read.
 
     Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults

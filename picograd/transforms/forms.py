@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from picograd import dtype as dtypes
 from picograd.device import choices
 from picograd.dtype import DType
 from picograd.nn.module import Module
@@ -19,12 +20,12 @@ from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Kind
 from picograd.transforms.watched import Holds
 
-Modes = tuple[DType | None, str, tuple[str | None, ...], bool]
+Modes = tuple[DType | None, str, tuple[str | None, ...], bool, DType]
 
 
 def modes_now() -> Modes:
-    """Returns how exact products are to be here, where new tensors are made, and whether gradients are recorded."""
-    return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get()
+    """Returns how exact products are, where tensors are made and of which dtype, and whether gradients are recorded."""
+    return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
 
 
 class Form:
@@ -61,7 +62,8 @@ class Form:
         """Returns the replay if nothing has changed since."""
         if last_change.number != self.seen:
             return None
-        if (precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get()) != self.modes:
+        now = precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
+        if now != self.modes:  # modes_now() written out: every call comes by here
             return None
         return self.replay if self.same is None or self.same() else None
 

@@ -4,6 +4,6 @@ In:    data sets, functions
 Out:   `data`, `checkpoint`, under the names that PyTorch gives them
 """
 
-from picograd.utils import checkpoint, data
+from picograd.utils import checkpoint, data, dlpack
 
-__all__ = ["checkpoint", "data"]
+__all__ = ["checkpoint", "data", "dlpack"]

@@ -40,7 +40,7 @@ NOT_YET = {
         register_load_state_dict_post_hook register_load_state_dict_pre_hook register_state_dict_post_hook
         register_state_dict_pre_hook
     """,
-    "parametrizations": "orthogonal",
+    "parametrizations": "",
     "parametrize": "transfer_parametrizations_and_params type_before_parametrizations",
     "rnn": "invert_permutation",
 }

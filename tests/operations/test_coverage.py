@@ -29,18 +29,22 @@ WITHOUT = {
     "random numbers: which are kept, and by which factor, in tests/nn/test_norm_layers.py and test_functional.py": """
         nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout1d nn.functional.dropout2d
         nn.functional.dropout3d nn.functional.feature_alpha_dropout nn.functional.gumbel_softmax
+        dropout alpha_dropout feature_dropout rrelu
     """,
     "values that nobody set": """
         empty empty_like Tensor.empty Tensor.empty_like Tensor.new_empty
     """,
     "functions of functions: tests/transforms, tests/control": """
-        accumulate checkpoint functional_call gradcheck gradgradcheck hessian hvp jacfwd jit jvp linearize outline scan
+        accumulate checkpoint compile cond profile while_loop
+        functional_call gradcheck gradgradcheck hessian hvp jacfwd jit jvp linearize outline scan
         value_and_grad vhp draw explain count_ops
     """,
     "modes, settings, memory, files: tests/tensor/test_autograd.py, test_memory.py, tests/nn/test_state.py": """
         enable_grad inference_mode no_grad set_grad_enabled is_grad_enabled is_autocast_enabled initial_seed manual_seed
         get_rng_state set_rng_state get_float32_matmul_precision set_float32_matmul_precision
-        seed get_default_dtype finfo iinfo max_memory_allocated memory_allocated reset_peak_memory_stats load save
+        seed get_default_dtype set_default_dtype get_num_threads set_num_threads set_printoptions
+        use_deterministic_algorithms are_deterministic_algorithms_enabled
+        finfo iinfo max_memory_allocated memory_allocated reset_peak_memory_stats load save
         realize get_default_device set_default_device
     """,
     "devices, hosts and other libraries: tests/tensor/test_interop.py, test_dlpack.py": """
@@ -64,6 +68,16 @@ WITHOUT = {
     """,
     "old constructors by dtype: tests/tensor/test_creation.py": """
         BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor
+    """,
+    "strides and sizes, of storage: tests/tensor/test_resized.py": """
+        as_strided resize_as_ Tensor.as_strided Tensor.resize_as_ Tensor.resize_ Tensor.sum_to_size Tensor.apply_
+        Tensor.is_inference Tensor.to_dense Tensor.is_meta Tensor.is_mkldnn Tensor.is_quantized Tensor.is_sparse
+    """,
+    "in another order, or under an old name: tests/nn/test_ordered.py, test_multihead.py": """
+        batch_norm embedding nn.functional.max_pool1d_with_indices nn.functional.max_pool2d_with_indices
+        nn.functional.max_pool3d_with_indices nn.functional.adaptive_max_pool1d_with_indices
+        nn.functional.adaptive_max_pool2d_with_indices nn.functional.adaptive_max_pool3d_with_indices
+        nn.functional.multi_head_attention_forward
     """,
     "slots that the families of operations share": """
         Tensor.cell Tensor.op Tensor.steps

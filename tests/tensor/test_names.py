@@ -73,7 +73,7 @@ OF_FUNCTIONAL = """
 """
 NOT_YET = {
     "torch": """
-        alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout feature_dropout_ rrelu_
+        alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_
     """,
     "Tensor": "prelu",
     "functional": "",

@@ -2,7 +2,7 @@
 
 In:    queries, keys and values
 Out:   values, averaged
-Next:  picograd/nn/functions/elements.py
+Next:  picograd/nn/functions/multihead.py
 
 Letters: B... batch axes, L queries, S keys and values, D features of a query, E of a value, H heads.
 """

@@ -10,8 +10,10 @@ element of a window, the first of equal ones, and costs no more than the windows
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
@@ -160,6 +162,26 @@ def adaptive_max_pool3d(input: Tensor, output_size: Bins, return_indices: bool =
     (1, 1, 2, 2, 2)
     """
     return _adaptive("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+# ---- old names ----
+def _with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns max_poolNd with return_indices=True, under the name that PyTorch has for that."""
+
+    @functools.wraps(pool)
+    def pooled(*args: Any, **kwargs: Any) -> Any:
+        return pool(*args, **{**kwargs, "return_indices": True})
+
+    pooled.__name__ = pooled.__qualname__ = f"{pool.__name__}_with_indices"
+    rest = (pool.__doc__ or "").partition("\n")[2]
+    pooled.__doc__ = f"Returns the values and the indices of {pool.__name__}(..., return_indices=True).\n{rest}"
+    return pooled
+
+
+max_pool1d_with_indices, max_pool2d_with_indices = _with_indices(max_pool1d), _with_indices(max_pool2d)
+max_pool3d_with_indices, adaptive_max_pool1d_with_indices = _with_indices(max_pool3d), _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
 
 
 # ---- the way back ----

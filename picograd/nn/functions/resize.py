@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/functions/grids.py
+Next:  picograd/nn/functions/smoothing.py
 
 Letters: N batch, C channels; L, H, W, D lengths.
 """
@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import expand, gather, iota, maximum, minimum, reshape, unary
+from picograd.ir.build import expand, gather, iota, maximum, minimum, reduce, reshape, unary
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.means import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from picograd.nn.functions.placement import each_axis
+from picograd.nn.functions.smoothing import cubic_far, cubic_near, smoothing_weights
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
@@ -46,7 +48,7 @@ def interpolate(
                       "area", means of bins
       align_corners:  of the linear and cubic ones: first and last elements keep their places
       recompute_scale_factor:  the factor is that of the lengths, rounded down, and not scale_factor itself
-      antialias:      must be False
+      antialias:      of bilinear and bicubic: a new element is a mean of all old ones that it stands for
 
     Returns:   (N, C, *size)
 
@@ -68,7 +70,8 @@ def interpolate(
         need_float("interpolate", op, "input")
     wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
-        wide = _resized(wide, 2 + i, count, factor, mode, bool(align_corners))
+        options = 2 + i, count, factor, mode, bool(align_corners)
+        wide = _smoothed(wide, *options, input.cell.device) if antialias else _resized(wide, *options)
     return input.from_op(cast(wide, op.dtype), input.cell.device)
 
 
@@ -125,8 +128,8 @@ def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) 
         raise ShapeError(f"interpolate: mode {mode!r} does not take an input with {len(op.shape)} axes, {op.shape}.")
     if align_corners is not None and mode not in AXES:
         raise ArgumentError(f"interpolate: align_corners goes with {', '.join(AXES)}, not with {mode!r}.")
-    if antialias:
-        raise ArgumentError("interpolate: antialias=True is not implemented.")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ArgumentError(f"interpolate: antialias=True goes with bilinear and bicubic, not with {mode!r}.")
     if 0 in op.shape[1:]:
         raise ShapeError(f"interpolate: input {op.shape} is empty.")
 
@@ -171,6 +174,24 @@ def _resized(x: Op, axis: int, count: int, factor: float | None, mode: str, alig
     return weighted(x, axis, taps, weights)
 
 
+def _smoothed(
+    x: Op, axis: int, count: int, factor: float | None, mode: str, align_corners: bool, device: str | None
+) -> Op:
+    """Returns x with another length of one axis: sums of old elements, T for each new one, times their shares."""
+    shares = smoothing_weights(static(x.shape[axis]), count, factor, align_corners, mode)
+    most = int((shares != 0.0).sum(1).max(initial=1))
+    taps = np.sort(np.argsort(shares == 0.0, 1, "stable")[:, :most], 1)
+    place, share = (
+        Tensor(values, dtype, device).read()
+        for values, dtype in ((taps.ravel(), dtypes.int64), (np.take_along_axis(shares, taps, 1), x.dtype))
+    )
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    shape = (*before, count, most, *after)
+    read = reshape(gather(x, place, axis, 0), shape)
+    ones = (1,) * len(before), (1,) * len(after)
+    return reduce(read * expand(reshape(share, (*ones[0], count, most, *ones[1])), shape), OpCode.ADD, (axis + 1,), False)
+
+
 def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
     """Returns sums of elements along an axis: of each tap (count,) the elements there, times its weights (count,)."""
     total: Op | None = None
@@ -210,13 +231,3 @@ def cubic_weights(t: Op) -> list[Op]:
     """Returns the weights of the elements at -1, 0, 1, 2 for a place t in [0, 1) behind element 0."""
     rest = unary(OpCode.NEG, t) + 1.0
     return [cubic_far(t + 1.0, CUBIC), cubic_near(t, CUBIC), cubic_near(rest, CUBIC), cubic_far(rest + 1.0, CUBIC)]
-
-
-def cubic_near(x: Any, a: float) -> Any:
-    """Returns the weight of an element at a distance x (Op or array) of at most 1. Source: Keys 1981, eq. 4."""
-    return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
-
-
-def cubic_far(x: Any, a: float) -> Any:
-    """Returns the weight of an element at a distance x (Op or array) from 1 to 2."""
-    return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a

@@ -9,13 +9,10 @@ L queries, S keys and values, N batch, E features, H heads, D = E / H features o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.nn.functions.attention import additive_mask, attention_weights, causal_mask
 from picograd.nn.layers.features import Linear
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
@@ -118,86 +115,17 @@ class MultiheadAttention(Module):
           ShapeError: the shapes do not fit each other.
         """
         _check_inputs(self, query, key, value)
-        is_batch = query.ndim == 3
-        parts = [self._batch_first(x, is_batch) for x in (query, key, value)]
+        turned = self.batch_first and query.ndim == 3
+        parts = [x.transpose(0, 1) if turned else x for x in (query, key, value)]
         if key is query and value is key:
             parts = [parts[0]] * 3
-        q_NLE, k_NSE, v_NSE = self._projected(*parts)
-        mask = self._mask(attn_mask, key_padding_mask, is_causal, q_NLE, k_NSE, is_batch)
-        if self.bias_k is not None and self.bias_v is not None:
-            k_NSE, v_NSE = (_behind(x, more) for x, more in ((k_NSE, self.bias_k), (v_NSE, self.bias_v)))
-        if self.add_zero_attn:
-            zeros = Tensor.zeros(1, 1, self.embed_dim, dtype=k_NSE.dtype, device=k_NSE.device)
-            k_NSE, v_NSE = _behind(k_NSE, zeros), _behind(v_NSE, zeros)
-        if mask is not None:
-            mask = mask.pad((0, k_NSE.shape[1] - mask.shape[-1]))
-        heads = [x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in (q_NLE, k_NSE, v_NSE)]  # (N, H, L, D)
-        out_NHLD, weights = self._attend(heads[0], heads[1], heads[2], mask, need_weights)
-        out_NLE = self.out_proj(out_NHLD.transpose(1, 2).flatten(2))
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
-        if not is_batch:
-            return out_NLE.squeeze(0), None if weights is None else weights.squeeze(0)
-        return out_NLE if self.batch_first else out_NLE.transpose(0, 1), weights
-
-    def _batch_first(self, x: Tensor, is_batch: bool) -> Tensor:
-        if not is_batch:
-            return x.unsqueeze(0)
-        return x if self.batch_first else x.transpose(0, 1)
-
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values, (N, L, E) each; of one tensor by one product."""
-        biases: Sequence[Tensor | None] = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        if self.in_proj_weight is not None and query is key and key is value:
-            q, k, v = functional.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-            return q, k, v
-        weights: Sequence[Tensor] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.chunk(3)
-        q, k, v = (functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
-        return q, k, v
-
-    def _mask(
-        self,
-        attn_mask: Tensor | None,
-        padding: Tensor | None,
-        is_causal: bool,
-        q_NLE: Tensor,
-        k_NSE: Tensor,
-        is_batch: bool,
-    ) -> Tensor | None:
-        """Returns what is added to the scores, broadcasting to (N, H, L, S), or None."""
-        total: Tensor | None = None
-        batch, queries, keys = q_NLE.shape[0], q_NLE.shape[1], k_NSE.shape[1]
-        if is_causal and attn_mask is None:
-            attn_mask = causal_mask(queries, keys, q_NLE.device)
-        if attn_mask is not None:
-            shapes = ((queries, keys), (batch * self.num_heads, queries, keys))
-            if attn_mask.shape not in shapes:
-                raise ShapeError(f"MultiheadAttention: attn_mask {attn_mask.shape} must be {shapes[0]} or {shapes[1]}.")
-            total = additive_mask("MultiheadAttention", attn_mask, q_NLE.dtype)
-            total = total.unflatten(0, (batch, self.num_heads)) if total.ndim == 3 else total
-        if padding is not None:
-            wanted = (batch, keys) if is_batch else (keys,)
-            if padding.shape != wanted:
-                raise ShapeError(f"MultiheadAttention: key_padding_mask {padding.shape} must be {wanted}.")
-            added = additive_mask("MultiheadAttention", padding, q_NLE.dtype).reshape(batch, 1, 1, keys)
-            total = added if total is None else total + added
-        return total
-
-    def _attend(
-        self, q_NHLD: Tensor, k_NHSD: Tensor, v_NHSD: Tensor, mask: Tensor | None, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        rate = self.dropout if self.training else 0.0
-        if not need_weights:
-            return functional.scaled_dot_product_attention(q_NHLD, k_NHSD, v_NHSD, mask, rate), None
-        weights = functional.dropout(attention_weights(q_NHLD, k_NHSD, mask), rate)
-        return weights @ v_NHSD, weights
-
-
-def _behind(x_NSE: Tensor, one: Tensor) -> Tensor:
-    """Returns x with one more row for every example."""
-    return Tensor.cat([x_NSE, one.expand(x_NSE.shape[0], 1, x_NSE.shape[2])], 1)
+        out, weights = functional.multi_head_attention_forward(
+            parts[0], parts[1], parts[2], self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias,
+            self.bias_k, self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias,
+            self.training, key_padding_mask, need_weights, attn_mask, self.in_proj_weight is None, self.q_proj_weight,
+            self.k_proj_weight, self.v_proj_weight, average_attn_weights=average_attn_weights, is_causal=is_causal,
+        )  # fmt: skip
+        return out.transpose(0, 1) if turned else out, weights
 
 
 def _check_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -7,7 +7,9 @@ Next:  picograd/nn/utils/clip_grad.py
 
 from picograd.nn.utils import parametrizations as parametrizations
 from picograd.nn.utils import parametrize as parametrize
+from picograd.nn.utils import prune as prune
 from picograd.nn.utils import rnn as rnn
+from picograd.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm  # noqa: F401  # PyTorch's older name
 from picograd.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
 from picograd.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
 from picograd.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_

@@ -1,8 +1,8 @@
 """Weights as direction and length, and weights whose largest singular value is 1.
 
 In:    a module with a weight
-Out:   `weight_norm`, `spectral_norm`
-Next:  picograd/nn/utils/weight_norm.py
+Out:   `weight_norm`, `spectral_norm`; `orthogonal`
+Next:  picograd/nn/utils/orthogonal.py
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import picograd.nn.functional as functional
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.layers.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from picograd.nn.module import Module
+from picograd.nn.utils.orthogonal import orthogonal
 from picograd.nn.utils.parametrize import register_parametrization
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 TURNED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)  # whose weights have the output channels second
 

@@ -2,7 +2,7 @@
 
 In:    a module with a weight
 Out:   `weight_norm`, `remove_weight_norm`, `spectral_norm`, `remove_spectral_norm`
-Next:  picograd/nn/utils/fusion.py
+Next:  picograd/nn/utils/prune.py
 
 State of networks that were saved with them has these names.
 """

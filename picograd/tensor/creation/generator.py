@@ -21,13 +21,14 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.integers import PARITY, ROTATIONS
+from picograd.device import device as Device  # noqa: N812
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, changing, set_op, trace
-from picograd.tensor.exchange.host import default_device, device_or_default
+from picograd.tensor.exchange.host import default_device, device_named, device_or_default
 
 MASK = 0xFFFFFFFF  # 32 bits
 AHEAD = 64  # keys that are worked out together: numpy takes for all of them what Python takes for ten
@@ -119,15 +120,31 @@ class GeneratorState:
 class Generator:
     """A sequence of random bits that a seed decides. Each device runs through the same sequence.
 
+    Args:
+      seed:    a number; None: one of the operating system's. A name is that of a device, as in PyTorch
+      device:  the one that get_state and set_state mean by default; None: that of new tensors
+
     >>> a, b = Generator(1), Generator(1)
     >>> bool((Tensor.rand(3, generator=a) == Tensor.rand(3, generator=b)).all())
     True
     """
 
-    def __init__(self, seed: int | None = None):
+    def __init__(self, seed: int | str | None = None, device: str | None = None):
+        if isinstance(seed, str):
+            seed, device = None, seed
+        self._device = None if device is None else device_named(device)
         self.states: dict[str, GeneratorState] = {}
         self._made_in = trace.get()
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
+
+    @property
+    def device(self) -> Device:
+        """The device that get_state and set_state mean by default.
+
+        >>> Generator(device="cpu").device
+        device(type='cpu')
+        """
+        return Device(self._device or default_device())
 
     def manual_seed(self, seed: int) -> Generator:
         """Starts the sequence of `seed` anew on every device; returns self.
@@ -165,7 +182,7 @@ class Generator:
         >>> bool((Tensor.rand(2, generator=a.set_state(state)) == first).all())
         True
         """
-        state = self.state(device_or_default(device))
+        state = self.state(device_or_default(device or self._device))
         return state.seed.on_host(), state.count.on_host()
 
     def set_state(self, new_state: Sequence[int], device: str | None = None) -> Generator:
@@ -185,7 +202,7 @@ class Generator:
         if len(numbers) != 2 or not all(0 <= number < 2**64 for number in numbers):
             raise ArgumentError(f"set_state: a state is what get_state returned, two numbers, got {new_state!r}.")
         self._seed, count = numbers
-        self.state(device_or_default(device)).start(self._seed, count)
+        self.state(device_or_default(device or self._device)).start(self._seed, count)
         return self
 
     def state(self, device: str) -> GeneratorState:

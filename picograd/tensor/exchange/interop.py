@@ -2,13 +2,12 @@
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/exchange/copies.py
+Next:  picograd/tensor/exchange/printing.py
 """
 
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
@@ -16,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
@@ -24,6 +22,7 @@ from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_arr
 from picograd.tensor.exchange.copies import Copies
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.exchange.host import default_device, usable_device
+from picograd.tensor.exchange.printing import is_shortened, text_of
 from picograd.tensor.variable import known
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
@@ -263,8 +262,8 @@ class Interop(Copies):
     def __repr__(self) -> str:
         name = type(self).__name__
         array = self._host("repr")
-        notes = [_text_of(array, self.dtype, f"{name}(")]
-        if array.size > np.get_printoptions()["threshold"] or (not array.size and array.ndim > 1):  # not told by the text
+        notes = [text_of(array, self.dtype, f"{name}(")]
+        if is_shortened(array) or (not array.size and array.ndim > 1):  # not told by the text
             notes.append(f"shape={array.shape}")
         if self.dtype.name not in ("float32", "int64", "bool"):
             notes.append(f"dtype={self.dtype}")
@@ -281,9 +280,3 @@ class Interop(Copies):
         return array_table(array, f"{type(self).__name__} of shape {array.shape}, {self.dtype}{notes}")
 
 
-def _text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
-    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
-    digits = None
-    if dtype.is_narrow and dtype is not dtypes.float16:
-        array, digits = array.astype(np.float32), 1 + math.ceil(dtype.precision * math.log10(2.0))
-    return np.array2string(array, precision=digits, separator=", ", prefix=prefix)

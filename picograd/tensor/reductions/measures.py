@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from picograd.dtype import default_float
+from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import pad_axis, reshape, shrink_axis, unary
 from picograd.ir.matrices import diagonal
@@ -134,7 +134,7 @@ class Measures(AddedProducts):
         """
         if self.ndim > 2:
             raise ShapeError(f"cov: needs at most two axes, got shape {self.shape}.")
-        x = self if self.dtype.is_float else self.cast(default_float)
+        x = self if self.dtype.is_float else self.cast(dtypes.default_float)
         x = x.reshape(1, -1) if x.ndim < 2 else x
         weights = self._weights(fweights, aweights, x.shape[1:])
         if weights is None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from picograd.cuda import amp as amp
 from picograd.engine.devices import compiler_for, compiler_in_use, why_not
 from picograd.errors import ArgumentError
+from picograd.errors import OutOfMemoryError as OutOfMemoryError
 from picograd.public import publish
 from picograd.record import Record
 from picograd.tensor import memory
@@ -22,10 +24,10 @@ from picograd.tensor.creation.generator import manual_seed as seed_all
 from picograd.tensor.exchange.host import gpu_named
 
 __all__ = [
-    "DeviceProperties", "Event", "current_device", "device_count", "empty_cache", "get_device_capability",
-    "get_device_name", "get_device_properties", "is_available", "is_bf16_supported", "kernel_times", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "mem_get_info", "memory_allocated", "memory_reserved",
-    "reset_peak_memory_stats", "set_device", "synchronize",
+    "DeviceProperties", "Event", "OutOfMemoryError", "amp", "current_device", "device_count", "empty_cache",
+    "get_device_capability", "get_device_name", "get_device_properties", "is_available", "is_bf16_supported",
+    "kernel_times", "manual_seed", "manual_seed_all", "max_memory_allocated", "mem_get_info", "memory_allocated",
+    "memory_reserved", "reset_peak_memory_stats", "set_device", "synchronize",
 ]  # fmt: skip
 
 NAME = "CUDA"

@@ -1,0 +1,55 @@
+"""torch.distributions by its names: draws, densities, entropies and divergences, each from its formula.
+
+In:    parameters, numbers or tensors
+Out:   a class for each distribution; `kl_divergence`; transforms
+
+A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variational autoencoder's loss has
+kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
+"""
+
+from picograd.distributions.base import Distribution, Independent
+from picograd.distributions.continuous import (
+    Cauchy,
+    Exponential,
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    Laplace,
+    LogNormal,
+    Normal,
+    Pareto,
+    Uniform,
+    Weibull,
+)
+from picograd.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    Multinomial,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+    Poisson,
+)
+from picograd.distributions.divergence import kl_divergence, register_kl
+from picograd.distributions.multivariate import MultivariateNormal
+from picograd.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    SigmoidTransform,
+    TanhTransform,
+    Transform,
+    TransformedDistribution,
+)
+from picograd.public import publish
+
+__all__ = [
+    "AffineTransform", "Bernoulli", "Binomial", "Categorical", "Cauchy", "ComposeTransform", "Distribution", "ExpTransform",
+    "Exponential", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "Laplace", "LogNormal", "Multinomial",
+    "MultivariateNormal", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson",
+    "SigmoidTransform", "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
+    "register_kl",
+]  # fmt: skip
+
+publish(globals())

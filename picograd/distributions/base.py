@@ -1,0 +1,254 @@
+"""What distributions have in common: shapes, draws, moments, from the formulas that each of them gives.
+
+In:    parameters, numbers or tensors
+Out:   `Distribution`, `Independent`; `Elementwise`, whose parameters broadcast to the shape of a draw
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.free_functions import where
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+
+Number = Tensor | float
+Sizes = Sequence[int]
+
+
+class Distribution:
+    """A distribution of values of shape event_shape, for each place of batch_shape.
+
+    sample_shape + batch_shape + event_shape is the shape of a draw; log_prob sums over the event. Parameters are not
+    checked: where they are outside of what they may be, results are NaN, inf or of no meaning.
+
+    batch_shape:  of the parameters
+    event_shape:  of one value
+    has_rsample:  whether gradients flow from a draw to the parameters
+    """
+
+    has_rsample: ClassVar[bool] = False
+
+    def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
+        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+
+    # ---- draws ----
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        """Returns draws, without a gradient.
+
+        Args:
+          sample_shape: one draw for each place of it
+
+        >>> pg.distributions.Normal(0.0, 1.0).sample((2, 3)).shape
+        (2, 3)
+        """
+        with no_grad():
+            return self.rsample(sample_shape).detach()
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        """Returns draws through which gradients flow to the parameters.
+
+        Args:
+          sample_shape: one draw for each place of it
+
+        Raises:
+          ArgumentError: this distribution has no such draws.
+
+        >>> mean = Tensor(0.0, requires_grad=True)
+        >>> pg.distributions.Normal(mean, 1.0).rsample((4,)).sum().backward()
+        >>> mean.grad
+        Tensor(4.)
+        """
+        raise ArgumentError(
+            f"rsample: no gradient flows through a draw of {type(self).__name__}.",
+            hint="(distribution.log_prob(distribution.sample()) * reward).mean() has one.",
+        )
+
+    def sample_n(self, n: int) -> Tensor:
+        """Returns n draws: sample((n,))."""
+        return self.sample((n,))
+
+    # ---- what the distributions give ----
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape."""
+        raise self._lacks("log_prob")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Returns the probability of a draw that is not above a value."""
+        raise self._lacks("cdf")
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Returns the value of which cdf is `value`."""
+        raise self._lacks("icdf")
+
+    def entropy(self) -> Tensor:
+        """Returns -E log_prob, of shape batch_shape, in nats."""
+        raise self._lacks("entropy")
+
+    @property
+    def mean(self) -> Tensor:
+        """The expectation."""
+        raise self._lacks("mean")
+
+    @property
+    def mode(self) -> Tensor:
+        """The value of the greatest density."""
+        raise self._lacks("mode")
+
+    @property
+    def variance(self) -> Tensor:
+        """The expectation of the squared deviation from the mean."""
+        raise self._lacks("variance")
+
+    @property
+    def stddev(self) -> Tensor:
+        """The square root of the variance."""
+        return self.variance.sqrt()
+
+    def perplexity(self) -> Tensor:
+        """Returns exp of the entropy."""
+        return self.entropy().exp()
+
+    def _lacks(self, name: str) -> ArgumentError:
+        return ArgumentError(f"{name}: {type(self).__name__} has no formula for it.")
+
+    # ---- shapes ----
+    def expand(self, batch_shape: Sizes) -> Distribution:
+        """Returns the distribution with its parameters broadcast to a longer batch_shape."""
+        raise self._lacks("expand")
+
+    def _extended(self, sample_shape: Sizes) -> tuple[int, ...]:
+        """Returns the shape of draws."""
+        return (*sample_shape, *self.batch_shape, *self.event_shape)
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {value!r}" for name, value in self._shown()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Returns the parameters by name; of a long one the shape."""
+        return [(name, _short(value)) for name, value in vars(self).items() if name in self._parameters()]
+
+    def _parameters(self) -> tuple[str, ...]:
+        return ()
+
+
+def _short(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else f"shape {value.shape}"
+
+
+class Elementwise(Distribution):
+    """A distribution of numbers, whose parameters broadcast to batch_shape.
+
+    parameters:  their names, in the order of the constructor
+    """
+
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *values: Number):
+        tensors = together(*values)
+        for name, value in zip(self.parameters, tensors):
+            setattr(self, name, value)
+        super().__init__(tensors[0].shape)
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        """Returns the distribution with its parameters broadcast to a longer batch_shape.
+
+        >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
+        (3,)
+        """
+        return type(self)(*(getattr(self, name).expand(tuple(batch_shape)) for name in self.parameters))
+
+    def _parameters(self) -> tuple[str, ...]:
+        return self.parameters
+
+
+class Independent(Distribution):
+    """A distribution of which the last axes of batch_shape count as axes of the event: their log_probs add up.
+
+    Args:
+      base_distribution:            of single values
+      reinterpreted_batch_ndims:    how many axes
+
+    Raises:
+      ShapeError: the batch has fewer axes.
+
+    >>> D = pg.distributions
+    >>> D.Independent(D.Normal(pg.zeros(3), 1.0), 1).log_prob(pg.zeros(3))
+    Tensor(-2.7568154)
+    """
+
+    def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None):
+        base, count = base_distribution, reinterpreted_batch_ndims
+        if not 0 <= count <= len(base.batch_shape):
+            raise ShapeError(f"Independent: a batch of shape {base.batch_shape} does not have {count} axes.")
+        kept = len(base.batch_shape) - count
+        self.base_dist, self.reinterpreted_batch_ndims = base, count
+        self.has_rsample = base.has_rsample  # type: ignore[misc]
+        super().__init__(base.batch_shape[:kept], (*base.batch_shape[kept:], *base.event_shape))
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def entropy(self) -> Tensor:
+        return summed(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.base_dist.mean
+
+    @property
+    def mode(self) -> Tensor:
+        return self.base_dist.mode
+
+    @property
+    def variance(self) -> Tensor:
+        return self.base_dist.variance
+
+    def expand(self, batch_shape: Sizes) -> Independent:
+        more = self.event_shape[: self.reinterpreted_batch_ndims]
+        return Independent(self.base_dist.expand((*batch_shape, *more)), self.reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
+
+
+# ---- numbers and tensors ----
+def together(*values: Number) -> tuple[Tensor, ...]:
+    """Returns numbers and tensors as tensors of one shape and dtype; numbers alone are of the default dtype."""
+    like = next((value for value in values if isinstance(value, Tensor) and value.dtype.is_float), None)
+    dtype, device = (dtypes.default_float, None) if like is None else (like.dtype, str(like.device))
+    tensors = [value if isinstance(value, Tensor) else Tensor(value, dtype, device) for value in values]
+    return tuple(Tensor.broadcast_tensors(*[one if one.dtype.is_float else one.to(dtype) for one in tensors]))
+
+
+def either(condition: Tensor, yes: Number, no: Number) -> Tensor:
+    """Returns pg.where of both."""
+    chosen: Tensor = where(condition, yes, no)
+    return chosen
+
+
+def summed(value: Tensor, count: int) -> Tensor:
+    """Returns the sum over the last `count` axes."""
+    return value.sum(tuple(range(-count, 0))) if count else value
+
+
+def entropy_of(probabilities: Tensor, logarithms: Tensor) -> Tensor:
+    """Returns -sum p log p over the last axis, where 0 log 0 is 0."""
+    least = dtypes.finfo(logarithms.dtype).min
+    return -(probabilities * logarithms.clamp(min=least)).sum(-1)
+
+
+def number_of(shape: Sizes) -> int:
+    """Returns how many elements a shape has."""
+    return math.prod(shape)

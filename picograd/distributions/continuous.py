@@ -1,0 +1,550 @@
+"""Distributions of real numbers, each declared by its formulas.
+
+In:    parameters, numbers or tensors, which broadcast
+Out:   Normal LogNormal HalfNormal Uniform Exponential Laplace Cauchy HalfCauchy Gumbel Pareto Weibull
+"""
+
+from __future__ import annotations
+
+import math
+
+from picograd.distributions.base import Elementwise, Number, Sizes, either
+from picograd.tensor.tensor import Tensor
+
+EULER = 0.5772156649015329  # Euler's constant
+
+
+class Normal(Elementwise):
+    """p(x) = exp(-(x - loc)^2 / (2 scale^2)) / (scale sqrt(2 pi)).
+
+    Args:
+      loc:    the mean
+      scale:  the standard deviation, above 0
+
+    >>> pg.distributions.Normal(1.0, 2.0).log_prob(Tensor(1.0))
+    Tensor(-1.6120857)
+    """
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        noise = Tensor.randn(*self._extended(sample_shape), dtype=self.loc.dtype, device=str(self.loc.device))
+        return self.loc + noise * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -((value - self.loc) ** 2) / (2 * self.scale**2) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 0.5 * (1 + ((value - self.loc) / self.scale / math.sqrt(2)).erf())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2
+
+
+class LogNormal(Elementwise):
+    """The distribution of exp(y), y of Normal(loc, scale).
+
+    Args:
+      loc:    the mean of y
+      scale:  the standard deviation of y, above 0
+
+    >>> pg.distributions.LogNormal(0.0, 1.0).mode.item()
+    0.3678794503211975
+    """
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    @property
+    def base_dist(self) -> Normal:
+        """The distribution of y."""
+        return Normal(self.loc, self.scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.base_dist.log_prob(value.log()) - value.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.cdf(value.log())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.icdf(value).exp()
+
+    def entropy(self) -> Tensor:
+        return self.base_dist.entropy() + self.loc
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.loc + self.scale**2 / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.loc - self.scale**2).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.scale**2).expm1() * (2 * self.loc + self.scale**2).exp()
+
+
+class _Half(Elementwise):
+    """The distribution of |y|, y of a symmetric one around 0."""
+
+    parameters, has_rsample = ("scale",), True
+    scale: Tensor
+
+    def __init__(self, scale: Number, validate_args: bool | None = None):
+        super().__init__(scale)
+
+    @property
+    def base_dist(self) -> Normal | Cauchy:
+        """The distribution of y."""
+        raise self._lacks("base_dist")
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return either(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 2 * self.base_dist.cdf(value) - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.icdf((value + 1) / 2)
+
+    def entropy(self) -> Tensor:
+        return self.base_dist.entropy() - math.log(2)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.scale * 0
+
+
+class HalfNormal(_Half):
+    """The distribution of |y|, y of Normal(0, scale).
+
+    Args:
+      scale:  the standard deviation of y, above 0
+
+    >>> pg.distributions.HalfNormal(1.0).mean.item()
+    0.7978845834732056
+    """
+
+    @property
+    def base_dist(self) -> Normal:
+        return Normal(0.0, self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2 * (1 - 2 / math.pi)
+
+
+class Uniform(Elementwise):
+    """p(x) = 1 / (high - low) for low <= x < high.
+
+    Args:
+      low:   the least value
+      high:  above it, and above every value
+
+    >>> pg.distributions.Uniform(0.0, 2.0).cdf(Tensor([-1.0, 0.5, 3.0]))
+    Tensor([0.  , 0.25, 1.  ])
+    """
+
+    parameters, has_rsample = ("low", "high"), True
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Number, high: Number, validate_args: bool | None = None):
+        super().__init__(low, high)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.low + _uniform(self.low, self._extended(sample_shape)) * (self.high - self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (self.low <= value) & (value < self.high)
+        return inside.to(self.low.dtype).log() - (self.high - self.low).log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Tensor:
+        return (self.high - self.low).log()
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Tensor:
+        return self.high * math.nan
+
+    @property
+    def stddev(self) -> Tensor:
+        return (self.high - self.low) / math.sqrt(12)
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high - self.low) ** 2 / 12
+
+
+class Exponential(Elementwise):
+    """p(x) = rate exp(-rate x) for x >= 0.
+
+    Args:
+      rate:  the inverse of the mean, above 0
+
+    >>> pg.distributions.Exponential(2.0).mean
+    Tensor(0.5)
+    """
+
+    parameters, has_rsample = ("rate",), True
+    rate: Tensor
+
+    def __init__(self, rate: Number, validate_args: bool | None = None):
+        super().__init__(rate)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return -(-_uniform(self.rate, self._extended(sample_shape))).log1p() / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 1 - (-self.rate * value).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return -(-value).log1p() / self.rate
+
+    def entropy(self) -> Tensor:
+        return 1.0 - self.rate.log()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate.reciprocal()
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate * 0
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.rate.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate**-2.0
+
+
+class Laplace(Elementwise):
+    """p(x) = exp(-|x - loc| / scale) / (2 scale).
+
+    Args:
+      loc:    the mean
+      scale:  above 0
+
+    >>> pg.distributions.Laplace(0.0, 1.0).variance
+    Tensor(2.)
+    """
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Tensor) -> Tensor:
+        distance = value - self.loc
+        return 0.5 - 0.5 * distance.sign() * (-distance.abs() / self.scale).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        term = value - 0.5
+        return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
+
+    def entropy(self) -> Tensor:
+        return 1 + (2 * self.scale).log()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def stddev(self) -> Tensor:
+        return math.sqrt(2) * self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale**2
+
+
+class Cauchy(Elementwise):
+    """p(x) = 1 / (pi scale (1 + ((x - loc) / scale)^2)); it has no mean, and an infinite variance.
+
+    Args:
+      loc:    the median
+      scale:  half the width at half the height, above 0
+
+    >>> pg.distributions.Cauchy(0.0, 1.0).cdf(Tensor(1.0))
+    Tensor(0.75)
+    """
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + self.scale.log()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc * math.nan
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale * math.inf
+
+
+class HalfCauchy(_Half):
+    """The distribution of |y|, y of Cauchy(0, scale).
+
+    Args:
+      scale:  above 0
+
+    >>> pg.distributions.HalfCauchy(1.0).cdf(Tensor(1.0))
+    Tensor(0.5)
+    """
+
+    @property
+    def base_dist(self) -> Cauchy:
+        return Cauchy(0.0, self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.inf
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale * math.inf
+
+
+class Gumbel(Elementwise):
+    """p(x) = exp(-z - exp(-z)) / scale, z = (x - loc) / scale: of maxima.
+
+    Args:
+      loc:    the mode
+      scale:  above 0
+
+    >>> pg.distributions.Gumbel(0.0, 1.0).mean
+    Tensor(0.5772157)
+    """
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        z = (self.loc - value) / self.scale
+        return (z - z.exp()) - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (-((self.loc - value) / self.scale).exp()).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc - self.scale * (-value.log()).log()
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + (1 + EULER)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * EULER
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def stddev(self) -> Tensor:
+        return math.pi / math.sqrt(6) * self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.stddev**2
+
+
+class Pareto(Elementwise):
+    """p(x) = alpha scale^alpha / x^(alpha + 1) for x >= scale.
+
+    Args:
+      scale:  the least value, above 0
+      alpha:  above 0
+
+    >>> pg.distributions.Pareto(1.0, 2.0).mean
+    Tensor(2.)
+    """
+
+    parameters, has_rsample = ("scale", "alpha"), True
+    scale: Tensor
+    alpha: Tensor
+
+    def __init__(self, scale: Number, alpha: Number, validate_args: bool | None = None):
+        super().__init__(scale, alpha)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.icdf(_uniform(self.scale, self._extended(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
+        return either(value >= self.scale, inside, -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return either(value >= self.scale, 1 - (self.scale / value) ** self.alpha, 0.0)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (-(-value).log1p() / self.alpha).exp()
+
+    def entropy(self) -> Tensor:
+        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
+
+    @property
+    def mean(self) -> Tensor:
+        a = self.alpha.clamp(min=1)
+        return a * self.scale / (a - 1)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.alpha.clamp(min=2)
+        return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
+
+
+class Weibull(Elementwise):
+    """cdf(x) = 1 - exp(-(x / scale)^k) for x >= 0, k = concentration.
+
+    Args:
+      scale:          above 0
+      concentration:  k, above 0
+
+    >>> pg.distributions.Weibull(2.0, 1.0).mean
+    Tensor(2.)
+    """
+
+    parameters, has_rsample = ("scale", "concentration"), True
+    scale: Tensor
+    concentration: Tensor
+
+    def __init__(self, scale: Number, concentration: Number, validate_args: bool | None = None):
+        super().__init__(scale, concentration)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.icdf(_uniform(self.scale, self._extended(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        k, z = self.concentration, value / self.scale
+        return (k / self.scale).log() + (k - 1) * z.log() - z**k
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 1 - (-((value / self.scale) ** self.concentration)).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
+
+    def entropy(self) -> Tensor:
+        inverse = self.concentration.reciprocal()
+        return EULER * (1 - inverse) + (self.scale * inverse).log() + 1
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * (1 + self.concentration.reciprocal()).lgamma().exp()
+
+    @property
+    def mode(self) -> Tensor:
+        k = self.concentration
+        return self.scale * ((k - 1) / k) ** k.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        inverse = self.concentration.reciprocal()
+        return self.scale**2 * ((1 + 2 * inverse).lgamma().exp() - (2 * (1 + inverse).lgamma()).exp())
+
+
+# ---- draws ----
+def _uniform(like: Tensor, shape: Sizes) -> Tensor:
+    """Returns numbers from [0, 1)."""
+    return Tensor.rand(*shape, dtype=like.dtype, device=str(like.device))
+
+
+def _open_uniform(like: Tensor, shape: Sizes) -> Tensor:
+    """Returns numbers from (0, 1): a 0, one of 2^24 draws, becomes the number behind it that a float32 has there."""
+    return _uniform(like, shape).clamp(min=2.0**-25)

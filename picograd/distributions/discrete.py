@@ -1,0 +1,393 @@
+"""Distributions of integers and classes, each declared by its formulas.
+
+In:    probabilities, or their logits
+Out:   Bernoulli Geometric Binomial Poisson Categorical OneHotCategorical OneHotCategoricalStraightThrough Multinomial
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from picograd import dtype as dtypes
+from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, number_of, together
+from picograd.errors import ArgumentError
+from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
+from picograd.special import xlogy
+from picograd.tensor.draws import binomial, poisson
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+
+
+def _clamped(probs: Tensor) -> Tensor:
+    """Returns probabilities that are neither 0 nor 1, of which logits are finite, as PyTorch does."""
+    eps = dtypes.finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+class _OfProbability(Elementwise):
+    """A distribution with a probability of success, given as such or as its logit log(p / (1 - p)).
+
+    Raises:
+      ArgumentError: both are given, or none.
+    """
+
+    probs: Tensor
+    logits: Tensor
+    parameters: ClassVar[tuple[str, ...]] = ("probs",)
+
+    def __init__(self, probs: Number | None = None, logits: Number | None = None, validate_args: bool | None = None):
+        if (probs is None) == (logits is None):
+            raise ArgumentError(f"{type(self).__name__}: give one of probs and logits.")
+        if probs is not None:
+            (self.probs,) = together(probs)
+            clamped = _clamped(self.probs)
+            self.logits = clamped.log() - (-clamped).log1p()
+        elif logits is not None:
+            (self.logits,) = together(logits)
+            self.probs = self.logits.sigmoid()
+        Distribution.__init__(self, self.probs.shape)
+        self._by_logits = probs is None
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        shape = tuple(batch_shape)
+        return type(self)(logits=self.logits.expand(shape)) if self._by_logits else type(self)(self.probs.expand(shape))
+
+
+class Bernoulli(_OfProbability):
+    """1 with probability p, else 0.
+
+    Args:
+      probs:   p
+      logits:  in its place log(p / (1 - p))
+
+    >>> pg.distributions.Bernoulli(0.25).log_prob(Tensor([0.0, 1.0])).exp()
+    Tensor([0.75, 0.25])
+    """
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            return self.probs.expand(self._extended(sample_shape)).bernoulli()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits, value = together(self.logits, value)
+        return -binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Tensor:
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        mode = (self.probs >= 0.5).to(self.probs)
+        return mode.masked_fill(self.probs == 0.5, float("nan"))
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+
+class Geometric(_OfProbability):
+    """The number of failures before the first success: P(k) = (1 - p)^k p.
+
+    Args:
+      probs:   p
+      logits:  in its place log(p / (1 - p))
+
+    >>> pg.distributions.Geometric(0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
+    Tensor([0.5  , 0.25 , 0.125])
+    """
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            drawn = Tensor.rand(*self._extended(sample_shape), dtype=self.probs.dtype, device=str(self.probs.device))
+            return ((-drawn).log1p() / (-self.probs).log1p()).floor()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        probs, value = together(self.probs, value)
+        probs = probs.masked_fill((probs == 1) & (value == 0), 0.0)
+        return value * (-probs).log1p() + self.probs.log()
+
+    def entropy(self) -> Tensor:
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
+
+    @property
+    def mean(self) -> Tensor:
+        return 1.0 / self.probs - 1.0
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs * 0
+
+    @property
+    def variance(self) -> Tensor:
+        return (1.0 / self.probs - 1.0) / self.probs
+
+
+class Binomial(_OfProbability):
+    """The number of successes among total_count trials.
+
+    Args:
+      total_count:  of trials
+      probs:        of a success
+      logits:       in its place log(p / (1 - p))
+
+    >>> pg.distributions.Binomial(2, 0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
+    Tensor([0.25, 0.5 , 0.25])
+    """
+
+    total_count: Tensor
+
+    def __init__(
+        self, total_count: Number = 1, probs: Number | None = None, logits: Number | None = None,
+        validate_args: bool | None = None,
+    ):  # fmt: skip
+        super().__init__(probs, logits)
+        self.total_count, self.probs, self.logits = together(total_count, self.probs, self.logits)
+        Distribution.__init__(self, self.probs.shape)
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        shape = tuple(batch_shape)
+        total = self.total_count.expand(shape)
+        if self._by_logits:
+            return type(self)(total, logits=self.logits.expand(shape))
+        return type(self)(total, self.probs.expand(shape))
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        shape = self._extended(sample_shape)
+        with no_grad():
+            return binomial(self.total_count.expand(shape).contiguous(), self.probs.expand(shape).contiguous())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n, k, logits = self.total_count, value, self.logits
+        ways = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
+        return k * logits + ways - n * softplus(logits)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+
+class Poisson(Elementwise):
+    """P(k) = rate^k exp(-rate) / k!.
+
+    Args:
+      rate:  the mean, not negative
+
+    >>> pg.distributions.Poisson(2.0).log_prob(Tensor(0.0))
+    Tensor(-2.)
+    """
+
+    parameters = ("rate",)
+    rate: Tensor
+
+    def __init__(self, rate: Number, validate_args: bool | None = None):
+        super().__init__(rate)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            return poisson(self.rate.expand(self._extended(sample_shape)).contiguous())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        rate, value = together(self.rate, value)
+        return xlogy(value, rate) - rate - (value + 1).lgamma()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    variance = mean
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+
+class Categorical(Distribution):
+    """A class from 0 to K - 1, with the probabilities of the last axis.
+
+    Args:
+      probs:   (..., K), not negative; they are divided by their sum
+      logits:  (..., K), in their place: softmax(logits) are the probabilities
+
+    Raises:
+      ArgumentError: both are given, or none, or there is no axis.
+
+    >>> policy = pg.distributions.Categorical(logits=pg.zeros(2, 4))
+    >>> policy.log_prob(policy.sample()).tolist(), policy.entropy().tolist()
+    ([-1.3862943649291992, -1.3862943649291992], [1.3862943649291992, 1.3862943649291992])
+    """
+
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
+        given = probs if probs is not None else logits
+        if given is None or (probs is not None and logits is not None):
+            raise ArgumentError(f"{type(self).__name__}: give one of probs and logits.")
+        if not given.ndim:
+            raise ArgumentError(f"{type(self).__name__}: needs an axis of classes, got a tensor without axes.")
+        if probs is not None:
+            self.probs = probs / probs.sum(-1, keepdim=True)
+            self.logits = _clamped(self.probs).log()
+        else:
+            self.logits = given - given.logsumexp(-1, keepdim=True)
+            self.probs = self.logits.softmax(-1)
+        self._by_logits, self.num_classes = probs is None, given.shape[-1]
+        super().__init__(given.shape[:-1], self._event())
+
+    def _event(self) -> Sizes:
+        return ()
+
+    def _parameters(self) -> tuple[str, ...]:
+        return ("logits",) if self._by_logits else ("probs",)
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        shape = (*batch_shape, self.num_classes)
+        return type(self)(logits=self.logits.expand(shape)) if self._by_logits else type(self)(self.probs.expand(shape))
+
+    def _classes(self, sample_shape: Sizes) -> Tensor:
+        """Returns classes, (*sample_shape, *batch_shape) int64."""
+        count = number_of(sample_shape)
+        with no_grad():
+            rows = self.probs.reshape(-1, self.num_classes).multinomial(count, replacement=True)
+            return rows.T.reshape((*sample_shape, *self.batch_shape))
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self._classes(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        index, logits = Tensor.broadcast_tensors(value.to(dtypes.int64).unsqueeze(-1), self.logits)
+        return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return entropy_of(self.probs, self.logits)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Returns every class, (K, 1, ...), or with `expand` (K, *batch_shape)."""
+        classes = Tensor.arange(self.num_classes, device=str(self.probs.device))
+        values = classes.reshape((-1, *(1,) * len(self.batch_shape)))
+        return values.expand((-1, *self.batch_shape)) if expand else values
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs.sum(-1) * float("nan")
+
+    variance = mean
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+
+class OneHotCategorical(Categorical):
+    """A class from 0 to K - 1 as a vector of zeros with a 1.
+
+    Args:
+      probs:   (..., K), not negative; they are divided by their sum
+      logits:  (..., K), in their place: softmax(logits) are the probabilities
+
+    >>> pg.distributions.OneHotCategorical(Tensor([0.0, 1.0, 0.0])).sample()
+    Tensor([0., 1., 0.])
+    """
+
+    def _event(self) -> Sizes:
+        return (self.num_classes,)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        return one_hot(self._classes(sample_shape), self.num_classes).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value.argmax(-1))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Returns every vector, (K, 1, ..., K), or with `expand` (K, *batch_shape, K)."""
+        return one_hot(super().enumerate_support(expand), self.num_classes).to(self.probs.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return one_hot(self.probs.argmax(-1), self.num_classes).to(self.probs.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """OneHotCategorical whose draws hand their gradient to the probabilities (Bengio et al. 2013, arXiv:1308.3432).
+
+    Args:
+      probs:   (..., K), not negative; they are divided by their sum
+      logits:  (..., K), in their place: softmax(logits) are the probabilities
+
+    >>> logits = pg.zeros(2, requires_grad=True)
+    >>> pg.distributions.OneHotCategoricalStraightThrough(logits=logits).rsample()[0].backward()
+    >>> logits.grad
+    Tensor([ 0.25, -0.25])
+    """
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Multinomial(Categorical):
+    """How often each of K classes comes in total_count draws.
+
+    Args:
+      total_count:  of draws
+      probs:        (..., K), not negative; they are divided by their sum
+      logits:       (..., K), in their place: softmax(logits) are the probabilities
+
+    >>> pg.distributions.Multinomial(2, Tensor([0.5, 0.5])).log_prob(Tensor([1.0, 1.0])).exp().item()
+    0.5
+    """
+
+    def __init__(
+        self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ):  # fmt: skip
+        self.total_count = total_count
+        super().__init__(probs, logits)
+
+    def _event(self) -> Sizes:
+        return (self.num_classes,)
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        return type(self)(self.total_count, logits=self.logits.expand((*batch_shape, self.num_classes)))
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        drawn = self._classes((self.total_count, *sample_shape))
+        return one_hot(drawn, self.num_classes).sum(0).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits = self.logits.masked_fill((value == 0) & (self.logits == -float("inf")), 0.0)
+        ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
+        return ways + (logits * value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        raise self._lacks("entropy")
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs * self.total_count
+
+    @property
+    def mode(self) -> Tensor:
+        raise self._lacks("mode")
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)

@@ -1,0 +1,54 @@
+"""torch.nn.attention by its name: which kernel computes attention, as a context that is taken and changes nothing.
+
+In:    names of kernels
+Out:   `SDPBackend`, `sdpa_kernel`
+Next:  picograd/nn/functions/linear.py
+
+Attention has one Op here, and a device one kernel for it; nn.functional.scaled_dot_product_attention computes it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from picograd.errors import ArgumentTypeError
+
+__all__ = ["SDPBackend", "sdpa_kernel"]
+
+
+class SDPBackend(enum.Enum):
+    """The kernels that PyTorch has for attention."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False) -> Iterator[None]:
+    """Returns a context without effect: attention never stores its scores, and has the same bits in every block.
+
+    Args:
+      backends:      one or several of SDPBackend
+      set_priority:  has no effect
+
+    Raises:
+      ArgumentTypeError: something else is named.
+
+    >>> from picograd.nn.attention import SDPBackend, sdpa_kernel
+    >>> x = pg.ones(1, 2, 4)
+    >>> with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    ...     nn.functional.scaled_dot_product_attention(x, x, x).shape
+    (1, 2, 4)
+    """
+    named = [backends] if isinstance(backends, SDPBackend) else list(backends)
+    for backend in named:
+        if not isinstance(backend, SDPBackend):
+            raise ArgumentTypeError(f"sdpa_kernel: backends must be of SDPBackend, got {backend!r}.")
+    yield
+

@@ -1,0 +1,107 @@
+"""Functions of networks that torch.* has in another order of arguments than torch.nn.functional: pg.dropout, ...
+
+In:    picograd/nn/functional.py
+Out:   the names in `__all__`, which `picograd` re-exports
+Next:  picograd/nn/functional.py
+"""
+
+from __future__ import annotations
+
+from picograd.nn import functional
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.tensor import Tensor
+
+__all__ = ["alpha_dropout", "batch_norm", "bilinear", "dropout", "embedding", "feature_dropout", "rrelu"]
+
+bilinear = functional.bilinear
+
+
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+    """Returns input with elements set to 0 with probability p, the others divided by 1 - p: nn.functional.dropout.
+
+    Args:
+      input:  any shape, float
+      p:      in [0, 1]
+      train:  False: input itself
+
+    >>> pg.dropout(Tensor([1.0, 2.0]), 0.5, False)
+    Tensor([1., 2.])
+    """
+    return functional.dropout(input, p, train)
+
+
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+    """Returns input with elements dropped so that mean and variance stay: nn.functional.alpha_dropout.
+
+    Args:
+      input:  any shape, float
+      p:      in [0, 1)
+      train:  False: input itself
+
+    >>> pg.alpha_dropout(Tensor([1.0, 2.0]), 0.5, False)
+    Tensor([1., 2.])
+    """
+    return functional.alpha_dropout(input, p, train)
+
+
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+    """Returns input (N, C, ...) with whole channels set to 0 with probability p, the others divided by 1 - p.
+
+    Args:
+      input:  (N, C, ...)  float
+      p:      in [0, 1]
+      train:  False: input itself
+
+    >>> pg.feature_dropout(pg.ones(1, 2, 2), 0.5, False).sum().item()
+    4.0
+    """
+    return input * functional.dropout(input.new_ones(*input.shape[:2], *(1,) * (input.ndim - 2)), p, train)
+
+
+def batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,  # noqa: A002
+    training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
+) -> Tensor:  # fmt: skip
+    """Returns what nn.functional.batch_norm does, which has the running statistics before weight and bias.
+
+    Args:
+      input, weight, bias, running_mean, running_var, training, momentum, eps: as there
+      cudnn_enabled:  has no effect
+
+    >>> pg.batch_norm(Tensor([[1.0], [3.0]]), None, None, None, None, True, 0.1, 0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    """Returns the rows of weight (V, D) that indices name: nn.functional.embedding, which has indices first.
+
+    Args:
+      weight:              (V, D)
+      indices:             integers
+      padding_idx:         a row without a gradient; -1: none
+      scale_grad_by_freq, sparse: as in nn.functional.embedding
+
+    >>> pg.embedding(Tensor([[1.0], [2.0]]), Tensor([1, 1])).tolist()
+    [[2.0], [2.0]]
+    """
+    padding = None if padding_idx < 0 else padding_idx
+    return functional.embedding(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,  # noqa: A002
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Returns input where it is positive, else input * a, with a from [lower, upper): nn.functional.rrelu.
+
+    Args:
+      input, lower, upper, training: as there
+
+    >>> pg.rrelu(Tensor([-6.0, 1.0]), 0.0, 1.0)
+    Tensor([-3.,  1.])
+    """
+    return functional.rrelu(input, lower, upper, training, generator=generator)

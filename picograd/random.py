@@ -1,0 +1,57 @@
+"""torch.random by its name: the default generator, and blocks after which it goes on as if they had not been.
+
+In:    picograd/tensor/creation/generator.py
+Out:   fork_rng default_generator manual_seed seed initial_seed get_rng_state set_rng_state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from picograd.public import publish
+from picograd.tensor.creation.generator import (
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+from picograd.tensor.exchange.host import default_device
+
+__all__ = [
+    "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state",
+]  # fmt: skip
+
+
+@contextmanager
+def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str = "cuda") -> Iterator[None]:
+    """Returns a context after which the default generator goes on, on every device, from where it was before.
+
+    Args:
+      devices:      has no effect: every device is meant
+      enabled:      False: a context without effect
+      device_type:  has no effect
+
+    >>> _ = pg.manual_seed(1)
+    >>> with pg.random.fork_rng():
+    ...     first = pg.rand(3)
+    >>> bool((pg.rand(3) == first).all())
+    True
+    """
+    if not enabled:
+        yield
+        return
+    begun = default_generator.initial_seed()
+    states = {name: default_generator.get_state(name) for name in {*default_generator.states, default_device()}}
+    try:
+        yield
+    finally:
+        default_generator.manual_seed(begun)
+        for name, state in states.items():
+            default_generator.set_state(state, name)
+
+
+publish(globals())

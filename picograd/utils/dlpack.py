@@ -1,0 +1,9 @@
+"""`torch.utils.dlpack` by its name: memory shared with other libraries.
+
+In:    picograd/tensor/names.py
+Out:   from_dlpack to_dlpack
+"""
+
+from picograd.tensor.names import from_dlpack, to_dlpack
+
+__all__ = ["from_dlpack", "to_dlpack"]

@@ -1,0 +1,202 @@
+"""Distributions against PyTorch's: densities, moments, divergences and their gradients; draws by their moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from tests.helpers import same_value
+
+D, T = pg.distributions, torch.distributions
+A, B = np.array([0.5, 1.5, 2.0]), np.array([0.7, 1.0, 3.0])
+P = np.array([0.2, 0.5, 0.9])
+ROWS = np.array([[0.1, 0.2, 0.7], [0.6, 0.3, 0.1]])
+# name: parameters, values
+CASES: dict[str, tuple[dict[str, Any], Any]] = {
+    "Normal": ({"loc": A, "scale": B}, np.array([[-1.0], [2.0]])),
+    "LogNormal": ({"loc": A, "scale": B}, np.array([[0.5], [2.0]])),
+    "HalfNormal": ({"scale": B}, np.array([[0.5], [2.0]])),
+    "Uniform": ({"low": -A, "high": B}, np.array([[-0.4], [0.6]])),
+    "Exponential": ({"rate": B}, np.array([[0.5], [2.0]])),
+    "Laplace": ({"loc": A, "scale": B}, np.array([[-1.0], [2.5]])),
+    "Cauchy": ({"loc": A, "scale": B}, np.array([[-1.0], [2.5]])),
+    "HalfCauchy": ({"scale": B}, np.array([[0.5], [2.0]])),
+    "Gumbel": ({"loc": A, "scale": B}, np.array([[-1.0], [2.5]])),
+    "Pareto": ({"scale": A, "alpha": B + 2.5}, np.array([[2.5], [4.0]])),
+    "Weibull": ({"scale": A, "concentration": B}, np.array([[0.5], [2.0]])),
+    "Bernoulli": ({"probs": P}, np.array([[0.0], [1.0]])),
+    "Geometric": ({"probs": P}, np.array([[0.0], [3.0]])),
+    "Binomial": ({"total_count": np.array([3.0, 4.0, 5.0]), "probs": P}, np.array([[0.0], [3.0]])),
+    "Poisson": ({"rate": B}, np.array([[0.0], [3.0]])),
+    "Categorical": ({"probs": ROWS}, np.array([2, 0])),
+    "OneHotCategorical": ({"probs": ROWS}, np.eye(3)[[2, 0]]),
+    "Multinomial": ({"total_count": 4, "probs": ROWS}, np.array([[1.0, 1.0, 2.0], [4.0, 0.0, 0.0]])),
+    "MultivariateNormal": ({"loc": A, "scale_tril": np.tril(np.ones((3, 3))) + np.diag(B)}, np.array([[1.0, 0.0, 2.0]])),
+}  # fmt: skip
+LOGITS: dict[str, tuple[dict[str, Any], Any]] = {
+    f"{name} of logits": ({"logits" if key == "probs" else key: np.log(value) if key == "probs" else value
+                           for key, value in given.items()}, values)
+    for name, (given, values) in CASES.items() if "probs" in given
+}  # fmt: skip
+ALL = CASES | LOGITS
+
+
+@pytest.fixture(autouse=True)
+def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")  # no kernel is at stake
+
+
+def both(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
+    """Returns the distribution in both libraries, and its parameters."""
+    mine, other = ({key: leaf(of, value) for key, value in ALL[name][0].items()} for of in (pg.tensor, torch.tensor))
+    kind = name.split()[0]
+    return getattr(D, kind)(**mine), getattr(T, kind)(**other, validate_args=False), mine, other
+
+
+def leaf(of: Any, value: Any) -> Any:
+    return of(value, requires_grad=True) if isinstance(value, np.ndarray) else value
+
+
+def has(distribution: Any, name: str) -> bool:
+    try:
+        value = getattr(distribution, name)
+        value() if callable(value) else None
+    except (NotImplementedError, AttributeError, pg.ArgumentError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_distribution_and_its_gradients_are_pytorchs(name: str) -> None:
+    ours, theirs, mine, other = both(name)
+    assert (ours.batch_shape, ours.event_shape) == (tuple(theirs.batch_shape), tuple(theirs.event_shape))
+    pairs = [(ours.log_prob(pg.tensor(ALL[name][1])), theirs.log_prob(torch.tensor(ALL[name][1])))]
+    for asked in ("mean", "variance", "stddev", "mode", "entropy", "perplexity"):
+        here = has(ours, asked)
+        assert has(theirs, asked) or not here, asked
+        if here:
+            found = [getattr(one, asked) for one in (ours, theirs)]
+            found = [one() if callable(one) else one for one in found]
+            pairs.append(tuple(one.detach() for one in found) if asked == "mode" else tuple(found))
+    if ours.has_rsample and not ours.event_shape:
+        for asked, at in (("cdf", ALL[name][1]), ("icdf", np.array([[0.2], [0.7]]))):
+            pairs.append((getattr(ours, asked)(pg.tensor(at)), getattr(theirs, asked)(torch.tensor(at))))
+    sums: list[Any] = [0.0, 0.0]
+    for pair in pairs:
+        same_value(pair[0].detach(), pair[1].detach(), rtol=2e-5)
+        for i, one in enumerate(pair):
+            if one.requires_grad and bool(one.isfinite().all()):
+                sums[i] = sums[i] + (one * one).sum()
+    for one in sums:
+        one.backward()
+    for key in mine:
+        if isinstance(mine[key], pg.Tensor):
+            same_value(mine[key].grad, other[key].grad, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("Cauchy", "HalfCauchy", "LogNormal")])
+def test_draws_have_the_moments_that_the_formulas_say(name: str) -> None:
+    pg.manual_seed(4)
+    distribution, theirs, _, _ = both(name)
+    drawn = distribution.sample((4000,))
+    assert drawn.shape == tuple(theirs.sample((4000,)).shape) and not drawn.requires_grad
+    assert distribution.sample().shape == distribution.batch_shape + distribution.event_shape
+    if name.startswith("Categorical"):
+        drawn, wanted = pg.nn.functional.one_hot(drawn, 3).double(), distribution.probs
+        spread = (wanted * (1 - wanted)).sqrt()
+    else:
+        wanted, spread = distribution.mean, distribution.stddev
+    off = (drawn.mean(0) - wanted).abs() / (spread / 4000**0.5)
+    assert float(off.max()) < 4.5
+
+
+def test_gradients_flow_through_draws_where_they_can() -> None:
+    loc = pg.zeros(3, requires_grad=True)
+    draw = D.Normal(loc, 2.0).rsample((5,))
+    draw.sum().backward()
+    assert loc.grad is not None and loc.grad.tolist() == [5.0] * 3
+    with pytest.raises(pg.ArgumentError) as told:
+        D.Poisson(2.0).rsample()
+    assert told.value.fact == "rsample: no gradient flows through a draw of Poisson."
+    assert told.value.hint == "(distribution.log_prob(distribution.sample()) * reward).mean() has one."
+
+
+PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Normal": ({"loc": A, "scale": B}, {"loc": B, "scale": A}), "Laplace": ({"loc": A, "scale": B}, {"loc": B, "scale": A}),
+    "LogNormal": ({"loc": A, "scale": B}, {"loc": B, "scale": A}), "HalfNormal": ({"scale": A}, {"scale": B}),
+    "Exponential": ({"rate": A}, {"rate": B}), "Gumbel": ({"loc": A, "scale": B}, {"loc": B, "scale": A}),
+    "Cauchy": ({"loc": A, "scale": B}, {"loc": B, "scale": A}),
+    "Uniform": ({"low": -A, "high": B}, {"low": -A - 1, "high": np.array([1.0, 0.5, 4.0])}),
+    "Bernoulli": ({"probs": P}, {"probs": P[::-1].copy()}), "Geometric": ({"probs": P}, {"probs": P[::-1].copy()}),
+    "Binomial": ({"total_count": np.array(3.0), "probs": P}, {"total_count": np.array(3.0), "probs": P[::-1].copy()}),
+    "Poisson": ({"rate": A}, {"rate": B}), "Categorical": ({"probs": ROWS}, {"probs": ROWS[::-1].copy()}),
+    "OneHotCategorical": ({"probs": ROWS}, {"logits": ROWS}),
+    "MultivariateNormal": ({"loc": A, "scale_tril": np.diag(B)}, {"loc": B, "covariance_matrix": np.eye(3) + 1.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_divergences_are_pytorchs(name: str) -> None:
+    found = []
+    for library, of in ((D, pg.tensor), (T, torch.tensor)):
+        p, q = (getattr(library, name)(**{key: of(value) for key, value in given.items()}) for given in PAIRS[name])
+        found.append(library.kl_divergence(p, q))
+    same_value(*found)
+
+
+def test_several_numbers_as_one_event_and_functions_of_draws() -> None:
+    for library, of in ((D, pg.tensor), (T, torch.tensor)):
+        base = library.Independent(library.Normal(of(ROWS), 1.0), 1)
+        other = library.Independent(library.Normal(of(ROWS) * 0, 2.0), 1)
+        squashed = library.TransformedDistribution(
+            library.Normal(of(A), of(B)), [library.AffineTransform(of(0.5), of(2.0)), library.TanhTransform()]
+        )
+        results = [base.log_prob(of(ROWS) + 1), base.entropy(), library.kl_divergence(base, other),
+                   squashed.log_prob(of([[-0.5], [0.25]])), squashed.base_dist.mean]  # fmt: skip
+        exp = library.TransformedDistribution(library.Normal(of(A), of(B)), library.ExpTransform())
+        results += [exp.log_prob(of([[0.5], [2.0]])), exp.cdf(of([[0.5], [2.0]]))]
+        assert tuple(base.event_shape) == (3,) and tuple(base.expand((4, 2)).batch_shape) == (4, 2)
+        if library is D:
+            ours = results
+    for mine, theirs in zip(ours, results):
+        same_value(mine.double(), theirs.double())
+
+
+def test_a_policy_gradient_inside_jit() -> None:
+    logits = pg.zeros(4, requires_grad=True)
+    optimizer = pg.optim.SGD([logits], lr=1.0)
+
+    @pg.jit
+    def step() -> pg.Tensor:
+        policy = D.Categorical(logits=logits)
+        action = policy.sample((64,))
+        reward = (action == 2).float()
+        loss = -(policy.log_prob(action) * (reward - reward.mean())).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return reward.mean()
+
+    pg.manual_seed(0)
+    rewards = [step().item() for _ in range(40)]
+    assert rewards[-1] > 0.9 > rewards[0]
+
+
+def test_errors_and_text() -> None:
+    for call, fact in (
+        (lambda: D.Bernoulli(), "Bernoulli: give one of probs and logits."),
+        (lambda: D.Categorical(pg.tensor(1.0)), "Categorical: needs an axis of classes, got a tensor without axes."),
+        (lambda: D.Cauchy(0.0, 1.0).perplexity and D.Multinomial(2, pg.ones(2)).entropy(),
+         "entropy: Multinomial has no formula for it."),
+        (lambda: D.kl_divergence(D.Normal(0.0, 1.0), D.Poisson(1.0)),
+         "kl_divergence: there is no formula for Normal and Poisson."),
+    ):  # fmt: skip
+        with pytest.raises(pg.ArgumentError) as told:
+            call()
+        assert told.value.fact == fact
+    assert repr(D.Normal(0.0, pg.ones(3))) == "Normal(loc: 'shape (3,)', scale: 'shape (3,)')"
+    assert repr(D.Normal(0.0, 2.0)) == "Normal(loc: 0.0, scale: 2.0)"
