@@ -45,7 +45,7 @@ def opened(function: str, path: PathName, hint: str | None = None) -> Iterator[B
     try:
         with open(_checked(path), "rb") as file:
             if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # endless, such as /dev/zero
-                raise OSError("it is no regular file")
+                raise OSError("it is not a regular file")
             yield file if file.seekable() else io.BytesIO(file.read())
     except FileError:
         raise

@@ -169,7 +169,7 @@ def test_the_folder_is_made_where_that_is_asked_for(tmp_path: Path) -> None:
         ("nothing", "No such file or directory"),
         (".", "Is a directory"),
         ("a\0b", "its name has a zero byte"),
-        ("/dev/zero", "it is no regular file"),
+        ("/dev/zero", "it is not a regular file"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, fact: str) -> None:

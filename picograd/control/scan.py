@@ -96,7 +96,7 @@ class Scan(Struct):
             if taken.others:
                 name, value = taken.others[0]
                 raise ArgumentError(
-                    f"{self.transform}: {name} is {value!r}, which is no Tensor.",
+                    f"{self.transform}: {name} is {value!r}, which is not a Tensor.",
                     "wrap it in Tensor(...), or let the function read it as a closure.",
                 )
         steps = self._steps(length)
@@ -190,7 +190,7 @@ class Scan(Struct):
             self._check_carry(carry, name)
             if y.others:
                 raise ArgumentError(
-                    f"{self.transform}: {name} returned {y.others[0][1]!r} as {y.others[0][0]}, which is no Tensor."
+                    f"{self.transform}: {name} returned {y.others[0][1]!r} as {y.others[0][0]}, which is not a Tensor."
                 )
             roots = [[tensor.read() for tensor in taken.tensors] for taken in (carry, y)]
         return _Traced(watch, first, last, (carry, roots[0]), (y, roots[1]))

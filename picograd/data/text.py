@@ -131,7 +131,7 @@ class Vocabulary(Record):
         if (known[numbers] != wanted).any():
             first = text[int(np.flatnonzero(known[numbers] != wanted)[0])]
             raise DataError(
-                f"encode: {first!r} is none of the {len(self)} characters of the text: {_shortened(self.characters)}"
+                f"encode: {first!r} is not one of the {len(self)} characters of the text: {_shortened(self.characters)}"
             )
         return numbers.astype(np.int32)
 

@@ -187,6 +187,6 @@ def _say(folder: Path | str, what: str) -> None:
     if (str(folder), what) not in _said:
         _said.add((str(folder), what))
         warn_user(
-            f"the cache {folder} {what}. Kernels are compiled anew in each process."
+            f"the cache {folder} {what}. Kernels are compiled again in each process."
             "\n  hint: PICOGRAD_CACHE names another folder, and PICOGRAD_CACHE=off turns the cache off."
         )

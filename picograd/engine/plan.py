@@ -219,7 +219,7 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                 if variables.setdefault(name, value) != value:
                     raise ArgumentError(
                         f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
-                        "call realize() on what the first one made before binding it anew, or give one another name.",
+                        "call realize() on what the first one made before binding it again, or give one another name.",
                     )
                 freed[bind] = bind.src[0]
         return with_values(arg, freed) if freed else arg

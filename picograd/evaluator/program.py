@@ -303,7 +303,7 @@ class StepMaker(ValueMaker):
             self.check_bounds("copy to", s.into, target, at)
             if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # of what is not valid, too, as on a GPU
                 ends = f"from {s.memory} at index {index(frame)} to {s.into} at {at[0]}"
-                raise VerifyError(f"program {self.name}: copy {ends}, which are no multiples of {s.lanes}.")
+                raise VerifyError(f"program {self.name}: copy {ends}, which are not multiples of {s.lanes}.")
             target.stored[at] = False
             frame.copies[-1].append(Copy(target, at, read(frame)))
 

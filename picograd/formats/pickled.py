@@ -181,7 +181,7 @@ class Unpickler:
             return self.names[full]
         if not self.others:
             raise DataError(
-                f"its pickle names {full}, which is none of the tensors, containers and numbers that picograd has",
+                f"its pickle names {full}, which is not one of the tensors, containers and numbers that picograd has",
                 hint="weights_only=False reads objects of other classes as records of their attributes; no code is run.",
             )
         return Builder(full, lambda *args: Stored(full, args))

@@ -26,7 +26,7 @@ def static_shape(shape: Shape) -> tuple[int, ...]:
     """
     for dim in shape:
         if not isinstance(dim, int):
-            raise ShapeError(f"a symbolic dimension {dim} of {shape} stands where a number is needed.")
+            raise ShapeError(f"a symbolic dimension {dim} of {shape} is used where a number is needed.")
     return shape  # type: ignore[return-value]
 
 

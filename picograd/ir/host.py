@@ -59,7 +59,7 @@ def _matrix(shape: Shape) -> tuple[Shape, int, int]:
         raise ShapeError(f"a matrix needs two axes, got shape {shape}.")
     m, n = shape[-2:]
     if not isinstance(m, int) or not isinstance(n, int):
-        raise ShapeError(f"a symbolic length stands where a number is needed: a matrix of shape {shape}.")
+        raise ShapeError(f"a symbolic length is used where a number is needed: a matrix of shape {shape}.")
     return shape[:-2], m, n
 
 

@@ -162,7 +162,7 @@ class Op:
     # ---- what Python asks of numbers: a symbolic length of a shape has no one value ----
     def _no_number(self, other: object = None) -> int:
         raise ShapeError(
-            f"a symbolic length, {self}, stands where one number is needed.",
+            f"a symbolic length, {self}, is used where one number is needed.",
             "use the symbolic integer n itself, as in x[:n] and x.reshape(n, -1), or n.value, its number for now.",
         )
 

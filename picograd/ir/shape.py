@@ -256,7 +256,7 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
 def _places(length: Dim, taps: Dim, arg: ConvArg) -> Dim:
     """Returns the places along a line of a symbolic length, or of windows as long as such a line."""
     if arg.input_dilation[0] != 1:
-        raise ShapeError(f"conv: elements lie {arg.input_dilation[0]} apart along a length {length} that is no number.")
+        raise ShapeError(f"conv: elements lie {arg.input_dilation[0]} apart along a length {length} that is not a number.")
     unseen = subtract(add(length, sum(arg.padding[0]) - 1), times(subtract(taps, 1), arg.dilation[0]))
     return add(floordiv(unseen, arg.stride[0]), 1)
 
@@ -321,7 +321,7 @@ def _result_shapes(producer: Op) -> list[Shape]:
 
 def _int(dim: Dim) -> int:
     if not isinstance(dim, int):
-        raise ShapeError(f"a symbolic dimension {dim} stands where a number is needed.")
+        raise ShapeError(f"a symbolic dimension {dim} is used where a number is needed.")
     return dim
 
 

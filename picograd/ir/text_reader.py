@@ -278,12 +278,12 @@ class _Reader:
 
     def constant(self, value: Any, dtype: DType | None) -> Op:
         if not isinstance(value, bool | int | float):
-            raise DataError(f"text: {value!r} is no constant.")
+            raise DataError(f"text: {value!r} is not a constant.")
         return Op(OpCode.CONST, dtype if dtype is not None else dtypes.dtype_of_scalar(value), (), value)
 
     def infix(self, kind: type[ast.AST], left: ast.expr, right: ast.expr) -> Op:
         if kind not in AST_CODES:
-            raise DataError(f"text: {kind.__name__} is no operator of a program.")
+            raise DataError(f"text: {kind.__name__} is not an operator of a program.")
         code, src = AST_CODES[kind], (self.op(left), self.op(right))
         return Op(code, derived_dtype(code, src), src)
 
@@ -304,7 +304,7 @@ class _Reader:
     def dtype(self, node: ast.expr) -> DType:
         found = self.values.value(node)
         if not isinstance(found, DType):
-            raise DataError(f"text: {ast.unparse(node)!r} is no dtype.")
+            raise DataError(f"text: {ast.unparse(node)!r} is not a dtype.")
         return found
 
     def load_call(self, node: ast.Call) -> Op:

@@ -55,7 +55,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     found = [tensor_of("chain_matmul", "an operand", value) for value in matrices]
     for x in found:
         if x.ndim != 2:
-            raise ShapeError(f"chain_matmul: an operand of shape {x.shape} is no matrix.")
+            raise ShapeError(f"chain_matmul: an operand of shape {x.shape} is not a matrix.")
     return multi_dot(found) if len(found) > 1 else Tensor.from_op(found[0].read(), found[0].cell.device)
 
 

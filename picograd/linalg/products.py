@@ -99,7 +99,7 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
     found = [tensor_of("linalg.multi_dot", "an operand", value) for value in tensors]
     for i, x in enumerate(found):
         if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(found) - 1)):
-            raise ShapeError(f"linalg.multi_dot: operand {i} of shape {x.shape} is no matrix.")
+            raise ShapeError(f"linalg.multi_dot: operand {i} of shape {x.shape} is not a matrix.")
     parts = [Tensor.from_op(x.read(), x.cell.device) for x in found]
     first, last = found[0].ndim == 1, found[-1].ndim == 1
     parts[0] = parts[0].reshape(1, -1) if first else parts[0]

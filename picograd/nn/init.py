@@ -39,7 +39,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in GAINS:
-        raise ArgumentError(f"calculate_gain: {nonlinearity!r} is none of {', '.join([*GAINS, 'leaky_relu'])}.")
+        raise ArgumentError(f"calculate_gain: {nonlinearity!r} is not one of {', '.join([*GAINS, 'leaky_relu'])}.")
     return GAINS[nonlinearity]
 
 

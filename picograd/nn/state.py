@@ -183,7 +183,7 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
     except DataError as error:
         if isinstance(error, OSError):
             raise
-        raise DataError(f"load: {called} is no intact {kind} file: {error.fact}.", hint=error.hint) from None
+        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", hint=error.hint) from None
 
 
 def _holds_arrays(file: BinaryIO) -> bool:

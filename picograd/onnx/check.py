@@ -135,7 +135,7 @@ def _unique(names: Iterable[str], what: str) -> set[str]:
     found: set[str] = set()
     for name in names:
         if name in found:
-            raise DataError(f"onnx.load: {what}: the name {name!r} stands there twice.")
+            raise DataError(f"onnx.load: {what}: the name {name!r} occurs twice.")
         if not name:
             raise DataError(f"onnx.load: {what}: a name is empty.")
         found.add(name)

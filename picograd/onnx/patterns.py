@@ -58,7 +58,7 @@ class Pattern:
             self._end = self._node([])
             self._start = self._of(tree, self._end, tree.state.flags)
         except (re.error, RecursionError, OverflowError) as error:
-            raise ArgumentError(f"{text!r} is no regular expression: {error}.") from None
+            raise ArgumentError(f"{text!r} is not a regular expression: {error}.") from None
 
     def matches(self, text: str) -> bool:
         """Returns whether the whole of a text is matched.

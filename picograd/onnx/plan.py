@@ -193,7 +193,7 @@ def _text(data: bytes, place: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise DataError(f"onnx.load: {place} is no UTF-8 text.") from None
+        raise DataError(f"onnx.load: {place} is not UTF-8 text.") from None
 
 
 def _resolved(node: NodeProto, bound: Mapping[str, AttributeProto]) -> NodeProto:
@@ -233,7 +233,7 @@ def _schema(name: str, domain: str, version: int, place: str) -> Any:
     """Returns what ONNX says about an operator, which must be one that this version of its domain has."""
     full = f"{domain}.{name}" if domain else name
     if not onnx.defs.has(name, domain):
-        raise UnsupportedOp(f"onnx.load: {place}: {full} is no operator that onnx {onnx.__version__} knows.")
+        raise UnsupportedOp(f"onnx.load: {place}: {full} is not an operator that onnx {onnx.__version__} knows.")
     try:
         schema: Any = onnx.defs.get_schema(name, version, domain)
     except onnx.defs.SchemaError:

@@ -92,11 +92,11 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except DecodeError:
-        raise DataError(f"onnx.load: {name} is no intact ONNX model: its protobuf cannot be parsed.") from None
+        raise DataError(f"onnx.load: {name} is not an intact ONNX model: its protobuf cannot be parsed.") from None
     if not model.HasField("graph"):
-        raise DataError(f"onnx.load: {name} is no intact ONNX model: it has no graph.")
+        raise DataError(f"onnx.load: {name} is not an intact ONNX model: it has no graph.")
     if not _is_text(model):
-        raise DataError(f"onnx.load: {name} is no intact ONNX model: a name in it is no UTF-8 text.")
+        raise DataError(f"onnx.load: {name} is not an intact ONNX model: a name in it is not UTF-8 text.")
     return model
 
 

@@ -135,7 +135,7 @@ class StateOf(dict[int, dict[str, Any]]):
         places = (i for i, p in enumerate(p for group in self.groups for p in group["params"]) if p is key)
         place = next(places, None)
         if place is None:
-            raise ArgumentError(f"state: a tensor of shape {key.shape} is no parameter of this optimizer.")
+            raise ArgumentError(f"state: a tensor of shape {key.shape} is not a parameter of this optimizer.")
         return place
 
     def __missing__(self, key: Any) -> dict[str, Any]:  # NOTE: a place that is there is found without a call of Python's

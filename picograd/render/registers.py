@@ -92,7 +92,7 @@ def slots_of(square: Transpose) -> list[Slot]:
 
 def _place(memory: Op, index: Op) -> int:
     if index.code is not OpCode.CONST:
-        raise VerifyError(f"render llvm: {memory} is in registers, and {index} is no constant place.")
+        raise VerifyError(f"render llvm: {memory} is in registers, and {index} is not a constant place.")
     return int(index.arg)
 
 

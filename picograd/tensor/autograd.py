@@ -114,7 +114,7 @@ class Autograd(TensorCore):
         """
         if not (self.is_leaf and self.op.needs_grad):
             raise GradientError(
-                f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is no leaf that requires grad.",
+                f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is not a leaf that requires grad.",
                 hint="register_hook(hook) sees the gradient of any tensor.",
             )
         return add_after_hook(self.op.arg, hook)

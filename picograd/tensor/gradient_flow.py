@@ -86,7 +86,7 @@ def leaf_inputs(function: str, inputs: Several) -> list[Op]:
     for tensor in listed(inputs):
         if tensor.op.code is not OpCode.LEAF:
             raise GradientError(
-                f"{function}: an input of shape {tensor.shape} is no leaf.",
+                f"{function}: an input of shape {tensor.shape} is not a leaf.",
                 hint="requires_grad_() or retain_grad() it first.",
             )
         found.append(tensor.op)

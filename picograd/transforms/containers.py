@@ -129,7 +129,7 @@ def _memory(tensor: Tensor, name: str) -> Held:
     if op.code is not OpCode.BUFFER:
         if tensor.requires_grad:
             raise JitError(
-                f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
+                f"jit: an argument of {name} requires grad, but its gradient would be lost.",
                 "use it as a global or a closure, or pass x.detach().",
             )
         op = realize([tensor.realize().op])[0]
@@ -172,7 +172,7 @@ def _plain(value: Any, name: str) -> Hashable:
         hash(value)
     except TypeError:
         raise JitError(
-            f"jit: {name} got a {type(value).__name__}, of which it cannot be told whether it has changed.",
+            f"jit: {name} got a {type(value).__name__}, and there is no way to know whether it has changed.",
             "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
         ) from None
     return (type(value), value)

@@ -60,7 +60,7 @@ class GlobalDraws:
 def _draws(name: str, generator: str) -> JitError:
     return JitError(
         f"jit: {name} draws numbers from {generator}, which later calls would not.",
-        "pg.rand and the like draw anew at each call; or pass the number as an argument.",
+        "pg.rand and the like draw new numbers at each call; or pass the number as an argument.",
     )
 
 

@@ -52,7 +52,7 @@ def functional_call(
     unknown = [path for path in state if path not in places]
     if unknown:
         raise ArgumentError(
-            f"functional_call: {unknown[0]!r} is no path of {type(module).__name__}.",
+            f"functional_call: {unknown[0]!r} is not a path of {type(module).__name__}.",
             f"its paths are {', '.join(map(repr, list(places)[:8]))}{', ...' if len(places) > 8 else '.'}",
         )
     chosen = _chosen(places, state, tie_weights)

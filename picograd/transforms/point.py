@@ -134,7 +134,7 @@ class Point:
         if self.result.others or not self.roots:
             name, value = self.result.others[0] if self.result.others else ("result", self.result.container)
             raise ArgumentError(
-                f"{self.transform}: {self.function} returned {value!r} as {name}, which is no Tensor.",
+                f"{self.transform}: {self.function} returned {value!r} as {name}, which is not a Tensor.",
                 "return Tensors, alone or in lists, tuples, dicts and dataclasses.",
             )
 

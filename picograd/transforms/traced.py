@@ -148,7 +148,7 @@ def check_donated(given: Arguments, updated: list[int], name: str) -> None:
     both = [given.tensors[i].shape for i in updated if i in given.donated]
     if both:
         raise JitError(
-            f"jit: {name} writes in place to a donated argument of shape {both[0]}, whose new value nobody would see.",
+            f"jit: {name} writes in place to a donated argument of shape {both[0]}, whose new value would be lost.",
             "return the new value, or do not donate the argument.",
         )
 
@@ -209,7 +209,7 @@ def _check_constants(first: Capture, second: Capture, name: str) -> None:
             raise JitError(
                 f"jit: {name} makes a Tensor ({now.dtype}, {now.numel} elements) from host data, which held other values"
                 " when it was traced again: later calls would not look.",
-                "pass Tensor(array) as an argument; Tensor.rand and the like draw anew at each call.",
+                "pass Tensor(array) as an argument; Tensor.rand and the like draw new numbers at each call.",
             )
 
 

@@ -186,7 +186,7 @@ class _Call(Record):
         if returned.others:
             name, value = returned.others[0]
             raise ArgumentError(
-                f"vmap: {name_of(self.function)} returned {value!r} as {name}, which is no Tensor.",
+                f"vmap: {name_of(self.function)} returned {value!r} as {name}, which is not a Tensor.",
                 "return Tensors, alone or in lists, tuples, dicts and dataclasses.",
             )
 

@@ -394,7 +394,7 @@ def test_lengths_that_differ_are_named() -> None:
 def test_a_number_as_carry_is_refused() -> None:
     fails(
         ArgumentError,
-        "scan: carry['n'] is 3, which is no Tensor.\n"
+        "scan: carry['n'] is 3, which is not a Tensor.\n"
         "  hint: wrap it in Tensor(...), or let the function read it as a closure.",
         lambda: pg.scan(lambda h, x: (h, None), {"n": 3}, length=2),
     )

@@ -104,7 +104,7 @@ def test_numbers_of_characters_and_back() -> None:
 def test_unknown_characters_are_named(unknown: str) -> None:
     with pytest.raises(DataError) as caught:
         Vocabulary("bcd").encode(f"bcd{unknown}b")
-    assert caught.value.fact == f"encode: {unknown!r} is none of the 3 characters of the text: 'bcd'"
+    assert caught.value.fact == f"encode: {unknown!r} is not one of the 3 characters of the text: 'bcd'"
 
 
 # ---- windows ----

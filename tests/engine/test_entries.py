@@ -155,7 +155,7 @@ def test_a_full_disk_is_done_without_and_said_once(failing: str, own_folder: Pat
 
     monkeypatch.setattr(failing, full)
     with pytest.warns(
-        UserWarning, match="cannot be written to: No space left on device. Kernels are compiled anew"
+        UserWarning, match="cannot be written to: No space left on device. Kernels are compiled again"
     ) as said:
         for name in ("b.bin", "c.bin", "d.bin"):
             assert not entries.write_entry("kernels", name, b"2")

@@ -52,7 +52,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: LINE.fliplr(), ShapeError, "fliplr: needs two axes, got shape (3,)."),
         (lambda: X.rot90(1, (0, 0)), ArgumentError, "rot90: dims must be two different axes of (2, 3), got (0, 0)."),
         (lambda: LINE.view(pg.float64), ShapeError,
-         "view: the last axis of (3,) is no multiple of 2, the float32 in one float64."),
+         "view: the last axis of (3,) is not a multiple of 2, the float32 in one float64."),
         (lambda: NUMBER.view(pg.int8), ShapeError, "view: a number of float32 has no axis along which int8 fits its bits."),
     ],
     "joined": [

@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     ),
     "no tensor": (
         lambda: pg.vmap(lambda x: 3)(X), pg.ArgumentError,
-        "vmap: <lambda> returned 3 as result, which is no Tensor.",
+        "vmap: <lambda> returned 3 as result, which is not a Tensor.",
         "return Tensors, alone or in lists, tuples, dicts and dataclasses.",
     ),
     "a write for each example": (

@@ -212,11 +212,11 @@ def test_an_index_outside_its_axis_names_nothing(wrong: int) -> None:
 @pytest.mark.req("B6")
 @pytest.mark.parametrize("wrong", [5, -1])
 def test_a_check_names_what_it_does_not_let_pass(wrong: int) -> None:
-    site = Site("rows: {} is none of 5.", "take another.")
+    site = Site("rows: {} is not one of 5.", "take another.")
     assert run(OpCode.CHECK, np.array([0, 4]), arg=(site, 5)).tolist() == [0, 4]
     with pytest.raises(OutOfRange) as raised:
         run(OpCode.CHECK, np.array([0, wrong, 7]), arg=(site, 5))
-    assert (raised.value.fact, raised.value.value) == (f"rows: {wrong} is none of 5.", wrong)
+    assert (raised.value.fact, raised.value.value) == (f"rows: {wrong} is not one of 5.", wrong)
 
 
 def test_nothing_can_be_gathered_from_nowhere() -> None:

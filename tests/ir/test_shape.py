@@ -251,7 +251,7 @@ def test_an_error_quotes_the_users_line() -> None:
 
 
 def test_a_symbolic_kernel_axis_is_refused() -> None:
-    with pytest.raises(ShapeError, match="a symbolic dimension .* stands where a number is needed"):
+    with pytest.raises(ShapeError, match="a symbolic dimension .* is used where a number is needed"):
         made(OpCode.CONV, (param(2, 4, N, 8), param(6, 4, 3, 3)), conv())
 
 

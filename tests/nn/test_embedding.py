@@ -89,7 +89,7 @@ def test_bilinear(lead, device, rng):
 
 
 ERRORS = [
-    (lambda: functional.embedding(Tensor([0]), Tensor.ones(2, 3), 2), "embedding: padding_idx 2 is none of 2 rows."),
+    (lambda: functional.embedding(Tensor([0]), Tensor.ones(2, 3), 2), "embedding: padding_idx 2 is not one of 2 rows."),
     (lambda: functional.embedding_bag(Tensor([0]), Tensor.ones(2, 3)),
      "embedding_bag: input must be (B, L), or (N,) with offsets, got (1,)."),
     (lambda: functional.embedding_bag(Tensor([[0]]), Tensor.ones(2, 3), mode="product"),

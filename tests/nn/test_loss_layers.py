@@ -83,7 +83,7 @@ def test_shapes_that_differ_are_broadcast_with_a_warning_on_the_users_line():
         (lambda: functional.triplet_margin_loss(*[Tensor.ones(2)] * 3, margin=0.0), pg.ArgumentError,
          "triplet_margin_loss: margin must be positive, got 0.0."),
         (lambda: functional.multi_margin_loss(Tensor.ones(2, 3), Tensor([0, 3])).realize(), pg.IndexingError,
-         "multi_margin_loss: target 3 is none of the 3 classes."),
+         "multi_margin_loss: target 3 is not one of the 3 classes."),
     ],
 )  # fmt: skip
 def test_errors(call, kind, fact):

@@ -105,7 +105,7 @@ ERRORS = [
     (lambda: nn.BatchNorm2d(3)(Tensor.ones(2, 3)), "BatchNorm2d: input must have 4 axes, got (2, 3)."),
     (lambda: nn.BatchNorm1d(3)(Tensor.ones(1, 3)),
      "batch_norm: in training a channel needs more than one value, got input (1, 3)."),
-    (lambda: nn.BatchNorm1d(3)(Tensor.ones(2, 4)), "batch_norm: what is said of channels must be (4,), got (3,)."),
+    (lambda: nn.BatchNorm1d(3)(Tensor.ones(2, 4)), "batch_norm: a tensor of channels must be (4,), got (3,)."),
     (lambda: nn.GroupNorm(3, 4), "GroupNorm: 4 channels do not make 3 groups."),
     (lambda: functional.batch_norm(Tensor.ones(2, 3), None, None),
      "batch_norm: without training running_mean and running_var are needed, got None."),

@@ -71,7 +71,7 @@ def test_open_files_and_bare_tensors(device, tmp_path):
 
 
 def test_what_is_no_file_of_tensors_is_refused():
-    with pytest.raises(DataError, match="what was read is no intact safetensors file"):
+    with pytest.raises(DataError, match="what was read is not an intact safetensors file"):
         pg.load(io.BytesIO(b"12345678"))
 
 
@@ -146,7 +146,7 @@ def test_damaged_files_are_data_errors(damage, device, tmp_path):
     pg.save({"a": Tensor([1.0, 2.0])}, path)
     data = path.read_bytes()
     path.write_bytes({"cut": data[:-3], "header": b"\xff" * 9 + data[9:], "empty": b"", "text": b"hello there"}[damage])
-    with pytest.raises(DataError, match="is no intact safetensors file"):
+    with pytest.raises(DataError, match="is not an intact safetensors file"):
         pg.load(path)
 
 
@@ -180,7 +180,7 @@ def test_damaged_structure_is_a_data_error(text, tmp_path):
 def test_shapes_that_no_array_has_are_data_errors(shape, tmp_path):
     nbytes = 0 if 0 in shape else 4
     header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, nbytes]}}).encode()
-    with pytest.raises(DataError, match="is no intact safetensors file"):
+    with pytest.raises(DataError, match="is not an intact safetensors file"):
         pg.load(io.BytesIO(len(header).to_bytes(8, "little") + header + bytes(nbytes)))
 
 

@@ -32,15 +32,15 @@ def fact_of(source, error: type[PicogradError] = DataError) -> str:
 def test_sources_that_hold_no_model(tmp_path) -> None:
     (tmp_path / "empty.onnx").write_bytes(b"")
     parts = {
-        "onnx.load: the bytes given is no intact ONNX model: its protobuf cannot be parsed.": b"not a model",
-        "onnx.load: the bytes given is no intact ONNX model: it has no graph.": b"",
+        "onnx.load: the bytes given is not an intact ONNX model: its protobuf cannot be parsed.": b"not a model",
+        "onnx.load: the bytes given is not an intact ONNX model: it has no graph.": b"",
         f"onnx.load: there is no file {tmp_path / 'none.onnx'}.": tmp_path / "none.onnx",
         f"onnx.load: there is no file {tmp_path}.": tmp_path,
-        f"onnx.load: {tmp_path / 'empty.onnx'} is no intact ONNX model: it has no graph.": tmp_path / "empty.onnx",
+        f"onnx.load: {tmp_path / 'empty.onnx'} is not an intact ONNX model: it has no graph.": tmp_path / "empty.onnx",
     }
     assert [fact_of(source) for source in parts.values()] == [*parts]
     garbled = data(NET).replace(b"MatMul", b"\x80atMul")
-    expected = "onnx.load: the bytes given is no intact ONNX model: a name in it is no UTF-8 text."
+    expected = "onnx.load: the bytes given is not an intact ONNX model: a name in it is not UTF-8 text."
     assert fact_of(garbled) == expected
     assert fact_of(3, pg.ArgumentError) == "onnx.load: needs a path or bytes, got int."
 
@@ -80,7 +80,7 @@ ALREADY = "which something before it made already."
         ),
         (
             "net (float[2] x, float[2] x) => (float[2] y) { y = Neg(x) }",
-            "onnx.load: inputs: the name 'x' stands there twice.",
+            "onnx.load: inputs: the name 'x' occurs twice.",
         ),
     ],
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_graph_that_is_none(text: str, expected: str) -> None:
 def test_what_is_not_supported_is_named() -> None:
     expected = "onnx.load: node 0 (ImageDecoder): ImageDecoder of version 20 is not supported."
     assert fact_of(data("net (uint8[N] x) => (uint8[A, B, C] y) { y = ImageDecoder(x) }"), UnsupportedOp) == expected
-    expected = f"onnx.load: node 0 (Nonsense): Nonsense is no operator that onnx {onnx.__version__} knows."
+    expected = f"onnx.load: node 0 (Nonsense): Nonsense is not an operator that onnx {onnx.__version__} knows."
     assert fact_of(data(HEAD + " { y = Nonsense(x) }"), UnsupportedOp) == expected
     newest = onnx.defs.onnx_opset_version()
     header = f'<ir_version: 10, opset_import: ["": {newest + 1}]>'

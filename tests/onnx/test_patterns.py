@@ -41,7 +41,7 @@ def test_steps_do_not_double_with_each_letter(expression: str) -> None:
 
 
 def test_what_cannot_be_matched_so_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"'\(a' is no regular expression: missing \), unterminated subpattern"):
+    with pytest.raises(ArgumentError, match=r"'\(a' is not a regular expression: missing \), unterminated subpattern"):
         Pattern("(a")
     with pytest.raises(UnsupportedOp, match=r"GROUPREF in the regular expression '\(a\)\\\\1' is not supported\."):
         Pattern(r"(a)\1")

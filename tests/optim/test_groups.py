@@ -95,7 +95,7 @@ def test_a_group_may_be_empty() -> None:
         (lambda a, b: optim.SGD([("a", a), b]), "SGD: either all parameters have names, or none."),
         (lambda a, b: optim.SGD([("a", a)]).add_param_group({"params": b}),
          "SGD: either all parameters have names, or none."),
-        (lambda a, b: optim.SGD([a]).state[b], "state: a tensor of shape (1, 1) is no parameter of this optimizer."),
+        (lambda a, b: optim.SGD([a]).state[b], "state: a tensor of shape (1, 1) is not a parameter of this optimizer."),
     ],
 )  # fmt: skip
 def test_groups_that_do_not_fit_are_refused(make, fact) -> None:

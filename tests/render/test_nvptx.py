@@ -172,7 +172,7 @@ def test_global_memory_is_only_a_parameter() -> None:
 def test_a_register_at_a_computed_place_is_refused() -> None:
     own = memory("own", 4, MemorySpace.REGISTER)
     store = Store(own, loop_range(1, AxisKind.BLOCK, 64), const(1.0, F32))
-    assert refused(threads_program(Alloc(own), store)).endswith("is no constant place.")
+    assert refused(threads_program(Alloc(own), store)).endswith("is not a constant place.")
 
 
 if __name__ == "__main__":

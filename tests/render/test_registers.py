@@ -56,7 +56,7 @@ def test_a_place_that_is_computed_is_refused() -> None:
     body.add(Alloc(HELD))
     inner.store(HELD, loop_range(1, 4), 1.0)
     body.loop(1, 4, AxisKind.LOOP, inner)
-    with pytest.raises(VerifyError, match="is in registers, and .* is no constant place"):
+    with pytest.raises(VerifyError, match="is in registers, and .* is not a constant place"):
         render(program(body), host_target())
 
 

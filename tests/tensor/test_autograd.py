@@ -460,7 +460,7 @@ def test_backward_to_chosen_inputs_and_with_every_argument(device):
     loss.backward(retain_graph=False, inputs=y)
     loss.backward()  # a graph is never used up
     assert x.grad.tolist() == [6.0, 8.0] and y.grad.tolist() == [2.0, 4.0]
-    with pytest.raises(GradientError, match=r"backward: an input of shape \(2,\) is no leaf"):
+    with pytest.raises(GradientError, match=r"backward: an input of shape \(2,\) is not a leaf"):
         loss.backward(inputs=[x * 2])
 
 
@@ -650,7 +650,7 @@ def test_a_hook_after_accumulation_sees_the_leaf_and_may_use_up_its_gradient() -
 
 
 def test_a_hook_after_accumulation_needs_a_leaf() -> None:
-    with pytest.raises(GradientError, match="is no leaf that requires grad"):
+    with pytest.raises(GradientError, match="is not a leaf that requires grad"):
         (Tensor([1.0], requires_grad=True) * 2).register_post_accumulate_grad_hook(print)
 
 

@@ -146,9 +146,9 @@ def test_rows_come_by_iteration(device):
 
 @pytest.mark.req("B6")
 def test_classes_that_one_hot_has_no_place_for(device):
-    for classes, count, fact in (([3], 3, "one_hot: class 3 is none of the 3 classes."),
-                                 ([0, -1], 2, "one_hot: class -1 is none of the 2 classes."),
-                                 ([-2], -1, "one_hot: class -2 is none of the 1 classes.")):  # fmt: skip
+    for classes, count, fact in (([3], 3, "one_hot: class 3 is not one of the 3 classes."),
+                                 ([0, -1], 2, "one_hot: class -1 is not one of the 2 classes."),
+                                 ([-2], -1, "one_hot: class -2 is not one of the 1 classes.")):  # fmt: skip
         with pytest.raises(pg.IndexingError) as caught:
             pg.nn.functional.one_hot(Tensor(classes), count).realize()
         assert caught.value.fact == fact

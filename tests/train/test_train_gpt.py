@@ -172,7 +172,7 @@ def test_what_cannot_be_sampled_is_refused(config: Callable[..., GptConfig], tmp
         ({"length": 0}, "--length: got 0, it must be at least 1."),
         ({"top_k": 0}, "--top-k: got 0, it must be at least 1."),
         ({"temperature": -1.0}, "--temperature: got -1.0"),
-        ({"prompt": "Zebra"}, "--prompt: 'Z' is none of the 29 characters of the text: "),
+        ({"prompt": "Zebra"}, "--prompt: 'Z' is not one of the 29 characters of the text: "),
         ({"checkpoint": tmp_path / "missing"}, "missing: cannot be read: No such file"),
         ({"checkpoint": tmp_path / "text"}, "truncated or not a safetensors file"),
     ):

@@ -425,7 +425,7 @@ def test_an_argument_that_may_change_unseen_is_refused(device: str) -> None:
     class Mutable:
         __hash__ = None  # type: ignore[assignment]
 
-    with pytest.raises(JitError, match="got a Mutable, of which it cannot be told whether it has changed"):
+    with pytest.raises(JitError, match="got a Mutable, and there is no way to know whether it has changed"):
         pg.jit(lambda x, m: x * 2)(values(2), Mutable())
 
 

@@ -55,7 +55,7 @@ def test_paths_are_checked() -> None:
     net, x = nn.Linear(2, 1), Tensor.ones(1, 2)
     with pytest.raises(ArgumentError) as error:
         pg.functional_call(net, {"wait": x}, x)
-    assert error.value.fact == "functional_call: 'wait' is no path of Linear."
+    assert error.value.fact == "functional_call: 'wait' is not a path of Linear."
     assert error.value.hint == "its paths are 'weight', 'bias'."
     with pytest.raises(ArgumentError, match="functional_call: 'bias' of Linear is missing, and strict=True"):
         pg.functional_call(net, {"weight": net.weight}, x, strict=True)

@@ -109,7 +109,7 @@ def test_the_number_of_steps_is_checked(steps: Any) -> None:
 
 
 def test_a_plain_result_is_refused() -> None:
-    with pytest.raises(pg.ArgumentError, match="which is no Tensor"):
+    with pytest.raises(pg.ArgumentError, match="which is not a Tensor"):
         pg.jit(lambda x: (x, 3), steps=2)(Tensor([1.0, 2.0]))
 
 

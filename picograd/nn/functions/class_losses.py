@@ -116,7 +116,7 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
         labels = cast(labels, dtypes.int64)
         labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
         hint += f"; rows of class {ignore_index} (ignore_index) are left out"
-    return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
+    return checked(labels, count, Site(f"{function}: target {{}} is not one of the {count} classes.", hint + "."))
 
 
 def _class_factor(x: Op, classes: Op, weight: Op | None = None) -> Op | None:

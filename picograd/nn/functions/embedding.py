@@ -161,7 +161,7 @@ def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
 def padding_row(function: str, padding_idx: int, count: int) -> int:
     """Returns padding_idx counted from the front; ArgumentError where it is no row."""
     if not -count <= whole(function, "padding_idx", padding_idx) < count:
-        raise ArgumentError(f"{function}: padding_idx {padding_idx} is none of {count} rows.")
+        raise ArgumentError(f"{function}: padding_idx {padding_idx} is not one of {count} rows.")
     return padding_idx % count
 
 

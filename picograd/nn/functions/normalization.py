@@ -395,4 +395,4 @@ def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tens
     need_float(function, input.op)
     for tensor in others:
         if tensor is not None and tensor.shape != (input.shape[1],):
-            raise ShapeError(f"{function}: what is said of channels must be ({input.shape[1]},), got {tensor.shape}.")
+            raise ShapeError(f"{function}: a tensor of channels must be ({input.shape[1]},), got {tensor.shape}.")

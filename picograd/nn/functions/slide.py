@@ -223,7 +223,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A0
     r = _factor("pixel_unshuffle", "downscale_factor", downscale_factor, input)
     *batch, channels, height, width = input.shape
     if height % r or width % r:
-        raise ShapeError(f"pixel_unshuffle: input {input.shape} has lengths that are no multiples of {r}.")
+        raise ShapeError(f"pixel_unshuffle: input {input.shape} has lengths that are not multiples of {r}.")
     n = len(batch)
     split = input.reshape(*batch, channels, height // r, r, width // r, r)
     moved = split.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)

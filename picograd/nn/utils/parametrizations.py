@@ -113,7 +113,7 @@ class _SpectralNorm(Module):
 
     def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12):
         if not -weight.ndim <= dim < weight.ndim:
-            raise ShapeError(f"spectral_norm: dim {dim} is no axis of a weight of shape {weight.shape}.")
+            raise ShapeError(f"spectral_norm: dim {dim} is not an axis of a weight of shape {weight.shape}.")
         self.part = SpectralPart(n_power_iterations, dim % weight.ndim, eps)
         if weight.ndim > 1:
             u, v = self.part.start(weight, 15)

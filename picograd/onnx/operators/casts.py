@@ -30,7 +30,7 @@ def widened(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if x.dtype.kind in "OU":
-        raise UnsupportedOp("strings are no numbers.")
+        raise UnsupportedOp("strings are not numbers.")
     name = x.dtype.name
     return Tensor(x.astype(np.int8 if name.startswith("int") else np.uint8 if name.startswith("uint") else np.float32))
 

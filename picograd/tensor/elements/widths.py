@@ -38,7 +38,7 @@ def with_width(op: Op, dtype: DType) -> Op:
         return Op(OpCode.BITCAST, dtype, (reshape(parts, (*op.shape[:-1], mul(length, width // wanted))),))
     count = wanted // width
     if mul(floordiv(length, count), count) != length:
-        raise ShapeError(f"view: the last axis of {op.shape} is no multiple of {count}, the {op.dtype} in one {dtype}.")
+        raise ShapeError(f"view: the last axis of {op.shape} is not a multiple of {count}, the {op.dtype} in one {dtype}.")
     rows = reshape(bits, (*op.shape[:-1], floordiv(length, count), count))
     return Op(OpCode.BITCAST, dtype, (_joined(rows, UNSIGNED[wanted]),))
 

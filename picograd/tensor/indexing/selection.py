@@ -112,7 +112,7 @@ class Selection(Slices):
                 raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
             num_classes = max(int(found.max()) + 1, 1)
         hint = f"classes are 0 .. {num_classes - 1}."
-        op = checked(op, num_classes, Site(f"one_hot: class {{}} is none of the {num_classes} classes.", hint))
+        op = checked(op, num_classes, Site(f"one_hot: class {{}} is not one of the {num_classes} classes.", hint))
         return self.from_op(cast(same_as_iota(op, (*op.shape, num_classes)), dtypes.int64), self.cell.device)
 
     # ---- repetition ----

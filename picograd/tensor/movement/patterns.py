@@ -169,7 +169,7 @@ def _groups(function: str, pattern: str, side: str) -> Groups:
             else:
                 inside += names
         else:
-            raise ArgumentError(f'{function}: "{pattern}": {token!r} is no name, 1, ... or pair of ().')
+            raise ArgumentError(f'{function}: "{pattern}": {token!r} is not a name, 1, ... or pair of ().')
     if inside is not None:
         raise ArgumentError(f'{function}: "{pattern}": a ( has no ).')
     return tuple(groups)
