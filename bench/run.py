@@ -37,24 +37,22 @@ STARTUP_WORKLOADS = ("mnist_b32", "gelu_16m", "nanogpt", "lstm")
 
 @dataclass(frozen=True)
 class Arguments:
-    """Compares picograd with its peers.
+    """Compares picograd with its peers."""
 
-    only:        comma list of workloads, groups or first words of names; all if empty
-    frameworks:  comma list of variants, as picograd,picograd_eager,torch; all that are installed if empty
-    repeats:     samples per framework and workload; 7, or 3 with --quick
-    threads:     for every framework
-    json:        file that receives the raw samples
-    quick:       few workloads, short samples
-    no_startup:  leave out fresh processes: start-up time and memory, deep networks, kernels compiled one by one
-    """
-
+    # Comma list of workloads, groups or first words of names; all if empty.
     only: str = ""
+    # Comma list of variants, as picograd,picograd_eager,torch; all that are installed if empty.
     frameworks: str = ""
+    # Samples per framework and workload; 0 means 7, or 3 with --quick.
     repeats: int = 0
+    # Threads of every framework.
     threads: int = 2
+    # File that receives the raw samples.
     json: Path | None = None
+    # Few workloads, short samples.
     quick: bool = False
-    no_startup: bool = False
+    # Fresh processes as well: start-up time and memory, deep networks, kernels compiled one by one.
+    startup: bool = True
 
 
 def main(arguments: Arguments) -> None:
@@ -69,7 +67,7 @@ def main(arguments: Arguments) -> None:
     workloads, variants, settings = _plan(arguments, console)
     steps, versions = _measure_steps([w for w in workloads if w.group != "depth"], variants, settings, console)
     figures = Figures(steps)
-    if not arguments.no_startup:
+    if arguments.startup:
         figures.startup = _measure_startup(workloads, list(versions), arguments, console)
         if "picograd" in versions and any(w.group == "depth" for w in workloads):
             console.print("kernels, compiled one by one")

@@ -52,10 +52,15 @@ def publish(page: dict[str, Any]) -> None:
 
 
 def publish_methods(owner: type, without: frozenset[str]) -> None:
-    """Wraps the public methods of a class that take arguments, those it inherits too, but for `without`."""
+    """Wraps the public methods of a class that take arguments, those it inherits too, but for `without`.
+
+    Python's own errors call these what users call them, too: Tensor.reshape, whichever class has it.
+    """
     methods = {name: found for home in reversed(owner.__mro__) for name, found in vars(home).items()}
     for name, found in methods.items():
         function = getattr(found, "__func__", found)
+        if name in without and isinstance(function, FunctionType):
+            function.__qualname__ = f"{owner.__name__}.{function.__name__}"
         if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")

@@ -26,6 +26,7 @@ class CnnConfig:
     out: Path = Path("runs/cnn.safetensors")  # the checkpoint
     picture: Path = Path("runs/cnn.png")  # test digits with predictions
     resume: Path | None = None  # a checkpoint to go on from
+    log: Path | None = None  # a file for the figures: a JSON object a line, for curves
 
 
 def train_cnn(config: CnnConfig) -> int:

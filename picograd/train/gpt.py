@@ -26,7 +26,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
+from picograd.train.loop import check_counts, check_files, report_end, run_steps
 from picograd.train.sample import continued, default_prompt
 from picograd.train.schedule import cosine_with_warmup, seed_of_step
 from picograd.train.state import checkpoint_of, resume
@@ -58,6 +58,7 @@ class GptConfig:
     seed: int = 0  # of the start weights, the batches and the drawn text
     out: Path = Path("runs/gpt.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from
+    log: Path | None = None  # a file for the figures: a JSON object a line, for curves
 
 
 def train_gpt(config: GptConfig) -> int:
@@ -71,8 +72,7 @@ def train_gpt(config: GptConfig) -> int:
                  checkpoint cannot be written.
     """
     check_counts(config)
-    check_writable(config.out)
-    warn_of_replaced(config.out, config.resume)
+    check_files(config.out, config.log, config.resume)
     text = load_text(config.text)
     vocabulary = Vocabulary.of(text)
     train_N, validation_N = split(vocabulary.encode(text), config.block)
@@ -137,7 +137,7 @@ def train(
     def save(steps_done: int) -> None:
         save_checkpoint(config.out, checkpoint_of("gpt", steps_done, config, model, optimizer, **facts))
 
-    log = TrainingLog("gpt", "characters", first, config.steps)
+    log = TrainingLog("gpt", "characters", first, config.steps, file=config.log)
     return run_steps(log, config.batch * config.block, make_step, save, save_every=config.eval_every)
 
 

@@ -1,13 +1,15 @@
 """Says how training goes: a progress bar on a terminal, one line now and then elsewhere.
 
 In:    the number of steps done, and the latest figures
-Out:   text on standard error (results go to standard output, so the two can be told apart)
+Out:   text on standard error (results go to standard output, so the two can be told apart), and a file for curves
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -24,10 +26,16 @@ class TrainingLog:
     first:  steps done before; of a run that is resumed
     last:   steps when training is complete
     lines:  about how many lines are printed in all where there is no terminal
+    file:   receives all figures that are shown, a JSON object a line; a run that is resumed adds to it
     """
 
-    def __init__(self, title: str, item: str, first: int, last: int, lines: int = 10, console: Console | None = None):
-        self.title, self.item, self.first, self.last = title, item, first, last
+    def __init__(
+        self, title: str, item: str, first: int, last: int, lines: int = 10, console: Console | None = None,
+        file: Path | None = None,
+    ):  # fmt: skip
+        self.title, self.item, self.first, self.last, self.file = title, item, first, last, file
+        if file is not None and not first:
+            file.write_text("")
         self.console = console or Console(stderr=True, highlight=False)
         self.line_every = max(1, (last - first) // lines)
         self._items, self._since, self._next_line = 0, 0.0, first + self.line_every
@@ -70,8 +78,10 @@ class TrainingLog:
 
         Args:
           step:     steps done
-          figures:  value by name: {"loss": 0.31, "accuracy": 0.91}
+          figures:  value by name: {"loss": 0.31, "accuracy": 0.91}; "validation at 250" is of step 250
         """
+        if self.file is not None:
+            self._note(step, figures)
         text = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
         text += f"  {self.items_per_second():,.0f} {self.item}/s"
         if self._task is not None:
@@ -79,6 +89,16 @@ class TrainingLog:
         elif step == self.last or step >= self._next_line:
             self._next_line = step + self.line_every
             self.console.print(f"{self.title}  {step}/{self.last}  {text}", soft_wrap=True)
+
+    def _note(self, step: int, figures: Mapping[str, float]) -> None:
+        """Adds the figures to the file."""
+        row: dict[str, float] = {"step": step, f"{self.item}_per_second": round(self.items_per_second(), 1)}
+        for name, value in figures.items():
+            name, _, at = name.partition(" at ")
+            row |= {name: value, f"{name}_step": int(at)} if at else {name: value}
+        assert self.file is not None
+        with self.file.open("a") as lines:
+            lines.write(json.dumps(row) + "\n")
 
     def items_per_second(self) -> float:
         """Returns the rate since the end of the first step, in items per second."""

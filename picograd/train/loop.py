@@ -93,8 +93,15 @@ def check_writable(path: Path) -> None:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}.", hint="name another place.") from None
 
 
-def warn_of_replaced(out: Path, resume: Path | None) -> None:
-    """Says on standard error that a training from the start replaces the checkpoint of an earlier one."""
+def check_files(out: Path, log: Path | None, resume: Path | None) -> None:
+    """Checks that the files of a training can be written; a checkpoint that it replaces is mentioned on standard error.
+
+    Raises:
+      DataError: as check_writable.
+    """
+    for path in (out, log):
+        if path is not None:
+            check_writable(path)
     if resume is None and out.is_file():
         print(f"{out} is of an earlier training and will be replaced; --resume {out} goes on with it.", file=sys.stderr)
 

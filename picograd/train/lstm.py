@@ -24,7 +24,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import load_checkpoint, save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
+from picograd.train.loop import check_counts, check_files, report_end, run_steps
 from picograd.train.schedule import cosine_with_warmup
 from picograd.train.state import checkpoint_of, load_weights, resume
 from picograd.transforms.jit import jit
@@ -49,6 +49,7 @@ class LstmConfig:
     samples: int = 10  # names to print
     out: Path = Path("runs/lstm.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from
+    log: Path | None = None  # a file for the figures: a JSON object a line, for curves
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def train_lstm(config: LstmConfig) -> int:
       DataError: the data or the checkpoint to resume from is corrupt, or the checkpoint cannot be written.
     """
     check_counts(config)
-    check_writable(config.out)
-    warn_of_replaced(config.out, config.resume)
+    check_files(config.out, config.log, config.resume)
     parts = [sequences(names) for names in split(load_names())]
     manual_seed(config.seed)
     model = CharacterLSTM(len(CHARACTERS), config.width, config.layers)
@@ -110,7 +110,7 @@ def train(config: LstmConfig, part: Sequences, model: CharacterLSTM, optimizer: 
     def save(steps_done: int) -> None:
         save_checkpoint(config.out, checkpoint_of("lstm", steps_done, config, model, optimizer))
 
-    log = TrainingLog("lstm", "names", first, config.steps)
+    log = TrainingLog("lstm", "names", first, config.steps, file=config.log)
     return run_steps(log, config.batch, make_step, save, save_every=1000)
 
 

@@ -28,7 +28,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
+from picograd.train.loop import check_counts, check_files, check_writable, report_end, run_steps
 from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
@@ -41,6 +41,8 @@ class DigitsConfig(Protocol):
 
     @property
     def epochs(self) -> int: ...
+    @property
+    def log(self) -> Path | None: ...
     @property
     def batch(self) -> int: ...
     @property
@@ -70,6 +72,7 @@ class MnistConfig:
     out: Path = Path("runs/mnist.safetensors")  # the checkpoint
     picture: Path = Path("runs/mnist.png")  # test digits with predictions
     resume: Path | None = None  # a checkpoint to go on from
+    log: Path | None = None  # a file for the figures: a JSON object a line, for curves
 
 
 def train_mnist(config: MnistConfig) -> int:
@@ -91,8 +94,7 @@ def train_digits(kind: str, config: DigitsConfig, make: Callable[[], Module]) ->
       kind:  the command's name
       make:  gives the model, with its start weights drawn
     """
-    check_writable(config.out)
-    warn_of_replaced(config.out, config.resume)
+    check_files(config.out, config.log, config.resume)
     check_writable(config.picture)
     check_counts(config)
     data = load_mnist()
@@ -139,7 +141,7 @@ def train(kind: str, config: DigitsConfig, data: Mnist, model: Module, optimizer
     def save(steps_done: int) -> None:
         save_checkpoint(config.out, checkpoint_of(kind, steps_done, config, model, optimizer))
 
-    log = TrainingLog(kind, "images", first, last)
+    log = TrainingLog(kind, "images", first, last, file=config.log)
     return run_steps(log, config.batch, make_step, save, save_every=per_epoch), last
 
 

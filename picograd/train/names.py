@@ -23,7 +23,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, report_end, run_steps, warn_of_replaced
+from picograd.train.loop import check_counts, check_files, report_end, run_steps
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
 
@@ -44,6 +44,7 @@ class NamesConfig:
     samples: int = 10  # names to print
     out: Path = Path("runs/names.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from
+    log: Path | None = None  # a file for the figures: a JSON object a line, for curves
 
 
 def train_names(config: NamesConfig) -> int:
@@ -56,8 +57,7 @@ def train_names(config: NamesConfig) -> int:
       DataError: the data or the checkpoint to resume from is corrupt, or the checkpoint cannot be written.
     """
     check_counts(config)
-    check_writable(config.out)
-    warn_of_replaced(config.out, config.resume)
+    check_files(config.out, config.log, config.resume)
     parts = [windows(names, config.context) for names in split(load_names())]
     manual_seed(config.seed)
     model = BengioModel(len(CHARACTERS), config.context, config.embedding, config.hidden)
@@ -91,7 +91,7 @@ def train(config: NamesConfig, part: Windows, model: BengioModel, optimizer: SGD
     def save(steps_done: int) -> None:
         save_checkpoint(config.out, checkpoint_of("names", steps_done, config, model, optimizer))
 
-    log = TrainingLog("names", "windows", first, config.steps)
+    log = TrainingLog("names", "windows", first, config.steps, file=config.log)
     return run_steps(log, config.batch, make_step, save, save_every=20_000)
 
 

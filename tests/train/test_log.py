@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 from rich.console import Console
 
@@ -54,3 +56,17 @@ def test_rate_is_0_before_two_steps_are_done() -> None:
     assert log.items_per_second() == 0
     log.step_done(1, 256)
     assert log.items_per_second() == 0
+
+
+def test_figures_go_to_a_file_as_json_lines_to_which_a_resumed_run_adds(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text("of an earlier training\n")
+    console = Console(file=io.StringIO())
+    for first in (0, 40):
+        log = TrainingLog("gpt", "characters", first, 100, console=console, file=file)
+        for step in (first + 20, first + 40):
+            log.step_done(step, 8)
+            log.show(step, {"loss": 1 / step, "validation at 20": 0.5})
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["step"] for row in rows] == [20, 40, 60, 80]
+    assert rows[0] == {"step": 20, "characters_per_second": 0.0, "loss": 0.05, "validation": 0.5, "validation_step": 20}

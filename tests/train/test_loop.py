@@ -13,7 +13,7 @@ from rich.console import Console
 from picograd.errors import ArgumentError, DataError
 from picograd.tensor.tensor import Tensor
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps, warn_of_replaced
+from picograd.train.loop import check_counts, check_files, check_writable, command_line, run_steps
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,12 @@ def test_place_that_is_a_folder_is_found_before_training(tmp_path: Path) -> None
 
 def test_an_earlier_checkpoint_is_replaced_with_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a.safetensors"
-    warn_of_replaced(out, None)
+    check_files(out, None, None)
     out.write_bytes(b"")
-    warn_of_replaced(out, out)
+    check_files(out, tmp_path / "log.jsonl", out)
     assert capsys.readouterr().err == ""
-    warn_of_replaced(out, None)
+    check_files(out, None, None)
+    with pytest.raises(DataError, match="is a folder"):
+        check_files(out, tmp_path, out)
     said = f"{out} is of an earlier training and will be replaced; --resume {out} goes on with it.\n"
     assert capsys.readouterr().err == said
