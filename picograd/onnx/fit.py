@@ -22,7 +22,15 @@ COUNTS = {
     "kernel_shape": 1, "strides": 1, "dilations": 1, "group": 1, "offset_group": 1, "num_groups": 1, "blocksize": 1,
     "size": 1, "num_outputs": 1, "hidden_size": 1, "sample_size": 1, "output_height": 1, "output_width": 1, "p": 1,
     "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_indexes": 0, "ngram_counts": 0,
-    "block_size": 0, "batch_dims": 0, "sampling_ratio": 0, "pads": 0,
+    "block_size": 0, "batch_dims": 0, "sampling_ratio": 0, "pads": 0, "q_num_heads": 1, "kv_num_heads": 1, "num_heads": 1,
+    "chunk_size": 1, "rotary_embedding_dim": 0,
+}  # fmt: skip
+FLAGS = {
+    "align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box", "count_include_pad",
+    "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod", "input_forget", "interleaved", "inverse",
+    "is_case_sensitive", "is_causal", "is_test", "keepdims", "largest", "layout", "linear_before_reset", "new_axis",
+    "noop_with_empty_axes", "onesided", "output_sequence", "periodic", "reverse", "saturate", "select_last_index", "sorted",
+    "spatial", "storage_order", "training_mode", "transA", "transB", "upper",
 }  # fmt: skip
 
 
@@ -32,7 +40,7 @@ def check_fit(step: Step, inputs: Sequence[Value]) -> None:
     Raises:
       ShapeError:    an input has another number of axes or of elements than the operator takes.
       IndexingError: an axis is none.
-      ArgumentError: an attribute counts less than nothing.
+      ArgumentError: an attribute counts less than nothing, or a flag is neither 0 nor 1.
     """
     row = step.does if isinstance(step.does, Operator) else None
     kinds = row.kinds if row is not None else ()
@@ -43,6 +51,8 @@ def check_fit(step: Step, inputs: Sequence[Value]) -> None:
         values = value if isinstance(value, list) else [value]
         if name in COUNTS and any(number < COUNTS[name] for number in values):
             raise ArgumentError(f"{step.schema.name}: {name} must be at least {COUNTS[name]}, got {value}.")
+        if name in FLAGS and value not in (0, 1):
+            raise ArgumentError(f"{step.schema.name}: {name} must be 0 or 1, got {value}.")
     _axes_of(step, row, inputs)
 
 

@@ -54,10 +54,9 @@ class Planner:
         constants = {
             tensor.name: self.source.array(tensor, f'{where}initializer "{tensor.name}"') for tensor in graph.initializer
         }
-        return Graph(
-            graph.name, tuple(map(declared, graph.input)), tuple(map(declared, graph.output)),
-            self._steps(graph.node, opsets, bound, where), constants,
-        )  # fmt: skip
+        with named(f"onnx.load: {where}inputs and outputs"):
+            inputs, outputs = tuple(map(declared, graph.input)), tuple(map(declared, graph.output))
+        return Graph(graph.name, inputs, outputs, self._steps(graph.node, opsets, bound, where), constants)
 
     def body(self, function: FunctionProto, node: NodeProto, where: str) -> Graph:
         """Returns the body of a function that `node` calls."""
@@ -257,8 +256,9 @@ def _check_counts(schema: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]
         raise DataError(
             f"onnx.load: {place} has {len(outputs)} outputs; {schema.name} has {schema.min_output} to {schema.max_output}."
         )
-    for name, formal in zip(inputs, schema.inputs):
-        if not name and formal.option == OpSchema.FormalParameterOption.Single:
+    for number, name in enumerate(inputs):
+        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+        if not name and formal.option != OpSchema.FormalParameterOption.Optional:
             raise DataError(f"onnx.load: {place} leaves out the input {formal.name!r}, which {schema.name} needs.")
 
 

@@ -21,7 +21,7 @@ from picograd.onnx.check import named
 from picograd.onnx.fit import check_fit, fitted
 from picograd.onnx.plan import Planner
 from picograd.onnx.record import Graph, Operator, Step
-from picograd.onnx.types import check_types, signature, type_of
+from picograd.onnx.types import check_results, check_types, signature, type_of
 from picograd.onnx.values import (
     HOST,
     Constants,
@@ -74,6 +74,8 @@ class Run:
             results = self.results(step, inputs, values)
             if len(results) < len(step.outputs):
                 raise UnsupportedOp(f"only the first {len(results)} of its outputs are computed.")
+            if step.schema is not None:
+                check_results(step, results)
         values.update((name, result) for name, result in zip(step.outputs, results) if name)
 
     def results(self, step: Step, inputs: Sequence[Value], values: Mapping[str, Value]) -> Sequence[Value]:

@@ -1,7 +1,7 @@
 """Checks the element types of a node's inputs against what ONNX allows, and tells types to what asks for them.
 
 In:    the inputs of a Step
-Out:   `check_types`, `type_of`
+Out:   `check_types`, `check_results`, `type_of`
 Next:  picograd/onnx/fit.py
 """
 
@@ -55,6 +55,23 @@ def check_types(step: Step, inputs: Sequence[Value]) -> None:
                 raise DTypeError(
                     f"{schema.name}: inputs {name} ({other}) and {formal.name} ({found}) must be of one element type."
                 )
+
+
+def check_results(step: Step, results: Sequence[Value]) -> None:
+    """Raises where an attribute asks for an element type that an operator's results do not have.
+
+    Raises:
+      DTypeError: with the types there are.
+    """
+    schema: OpSchema = step.schema
+    allowed = _allowed(schema.name, schema.domain, schema.since_version)
+    for number, (value, _) in enumerate(zip(results, step.outputs)):
+        formal = schema.outputs[min(number, len(schema.outputs) - 1)]
+        kinds = allowed.get(formal.type_str)
+        if kinds and isinstance(value, (Tensor, np.ndarray)):
+            found = type_name(element_type(value))
+            if not {f"tensor({found})", f"optional(tensor({found}))"} & kinds:
+                raise DTypeError(f"{schema.name}: output {formal.name} is a tensor of {found}; it may be {_listed(kinds)}.")
 
 
 def _listed(kinds: frozenset[str]) -> str:

@@ -59,7 +59,7 @@ def numpy_of(elem_type: int) -> np.dtype[Any]:
     if elem_type == TensorProto.STRING:
         return np.dtype(object)
     if elem_type == TensorProto.UNDEFINED or elem_type not in TensorProto.DataType.values():
-        raise DataError(f"onnx: there is no element type {elem_type}.")
+        raise DataError(f"there is no element type {elem_type}.")
     return helper.tensor_dtype_to_np_dtype(elem_type)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.nn import functional as F
 from picograd.onnx.record import row
 from picograd.onnx.values import choose
@@ -124,8 +124,15 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
 
 
 def parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
-    """Returns x where it is positive, else slope * x."""
-    return choose(x < 0, x * slope, x)
+    """Returns x where it is positive, else slope * x; slope broadcasts to x.
+
+    Raises:
+      ShapeError: it does not.
+    """
+    result = choose(x < 0, x * slope, x)
+    if result.shape != x.shape:
+        raise ShapeError(f"PRelu: slopes of shape {slope.shape} do not broadcast to {x.shape}.")
+    return result
 
 
 def legacy_parametric_relu(x: Tensor, slope: Tensor) -> Tensor:

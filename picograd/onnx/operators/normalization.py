@@ -84,9 +84,14 @@ def dropout(
 
 
 def legacy_dropout(x: Tensor, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns x as it is outside training; versions 7 and 10 know nothing else."""
+    """Returns x as it is outside training, and ones; version 7 knows nothing else."""
     scale = F.dropout(Tensor.ones(*x.shape, device=x.device), ratio, training=not is_test)
-    return x * scale.to(x.dtype), scale.ne(0)
+    return x * scale.to(x.dtype), scale.ne(0).to(x.dtype)
+
+
+def dropout_outside_training(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
+    """Returns x, and True for each element: that is all of version 10."""
+    return x, Tensor.ones(*x.shape, device=x.device).bool()
 
 
 OPERATORS = [
@@ -94,5 +99,6 @@ OPERATORS = [
     row("BatchNormalization", 14, batch_normalization, "1+ 1 1 1 1", state=(3, 4)),
     row("InstanceNormalization", 1, instance_normalization, "3+ 1 1"), row("LRN", 1, local_response, "3+"),
     row("LpNormalization", 1, lp_normalization), row("Dropout", 1, legacy_dropout, random=True),
+    row("Dropout", 10, dropout_outside_training),
     row("Dropout", 12, dropout, "x one one", random=True),
 ]  # fmt: skip

@@ -136,9 +136,14 @@ def max_unpool(
     ndim = len(kernel_shape)
     steps, given = strides or [1] * ndim, pads or [0] * (2 * ndim)
     lengths = [(n - 1) * steps[i] + kernel_shape[i] - given[i] - given[ndim + i] for i, n in enumerate(x.shape[2:])]
+    if shape is None:
+        shape = [*x.shape[:2], *lengths]
+    wanted = [*shape[2:]]
+    fits = len(shape) == x.ndim and tuple(shape[:2]) == x.shape[:2] and min(lengths) > 0
+    if not fits or any(asked < least for asked, least in zip(wanted, lengths)):
+        raise ShapeError(f"MaxUnpool: output_shape {[*shape]} does not fit {x.shape} and windows that reach {lengths}.")
     inside = places % math.prod(lengths)
-    if shape is not None and shape[2:] != lengths:
-        wanted = [*shape[2:]]
+    if wanted != lengths:
         inside, lengths = _moved(inside, lengths, [math.prod(wanted[i + 1 :]) for i in range(ndim)]), wanted
     return x.from_op(put_back(x.read(), inside.read(), lengths), x.device)
 

@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError, IndexingError
 from picograd.onnx.kinds import of_joined
 from picograd.onnx.operators.movement import concat
 from picograd.onnx.record import row
-from picograd.onnx.values import Array
+from picograd.onnx.values import Array, numpy_of
 from picograd.tensor.tensor import Tensor
 
 
@@ -26,6 +26,7 @@ def construct(*values: Any) -> list[Any]:
 
 def empty(*, dtype: int = 1) -> list[Any]:
     """Returns a sequence with nothing in it."""
+    numpy_of(dtype)  # there is such a type
     return []
 
 
