@@ -61,6 +61,15 @@ def relu_derivative(grad: Op, out: Op) -> Op:
     return where(compare(OpCode.CMPLT, zeros_like(out), out), grad, zeros_like(grad))
 
 
+def mod_divisor(grad: Op, out: Op) -> Op:
+    """d(a mod b) / db = -q, the whole quotient that leaves this remainder; floor(a / b) may be rounded to another one.
+
+    Example: 1 mod 0.1 is 0.0999..., so q is 9, and 1 / 0.1 is 10 exactly.
+    """
+    base, divisor = out.src
+    return -grad * unary(OpCode.FLOOR, (base - out) / divisor + 0.25)
+
+
 def pow_constant_base(grad: Op, out: Op) -> Op | None:
     """d(a^c) / da = c a^(c - 1), without a POW where c is 0, 1 or 2."""
     base, exponent = out.src
@@ -114,8 +123,8 @@ chain_rules = PatternMatcher(
         elementwise("div", OpCode.DIV, lambda grad, out: grad / out.src[1], lambda grad, out: -grad * (out / out.src[1])),
         # d(a b + c) = b da + a db + dc
         elementwise("fma", OpCode.FMA, lambda grad, out: grad * out.src[1], lambda grad, out: grad * out.src[0], passes),
-        # d(a mod b) = da - floor(a / b) db
-        elementwise("mod", OpCode.MOD, passes, lambda grad, out: -grad * unary(OpCode.FLOOR, out.src[0] / out.src[1])),
+        # d(a mod b) = da - q db with a = q b + a mod b
+        elementwise("mod", OpCode.MOD, passes, mod_divisor),
         # d(a^c) = c a^(c - 1) da         d(a^b) = b a^(b - 1) da + a^b log(a) db
         elementwise("pow constant", POW_CONSTANT, pow_constant_base, None),
         elementwise("pow", OpCode.POW, pow_base, pow_exponent),

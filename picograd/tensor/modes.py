@@ -62,6 +62,9 @@ class GradSwitch(GradMode):
 def no_grad() -> GradMode:
     """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
 
+    A result that is changed in place here has no history afterwards: backward() from it raises GradientError. PyTorch keeps
+    the history of the value that was replaced, and gives the gradient of another number than is there.
+
     >>> x = Tensor(1.0, requires_grad=True)
     >>> with no_grad():
     ...     (x * 2).requires_grad

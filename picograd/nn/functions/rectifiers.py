@@ -228,6 +228,8 @@ def rrelu(
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
     """Returns input where it is positive, else alpha * (exp(input) - 1); `inplace` stores it there.
 
+    Derivatives at 0 are those of the left side, as the value is: the second one is alpha, and 0 in PyTorch.
+
     Raises:
       DTypeError: input is no float.
 

@@ -106,6 +106,8 @@ class Pairs(Choices):
     def logaddexp(self, other: Operand) -> Self:
         """Returns log(e^self + e^other), with no overflow between.
 
+        Equal infinities share the gradient, as equal numbers do; PyTorch's is NaN there.
+
         >>> Tensor([1000.0]).logaddexp(Tensor([1000.0]))
         Tensor([1000.6932])
         """
@@ -200,7 +202,7 @@ class Pairs(Choices):
         return self._result("gcd", arithmetic.gcd(lhs, rhs), other)
 
     def lcm(self, other: Operand) -> Self:
-        """Returns the least common multiple of integers.
+        """Returns the least common multiple of integers; one that overflows wraps around, as a product does.
 
         Raises:
           DTypeError: floats or bools.

@@ -107,6 +107,8 @@ class SpecialFunctions(Parts):
     def sinc(self) -> Self:
         """Returns sin(pi x) / (pi x), and 1 at 0.
 
+        All derivatives at 0 are those of the function; PyTorch's second one there is NaN.
+
         >>> Tensor([0.0, 0.5]).sinc()
         Tensor([1.        , 0.63661975])
         """

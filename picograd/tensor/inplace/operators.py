@@ -49,7 +49,7 @@ class InPlaceOperators(Operators):
         return result
 
     def add_(self, other: Operand, *, alpha: Scalar = 1) -> Self:
-        """Adds alpha * other in place.
+        """Adds alpha * other in place; where both overlap, other is read before, and PyTorch refuses.
 
         >>> Tensor([1, 2]).add_(1)
         Tensor([2, 3])

@@ -31,6 +31,9 @@ class Views(TensorCore):
     def reshape(self, *dims: Any, shape: Any = None) -> Self:
         """Returns a view of another shape, given by its `dims` or as `shape`; one dimension may be -1.
 
+        A write goes through it to the tensor it shows, of a transpose too, where PyTorch's reshape is a copy; write to
+        x.reshape(...).clone() where that tensor should stay as it is.
+
         Raises:
           ShapeError: the numbers of elements differ.
 

@@ -288,6 +288,8 @@ class Reduce(Pairs):
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
 
+        The gradient is softmax(x): of nothing but minus infinities, or of several infinities, NaN, as in PyTorch.
+
         >>> Tensor([1000.0, 1000.0]).logsumexp(0)
         Tensor(1000.6932)
         """

@@ -1,0 +1,141 @@
+"""What is decided where PyTorch and mathematics disagree, or a call has two meanings; docstrings say the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import GradientError, IndexingError, Tensor
+from picograd.nn import functional as F
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.fixture(params=["CPU", "NUMPY"], autouse=True)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", request.param)
+
+
+def gradients(function: Any, *values: Any) -> list[Any]:
+    leaves = [Tensor(value, requires_grad=True) for value in values]
+    return [grad.tolist() for grad in pg.autograd.grad(function(*leaves).sum(), leaves)]
+
+
+# ---- gradients ----
+def test_the_divisor_of_a_remainder_has_the_whole_quotient_as_its_slope(rng: np.random.Generator) -> None:
+    """1 % 0.1 is 0.0999..., for 0.1 goes into 1 nine times; 1 / 0.1 is 10."""
+    a = np.concatenate([[1.0, 0.3], rng.integers(-300, 300, 300) / 10])
+    b = np.concatenate([[0.1, 0.1], rng.integers(1, 30, 300) / 10 * rng.choice([-1, 1], 300)])
+    theirs = torch.tensor(b, requires_grad=True)
+    torch.remainder(torch.tensor(a), theirs).sum().backward()
+    (mine,) = gradients(lambda divisor: Tensor(a) % divisor, b)
+    assert mine == theirs.grad.tolist() and mine[0] == -9.0
+
+
+def test_sinc_is_as_curved_at_0_as_beside_it() -> None:
+    points = [0.0, -0.0, 1e-30, 0.01, 0.1, 0.149, 0.151]
+    first = lambda x: pg.autograd.grad(x.sinc().sum(), [x], create_graph=True)[0]  # noqa: E731
+    (second,) = gradients(first, np.array(points))
+    x = np.maximum(np.pi * np.abs(points), 1e-3)
+    exact = np.pi**2 * ((2 - x**2) * np.sin(x) - 2 * x * np.cos(x)) / x**3
+    assert np.allclose(second, exact, rtol=1e-6) and second[0] == pytest.approx(-(np.pi**2) / 3, rel=1e-6)
+
+
+def test_equal_infinities_share_the_gradient_of_logaddexp() -> None:
+    for name in ("logaddexp", "logaddexp2"):
+        mine = gradients(lambda a, b: getattr(a, name)(b), [-INF, INF, -INF, 2.0], [-INF, INF, 0.0, 2.0])  # noqa: B023
+        assert mine == [[0.5, 0.5, 0.0, 0.5], [0.5, 0.5, 1.0, 0.5]]
+
+
+def test_hypot_is_flat_at_0() -> None:
+    mine = gradients(lambda a, b: a.hypot(b), [0.0, -0.0, 3.0, INF], [0.0, 0.0, 4.0, 1.0])
+    assert np.allclose(mine, [[0.0, 0.0, 0.6, 1.0], [0.0, 0.0, 0.8, 0.0]])
+
+
+def test_what_is_nan_has_the_gradient_of_an_extreme_that_is() -> None:
+    x = [1.0, NAN, 2.0, NAN]
+    for name in ("amax", "amin", "max", "min"):
+        assert gradients(lambda t: getattr(t, name)(), x) == [[0.0, 0.5, 0.0, 0.5]], name  # noqa: B023
+    assert gradients(lambda t: t.median(), x) == [[0.0, 0.5, 0.0, 0.5]]
+    assert gradients(lambda t: t.cummax(0).values, x) == [[1.0, 2.0, 0.0, 1.0]]
+    index = Tensor([0, 0, 1, 1])
+    scattered = gradients(lambda t: Tensor([0.0, 5.0]).scatter_reduce(0, index, t, "amax"), x)
+    assert scattered == [[0.0, 1.0, 0.0, 1.0]]
+
+
+def test_losses_of_infinite_distances_have_slopes() -> None:
+    x = [INF, -INF, 0.5]
+    for loss in (F.smooth_l1_loss, F.huber_loss):
+        assert gradients(lambda t: loss(t, Tensor([0.0, 0.0, 0.0]), reduction="sum"), x) == [[1.0, -1.0, 0.5]]  # noqa: B023
+
+
+def test_the_mean_of_rows_whose_weights_are_0_is_nan_with_smoothing_too() -> None:
+    scores, labels, weight = Tensor([[1.0, 2.0], [3.0, 1.0]]), Tensor([0, 0]), Tensor([0.0, 1.0])
+    for smoothing in (0.0, 0.1):
+        assert math.isnan(F.cross_entropy(scores, labels, weight, label_smoothing=smoothing).item())
+
+
+# ---- values ----
+def test_a_least_common_multiple_wraps_around() -> None:
+    a, b = [12, 127, 100, 4], [17, 2, 75, 6]
+    expected = [int(np.int64(math.lcm(x, y)).astype(np.int8)) for x, y in zip(a, b)]
+    assert Tensor(a, dtype=pg.int8).lcm(Tensor(b, dtype=pg.int8)).tolist() == expected == [-52, -2, 44, 12]
+
+
+def test_the_pseudoinverse_of_a_symmetric_matrix_reads_its_lower_triangle(rng: np.random.Generator) -> None:
+    a = rng.normal(size=(2, 4, 4))
+    mine = pg.linalg.pinv(Tensor(a), hermitian=True).numpy()
+    assert np.allclose(mine, torch.linalg.pinv(torch.tensor(a), hermitian=True).numpy())
+
+
+# ---- calls ----
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp", "sum", "amax", "softmax", "sort"])
+def test_a_number_has_no_axis_1(name: str) -> None:
+    with pytest.raises(IndexingError, match="axis 1 is out of range for shape"):
+        getattr(Tensor(1.0), name)(1)
+    getattr(Tensor(1.0), name)(0), getattr(Tensor(1.0), name)(-1)
+
+
+@pytest.mark.parametrize("index", [[[0, 1], [2, 3]], [[0], 1], [(0, 1)], [[True, False]]])
+def test_a_list_of_lists_has_two_meanings(index: Any) -> None:
+    x = Tensor.arange(16).reshape(4, 4)
+    with pytest.raises(IndexingError) as error:
+        x[index]
+    assert "an index for each axis to PyTorch, and one index of two axes to NumPy" in str(error.value)
+    assert "x[pg.tensor(rows)] for one index, x[tuple(rows)] for one for each axis" in str(error.value)
+    rows = [[0, 1], [2, 3]]
+    assert x[Tensor(rows)].shape == (2, 2, 4) and x[tuple(rows)].tolist() == [2, 7]
+
+
+# ---- writes ----
+def test_a_write_through_the_reshape_of_a_transpose_reaches_the_tensor() -> None:
+    x = Tensor([[0.0, 1.0], [2.0, 3.0]])
+    x.t().reshape(4)[1] = 9.0
+    x.t().reshape(4).clone()[0] = 7.0
+    assert x.tolist() == [[0.0, 1.0], [9.0, 3.0]]
+
+
+def test_what_overlaps_what_is_written_is_read_before() -> None:
+    x = Tensor([[0.0, 1.0], [2.0, 3.0]])
+    x.add_(x.t())
+    y = Tensor([1.0, 2.0, 3.0, 4.0])
+    y[1:].add_(y[:-1])
+    assert x.tolist() == [[0.0, 3.0], [3.0, 6.0]] and y.tolist() == [1.0, 3.0, 5.0, 7.0]
+
+
+def test_a_result_changed_under_no_grad_has_no_history() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+    before = (y * y).sum()
+    with pg.no_grad():
+        y.mul_(3)
+    assert y.tolist() == [6.0, 12.0] and not y.requires_grad
+    with pytest.raises(GradientError, match="depends on no tensor that requires grad"):
+        y.sum().backward()
+    before.backward()  # of the value that was there
+    assert x.grad is not None and x.grad.tolist() == [8.0, 16.0]
