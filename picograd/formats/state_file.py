@@ -1,7 +1,7 @@
 """States as safetensors files: the tensors by name, everything else as JSON in the metadata, and a checksum of both.
 
-In:    dicts, lists and tuples of tensors and plain values; or an open file
-Out:   `state_writer`, `read_state`
+In:    dicts, lists and tuples of tensors and plain values; or the bytes of a file
+Out:   `state_bytes`, `state_of`
 Called by: nn/state.py
 
 A flat dict of tensors is a safetensors file like any other. The format has no views: tensors on one memory come back apart.
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError
-from picograd.formats.safetensors_file import Array, Digest, json_of, read_array, read_header, write_arrays
+from picograd.formats.safetensors_file import Array, decode, digest_of, encode, json_of
 from picograd.formats.torch_written import hint_for
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
@@ -33,8 +33,8 @@ MARKS = frozenset({TENSOR, TUPLE, INTEGERS, PLAIN})
 TensorOf = Callable[[Array, DType], Tensor]
 
 
-def state_writer(state: Any) -> Callable[[Any], None]:
-    """Returns what writes a state to an open file.
+def state_bytes(state: Any) -> bytes:
+    """Returns the bytes of a file with a state.
 
     Raises:
       ArgumentError: something in it is none of what fits, or a key of a dict is no string while not all are integers.
@@ -46,27 +46,21 @@ def state_writer(state: Any) -> Callable[[Any], None]:
     flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
     arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
     text = "" if flat else json.dumps(structure)
-    metadata = {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: Digest(text, arrays).text()}
-    return lambda file: write_arrays(file, arrays, metadata)
+    return encode(arrays, {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: digest_of(text, arrays)})
 
 
-def read_state(file: BinaryIO, nbytes: int, tensor_of: TensorOf) -> Any:
-    """Returns the state in a file that was written by `state_writer`, or any writer of safetensors.
+def state_of(data: bytes, tensor_of: TensorOf) -> Any:
+    """Returns the state that `state_bytes`, or any writer of safetensors, made a file of.
 
     Raises:
-      DataError: the file is damaged, or of another format.
+      DataError: the bytes are damaged, or of another format.
     """
-    entries, metadata = read_header(file, nbytes)
+    arrays, metadata = decode(data)
     text, expected = metadata.get(STRUCTURE, ""), metadata.get(DIGEST)
-    digest = Digest(text)
-    tensors: dict[str, Any] = dict.fromkeys(entries)  # in the order of the file
-    for name in sorted(entries):
-        array = read_array(file, entries[name])
-        if expected is not None:
-            digest.add(name, array)
-        tensors[name] = tensor_of(array, entries[name].dtype)
-    if expected not in (None, digest.text()):
-        raise DataError(f"its contents have SHA-256 {digest.text()}, its header says {expected}")
+    actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
+    if actual != expected:
+        raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
+    tensors = {name: tensor_of(array, dtype) for name, (array, dtype) in arrays.items()}
     try:
         return _put_back(json_of(text), tensors) if text else tensors
     except DataError:

@@ -19,7 +19,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError, DTypeError
 from picograd.files import opened, write_whole
 from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
-from picograd.formats.state_file import read_state, state_writer
+from picograd.formats.state_file import state_bytes, state_of
 from picograd.formats.torch_file import is_torch_stream, read_torch_stream, read_torch_zip
 from picograd.formats.torch_written import TorchFile
 from picograd.tensor.core import realize
@@ -97,7 +97,8 @@ def _writer(state: Any, ending: str) -> Callable[[Any], object]:
         realize(tensors.values())
         arrays = [(name, _numpy_array(name, tensor)) for name, tensor in tensors.items()]
         return lambda file: write_npz(file, arrays)
-    return state_writer(state)
+    data = state_bytes(state)
+    return lambda file: file.write(data)
 
 
 def _numpy_array(name: str, tensor: Tensor) -> Array:
@@ -171,14 +172,14 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
         if start.startswith(NPY):
             return tensor_of(read_npy(file, nbytes))
         if start.startswith(ZIP) and _holds_arrays(file):
-            return {name: tensor_of(array) for name, array in read_npz(file, nbytes)}
+            return {name: tensor_of(array) for name, array in read_npz(file, nbytes).items()}
         kind = "PyTorch"
         if is_torch_stream(start):
             return read_torch_stream(file, nbytes, device_of, others)
         if start.startswith(ZIP):
             return read_torch_zip(file, nbytes, device_of, others)
         kind = "safetensors"
-        return read_state(file, nbytes, tensor_of)
+        return state_of(file.read(), tensor_of)
     except DataError as error:
         if isinstance(error, OSError):
             raise

@@ -19,7 +19,7 @@ from picograd.engine.devices import usable
 from picograd.record import Record
 from picograd.runtime.cuda.cublaslt_calls import INSTALL, library_name, why_no_library
 
-PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "rich", "tyro")
+PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
     "cuda-libraries": ("nvidia-cublas",),

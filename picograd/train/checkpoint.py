@@ -10,7 +10,6 @@ header's metadata holds the rest: the run (kind, step, settings) as JSON, and th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DataError
-from picograd.files import opened, write_whole
-from picograd.formats.safetensors_file import Digest, json_of, read_array, read_header, write_arrays
+from picograd.files import read_whole, write_whole
+from picograd.formats.safetensors_file import decode, digest_of, encode, json_of
 from picograd.record import Record
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -54,9 +53,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     arrays |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     run = json.dumps({"kind": checkpoint.kind, "step": checkpoint.step, "config": dict(checkpoint.config)})
-    metadata = {"format": FORMAT, "run": run, "sha256": Digest(run, arrays).text()}
+    metadata = {"format": FORMAT, "run": run, "sha256": digest_of(run, arrays)}
+    data = encode(arrays, metadata)
     hint = "name another place with --out; a checkpoint that was there before is untouched."
-    write_whole("save_checkpoint", path, lambda file: write_arrays(file, arrays, metadata), hint, makes_folder=True)
+    write_whole("save_checkpoint", path, lambda file: file.write(data), hint, makes_folder=True)
 
 
 def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume {path}") -> Checkpoint:
@@ -76,7 +76,7 @@ def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume
             f"{metadata.get('format')!r}, a checkpoint has {FORMAT!r}.",
             hint="pg.load(path) reads plain weights.",
         )
-    actual, expected = Digest(metadata.get("run", ""), arrays).text(), metadata.get("sha256")
+    actual, expected = digest_of(metadata.get("run", ""), arrays), metadata.get("sha256")
     if actual != expected:
         raise DataError(
             f"load_checkpoint: {path}: corrupt: its contents have SHA-256 {actual}, its header says {expected}. "
@@ -127,18 +127,16 @@ def check_fits(path: Path, saved: Arrays, expected: Mapping[str, tuple[int, ...]
 
 def _read(path: Path, kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     """Returns the arrays and the metadata of a checkpoint file."""
-    with opened("load_checkpoint", path, f"picograd train {kind} writes checkpoints; --out names the place.") as file:
-        nbytes = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        try:
-            entries, metadata = read_header(file, nbytes)
-            return {name: read_array(file, entry) for name, entry in entries.items()}, metadata
-        except DataError as error:
-            raise DataError(
-                f"load_checkpoint: {path}: truncated or not a safetensors file ({nbytes:,} bytes): {error.fact}. "
-                "The file is left as it is.",
-                hint="resume from another checkpoint.",
-            ) from None
+    data = read_whole("load_checkpoint", path, f"picograd train {kind} writes checkpoints; --out names the place.")
+    try:
+        arrays, metadata = decode(data)
+    except DataError as error:
+        raise DataError(
+            f"load_checkpoint: {path}: truncated or not a safetensors file ({len(data):,} bytes): {error.fact}. "
+            "The file is left as it is.",
+            hint="resume from another checkpoint.",
+        ) from None
+    return {name: array for name, (array, _) in arrays.items()}, metadata
 
 
 def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray[Any, Any]]:
