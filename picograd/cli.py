@@ -42,7 +42,7 @@ class Train:
         | Annotated[CnnConfig, tyro.conf.subcommand("cnn", description="Reads digits with a convolutional network.")]
         | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
         | Annotated[LstmConfig, tyro.conf.subcommand("lstm", description="Invents first names with an LSTM.")]
-        | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Writes text after the text it has read.")]
+        | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Continues text like that it was trained on.")]
     )
 
 

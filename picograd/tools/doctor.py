@@ -129,7 +129,7 @@ def examine_library() -> Finding:
     """Returns whether cuBLASLt can be loaded: without it tuning has one candidate less."""
     reason = why_no_library()
     text = reason or f"{library_name()}: a candidate where products are tuned on a GPU, but for PICOGRAD_PLAIN_SUMS=1"
-    return Finding("library cuBLASLt", reason is None, text, f"it is no requirement; {INSTALL}" if reason else "")
+    return Finding("library cuBLASLt", reason is None, text, f"optional: {INSTALL}" if reason else "")
 
 
 def examine_extra(name: str, packages: tuple[str, ...]) -> Finding:

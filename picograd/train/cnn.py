@@ -19,10 +19,10 @@ class CnnConfig:
 
     channels: int = 32  # of the first two convolutions; the last two have twice as many
     epochs: int = 3  # passes over the 60,000 training images
-    batch: int = 128  # images in a step; what does not fill a batch waits for the next epoch
+    batch: int = 128  # images in a step; a last part that fills no batch is left out of the epoch
     lr: float = 2e-3  # learning rate of the first step; falls to 0 in a straight line
-    weight_decay: float = 0.01  # of AdamW
-    seed: int = 0  # of the start weights and of the order of images
+    weight_decay: float = 0.01  # weight decay of AdamW
+    seed: int = 0  # seed of the start weights and of the order of images
     out: Path = Path("runs/cnn.safetensors")  # the checkpoint
     picture: Path = Path("runs/cnn.png")  # test digits with predictions
     resume: Path | None = None  # a checkpoint to go on from

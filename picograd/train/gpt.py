@@ -41,21 +41,21 @@ class GptConfig:
 
     text: str = "python"  # "python" (source of the standard library), "shakespeare" (tiny Shakespeare), or a file
     layers: int = 4  # blocks of the model
-    heads: int = 4  # of attention in each block
+    heads: int = 4  # attention heads in each block
     width: int = 128  # features of a character
     block: int = 64  # characters the model sees
-    dropout: float = 0.0  # probability, in training
+    dropout: float = 0.0  # probability of dropout in training
     batch: int = 12  # windows in a step
     steps: int = 2000  # batches
     lr: float = 1e-3  # highest learning rate; falls along a cosine to a tenth of it
     warmup: int = 100  # steps in which the learning rate rises
-    weight_decay: float = 0.1  # of AdamW, for matrices
-    beta2: float = 0.99  # of AdamW
-    clip: float = 1.0  # most that the norm of all gradients may be; 0: any
+    weight_decay: float = 0.1  # weight decay of AdamW, for matrices
+    beta2: float = 0.99  # second beta of AdamW
+    clip: float = 1.0  # largest norm of all gradients together; 0: unlimited
     eval_every: int = 250  # steps between two validations, each of which saves a checkpoint
     eval_batches: int = 20  # batches of a validation; ten times as many after the last step
     sample: int = 500  # characters to draw at the end
-    seed: int = 0  # of the start weights, the batches and the drawn text
+    seed: int = 0  # seed of the start weights, the batches and the drawn text
     out: Path = Path("runs/gpt.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from
     log: Path | None = None  # a file for the figures: a JSON object a line, for curves

@@ -44,8 +44,8 @@ class LstmConfig:
     layers: int = 1  # LSTMs, each reading the states of the one before
     lr: float = 5e-3  # highest learning rate; falls along a cosine to a tenth of it
     warmup: int = 100  # steps in which the learning rate rises
-    weight_decay: float = 0.01  # of AdamW
-    seed: int = 0  # of the start weights, the batches and the samples
+    weight_decay: float = 0.01  # weight decay of AdamW
+    seed: int = 0  # seed of the start weights, the batches and the samples
     samples: int = 10  # names to print
     out: Path = Path("runs/lstm.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from

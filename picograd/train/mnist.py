@@ -65,10 +65,10 @@ class MnistConfig:
 
     hidden: int = 512  # units of the hidden layer
     epochs: int = 6  # passes over the 60,000 training images
-    batch: int = 256  # images in a step; what does not fill a batch waits for the next epoch
+    batch: int = 256  # images in a step; a last part that fills no batch is left out of the epoch
     lr: float = 2e-3  # learning rate of the first step; falls to 0 in a straight line
-    weight_decay: float = 0.01  # of AdamW
-    seed: int = 0  # of the start weights and of the order of images
+    weight_decay: float = 0.01  # weight decay of AdamW
+    seed: int = 0  # seed of the start weights and of the order of images
     out: Path = Path("runs/mnist.safetensors")  # the checkpoint
     picture: Path = Path("runs/mnist.png")  # test digits with predictions
     resume: Path | None = None  # a checkpoint to go on from

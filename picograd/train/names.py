@@ -40,7 +40,7 @@ class NamesConfig:
     embedding: int = 10  # features of a character
     hidden: int = 200  # units of the hidden layer
     lr: float = 0.01  # learning rate
-    seed: int = 0  # of the start weights, the batches and the samples
+    seed: int = 0  # seed of the start weights, the batches and the samples
     samples: int = 10  # names to print
     out: Path = Path("runs/names.safetensors")  # the checkpoint
     resume: Path | None = None  # a checkpoint to go on from

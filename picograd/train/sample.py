@@ -24,12 +24,12 @@ class SampleGptConfig:
     """Settings of `picograd sample gpt`."""
 
     checkpoint: Path = Path("runs/gpt.safetensors")  # what `picograd train gpt` wrote
-    prompt: str = ""  # text to go on with; a new line if there is none
+    prompt: str = ""  # text to continue; a new line if it is empty
     length: int = 500  # characters to draw
     temperature: float = 0.8  # below 1 prefers what is likely; 0 always takes the likeliest
-    top_k: int = 200  # draw from the likeliest so many characters only
+    top_k: int = 200  # draw only from so many of the likeliest characters
     num: int = 1  # texts
-    seed: int = 0  # of what is drawn; the first text has this one, the next has the next
+    seed: int = 0  # seed of the first text; each further text has the next number
 
 
 def sample_gpt(config: SampleGptConfig) -> int:

@@ -35,15 +35,15 @@ KINDS = ("values", "gradients", "writes", "opts", "programs")
 class FuzzConfig(Record):
     """Compares graphs with the evaluator, gradients with slopes, writes with NumPy's, programs with jit and without."""
 
-    # How long to look.
+    # Minutes to run.
     minutes: float = 1.0
     # The first seed; each further one is one more.
     seed: int = 0
-    # The device held against the evaluator.
+    # The device that is compared with the evaluator.
     device: str = "CPU"
-    # What to look at: values, gradients, writes, opts, programs.
+    # What to compare: values, gradients, writes, opts, programs.
     kinds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND ...")] = KINDS
-    # Where scripts of failing graphs go.
+    # Folder for scripts of failing graphs.
     folder: Path = Path("fuzz-failures")
 
 

@@ -39,7 +39,7 @@ class LadderConfig:
 
     # Which ladder: gemm, a product of float32 matrices.
     name: tyro.conf.Positional[str] = "gemm"
-    # Where to climb.
+    # Device to measure.
     device: str = "CPU"
     # Rows and columns of the matrices.
     size: int = 1024
@@ -47,9 +47,9 @@ class LadderConfig:
     repeats: int = 7
     # Prints the loops of one rung instead: naive, blocked, vectors, registers, packed, threads, fused.
     show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
-    # Where the raw samples go.
+    # File for the raw samples.
     json: Path | None = None
-    # A page whose marked parts are written anew, as docs/ladder.md.
+    # A page whose marked parts are rewritten, such as docs/ladder.md.
     docs: Path | None = None
 
 
