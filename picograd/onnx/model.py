@@ -31,8 +31,10 @@ from picograd.onnx.values import (
     element_type,
     is_tensor_dtype,
     known,
+    spending,
     type_name,
 )
+from picograd.onnx.work import FOLDED_WORK_A_BYTE, FOLDED_WORK_MAX
 from picograd.record import replace
 from picograd.tensor.tensor import Tensor
 
@@ -107,19 +109,21 @@ class Model(Module):
         return self._made[key]
 
     def _folded(self, graph: Graph, overridable: set[str]) -> Graph:
-        """Returns the graph without the steps whose results are known now."""
+        """Returns the graph without the steps whose results are known now, as long as that takes little work."""
         values = {name: value for name, value in graph.constants.items() if name not in overridable and known(value)}
+        limit = FOLDED_WORK_MAX + FOLDED_WORK_A_BYTE * self._run.planner.source.nbytes
         steps = []
-        for step in graph.steps:
-            ahead = isinstance(step.does, Operator) and not (step.does.random or step.does.takes_run)
-            if ahead and all(name in values for name in step.inputs if name):
-                self._run.step(step, values)
-                long = [name for name in step.outputs if name and not known(values[name])]
-                for name in long:  # a tensor: it is computed when the model is
-                    del values[name]
-                if not long:
-                    continue
-            steps.append(step)
+        with spending() as spent:
+            for step in graph.steps:
+                ahead = isinstance(step.does, Operator) and not (step.does.random or step.does.takes_run)
+                if ahead and spent[0] < limit and all(name in values for name in step.inputs if name):
+                    self._run.step(step, values)
+                    long = [name for name in step.outputs if name and not known(values[name])]
+                    for name in long:  # a tensor: it is computed when the model is
+                        del values[name]
+                    if not long:
+                        continue
+                steps.append(step)
         for value in values.values():
             self._constants.keep(value)
         return replace(graph, steps=tuple(steps), constants={**graph.constants, **values})

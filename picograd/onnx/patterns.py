@@ -45,12 +45,14 @@ class Node:
 class Pattern:
     """A regular expression.
 
+    steps:  from node to node, so far
+
     >>> Pattern("(a+)+$").matches("a" * 10_000 + "!")
     False
     """
 
     def __init__(self, text: str) -> None:
-        self._text, self._nodes, self._steps = text, 0, 0
+        self._text, self._nodes, self.steps = text, 0, 0
         self._sets: dict[frozenset[Node], frozenset[Node]] = {}
         self._moves: dict[tuple[frozenset[Node], str, str], frozenset[Node]] = {}
         try:
@@ -84,12 +86,12 @@ class Pattern:
         reached, waiting = {*places}, [*places]
         while waiting:
             node = waiting.pop()
-            self._steps += 1
+            self.steps += 1
             if node.letter or (node.anchor and not node.anchor.match(before + letter, len(before))):
                 continue
             waiting += (more := {*node.after} - reached)
             reached |= more
-        if self._steps > STEPS_MAX:
+        if self.steps > STEPS_MAX:
             raise ArgumentError(f"the regular expression {self._text!r} takes more than {STEPS_MAX} steps.")
         return reached
 

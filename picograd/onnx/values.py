@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from typing import Any
 
@@ -36,6 +37,7 @@ Value = Any  # Tensor | Array | list[Value] | None
 
 KNOWN_NBYTES = 1 << 24  # what is known and longer is a tensor: folding must not fill memory
 HOST_NUMEL_MAX = 1 << 22  # of what functions of the host compute in Python
+PYTHON_WORK = 16  # elements that NumPy makes while Python takes a step
 HOST = "NUMPY"  # where values that are known are computed
 
 
@@ -147,6 +149,28 @@ def affordable(function: str, *lengths: int) -> None:
     if math.prod(lengths) > HOST_NUMEL_MAX:
         shown = " x ".join(map(str, lengths))
         raise DataError(f"{function}: {shown} elements on the host; at most {HOST_NUMEL_MAX} are computed there.")
+    spend(math.prod(lengths) * PYTHON_WORK)
+
+
+_spent: ContextVar[list[int]] = ContextVar("spent")
+
+
+@contextmanager
+def spending() -> Iterator[list[int]]:
+    """Counts the work that is done: the first element is its sum so far."""
+    counter = [0]
+    token = _spent.set(counter)
+    try:
+        yield counter
+    finally:
+        _spent.reset(token)
+
+
+def spend(work: int) -> None:
+    """Counts work, in elements that NumPy makes."""
+    counter = _spent.get(None)
+    if counter is not None:
+        counter[0] += work
 
 
 def counted(function: str, start: int, end: int) -> Array:

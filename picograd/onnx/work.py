@@ -15,19 +15,24 @@ import numpy as np
 from picograd.autodiff.later import written_out
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
-from picograd.onnx.values import KNOWN_NBYTES, Value
+from picograd.onnx.values import KNOWN_NBYTES, Value, spend
 from picograd.tensor.tensor import Tensor
 
 WORK_MAX = 1 << 23  # elements of all results of a graph together
+FOLDED_WORK_MAX = 1 << 25  # while a model is loaded, beside
+FOLDED_WORK_A_BYTE = 16  # of the arrays that its file holds
 PRODUCTS = 16  # multiplications and additions that take as long as one element
 
 
 def is_little(values: Sequence[Value]) -> bool:
     """Returns whether values take KNOWN_NBYTES at most, and computing them little time and memory."""
     flat = [*_flat(values)]
-    if sum(map(_nbytes, flat)) > KNOWN_NBYTES:
+    nbytes = sum(map(_nbytes, flat))
+    work = 0 if nbytes > KNOWN_NBYTES else _work([value.op for value in flat if isinstance(value, Tensor)])
+    if nbytes > KNOWN_NBYTES or work > WORK_MAX:
         return False
-    return _work([value.op for value in flat if isinstance(value, Tensor)]) <= WORK_MAX
+    spend(nbytes + work)
+    return True
 
 
 def _flat(values: Sequence[Value]) -> list[Value]:

@@ -37,7 +37,7 @@ def test_matches_what_python_matches() -> None:
 def test_steps_do_not_double_with_each_letter(expression: str) -> None:
     pattern = Pattern(expression)
     assert not pattern.matches("a" * 2000 + "!") or expression.startswith("(.*a)")
-    assert pattern._steps < STEPS_MAX // 4
+    assert pattern.steps < STEPS_MAX // 4
 
 
 def test_what_cannot_be_matched_so_is_refused() -> None:

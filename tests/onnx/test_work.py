@@ -16,7 +16,7 @@ import picograd.onnx
 from picograd.onnx.operators import control
 from picograd.onnx.plan import Planner
 from picograd.onnx.read import array_of
-from picograd.onnx.work import WORK_MAX, is_little
+from picograd.onnx.work import FOLDED_WORK_MAX, WORK_MAX, is_little
 from tests.onnx.build import data, model
 from tests.onnx.test_fit import fact_of, one
 from tests.onnx.test_hostile import with_functions
@@ -200,3 +200,15 @@ def test_an_error_in_a_function_names_all_calls_on_the_way() -> None:
         net(pg.Tensor([1.0, 2.0]))
     road = "node 0 (f0), function local.f0, node 1 (f1), function local.f1, node 0 (Softmax)"
     assert found.value.fact == f"onnx: {road}: Softmax: axis must be from -1 to 0, got 5."
+
+
+@pytest.mark.parametrize("node", ["s{n} = Neg(e{n})", "s{n} = ReduceSum <keepdims = 0> (e{n})"])
+def test_folding_ends_where_many_steps_ask_for_much(node: str) -> None:
+    nodes = " ".join(f"e{n} = Expand(one, shape)  {node.format(n=n)}" for n in range(40))
+    outputs = ", ".join(f"s{n}" for n in range(40))
+    text = f"net () => ({outputs}) <int32[1] one = {{1}}, int64[2] shape = {{1000, 1000}}> {{ {nodes} }}"
+    made = pg.onnx.load(data(text))
+    folded = [name for name in made._graph.constants if name.startswith("s")]
+    held = sum(value.nbytes for value in made._graph.constants.values())
+    assert 1 < len(folded) < 20 and held < FOLDED_WORK_MAX + (32 << 20)
+    assert abs(made()[39].numpy()).sum() == 1_000_000

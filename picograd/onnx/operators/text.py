@@ -16,7 +16,7 @@ import numpy as np
 from picograd.errors import ArgumentError, UnsupportedOp
 from picograd.onnx.patterns import Pattern
 from picograd.onnx.record import row
-from picograd.onnx.values import Array, affordable
+from picograd.onnx.values import PYTHON_WORK, Array, affordable, spend
 
 
 def _each(x: Array, function: Any, dtype: Any = object) -> Array:
@@ -71,7 +71,10 @@ def normalize(
 
 def matches(x: Array, *, pattern: str = "") -> Array:
     """Returns whether a whole string matches a regular expression."""
-    return _each(x, Pattern(pattern).matches, bool)
+    compiled = Pattern(pattern)
+    found = _each(x, compiled.matches, bool)
+    spend(compiled.steps * PYTHON_WORK)
+    return found
 
 
 # ---- n-grams ----
