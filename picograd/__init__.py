@@ -111,6 +111,7 @@ with _collecting_later():
     from picograd.tensor.creation.generator import Generator, default_generator, manual_seed
     from picograd.tensor.default_device import Device, get_default_device, set_default_device
     from picograd.tensor.explain import count_ops, explain
+    from picograd.tensor.extent import Size as Size
     from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
     from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from picograd.tensor.names import *  # noqa: F403
@@ -124,7 +125,6 @@ double, half, long, short = float64, float16, int64, int16
 float8_e4m3fn = float8_e4m3
 # Under Python's own names, so not in __all__: `from picograd import *` leaves those what they are.
 bool, float, int = bool_, float32, int32  # noqa: A001
-Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, since it is nothing of ours
 
 __version__ = "0.1.0"
 __all__ = [

@@ -1,12 +1,13 @@
 """What of PyTorch's picograd does not have, and what to write instead: the hints of AttributeErrors.
 
 In:    a name that a public module or a tensor does not have
-Out:   `missing`: the error;  `explain_absent`: a module that answers with it
+Out:   `missing`: the error;  `explain_absent`, `refusing`: a module, a function that answers with it
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 
@@ -32,7 +33,6 @@ SHOWN = "pg.explain(x) shows what becomes of a graph, and python -m picograd doc
 THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
 PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
 
-GAMMA = "log_prob is a formula of pg.lgamma; numpy.random draws from it, and its draws have no gradient."
 OWN_FORMULA = "a class of your own that extends distributions.Distribution, with rsample and log_prob."
 RELAXED = "nn.functional.gumbel_softmax, or TransformedDistribution of a Normal with SigmoidTransform."
 ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
@@ -142,8 +142,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ldl_solve": "pg.cholesky_solve, or pg.linalg.lu_solve.",
     },
     "picograd.distributions": {
-        **each("Beta Chi2 Dirichlet FisherSnedecor Gamma InverseGamma", GAMMA),
-        **each("StudentT Wishart LKJCholesky NegativeBinomial", GAMMA),
+        **each("Wishart LKJCholesky", OWN_FORMULA),
         **each("ContinuousBernoulli VonMises GeneralizedPareto Kumaraswamy ExponentialFamily", OWN_FORMULA),
         **each("LogisticNormal RelaxedBernoulli RelaxedOneHotCategorical", RELAXED),
         "LowRankMultivariateNormal": "MultivariateNormal(loc, factor @ factor.mT + diagonal.diag_embed()).",
@@ -197,11 +196,21 @@ def missing(name: str, place: str = "picograd", owner: object = None) -> Attribu
       owner:  an object of that class; Python suggests the nearest of its names where there is no hint
     """
     module = sys.modules.get(place)
-    kind = f"module {place!r}" if module is not None else f"{type(owner).__name__!r} object"
+    kind = f"{type(owner).__name__!r} object" if owner is not None else f"{'module ' if module else ''}{place!r}"
     instead = INSTEAD.get(place, {}).get(name)
     if instead is not None:
         return AttributeError(f"{kind} has no attribute {name!r}.\n  hint: {instead}", name=name)
     return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=module if owner is None else owner)
+
+
+def refusing(name: str, place: str) -> Callable[..., NoReturn]:
+    """Returns a function that raises `missing`, for a place that cannot answer for its attributes itself."""
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise missing(name, place)
+
+    refused.__name__ = name
+    return refused
 
 
 def explain_absent(page: dict[str, Any]) -> None:

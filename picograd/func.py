@@ -8,14 +8,14 @@ from picograd.public import publish
 from picograd.transforms.gradients import grad_and_value, value_and_grad, vjp
 from picograd.transforms.gradients import grad_of as grad
 from picograd.transforms.jacobians import hessian, jacfwd, jacrev
-from picograd.transforms.modules import functional_call, stack_module_state
+from picograd.transforms.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from picograd.transforms.tangents import jvp_of as jvp
 from picograd.transforms.tangents import linearize
 from picograd.transforms.vmap import vmap
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state",
-    "value_and_grad", "vjp", "vmap",
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "replace_all_batch_norm_modules_", "stack_module_state", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 publish(globals())

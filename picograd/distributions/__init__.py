@@ -32,6 +32,16 @@ from picograd.distributions.discrete import (
     Poisson,
 )
 from picograd.distributions.divergence import kl_divergence, register_kl
+from picograd.distributions.gammas import (
+    Beta,
+    Chi2,
+    Dirichlet,
+    FisherSnedecor,
+    Gamma,
+    InverseGamma,
+    NegativeBinomial,
+    StudentT,
+)
 from picograd.distributions.multivariate import MultivariateNormal
 from picograd.distributions.transforms import (
     AffineTransform,
@@ -45,11 +55,12 @@ from picograd.distributions.transforms import (
 from picograd.public import publish
 
 __all__ = [
-    "AffineTransform", "Bernoulli", "Binomial", "Categorical", "Cauchy", "ComposeTransform", "Distribution", "ExpTransform",
-    "Exponential", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "Laplace", "LogNormal", "Multinomial",
-    "MultivariateNormal", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson",
-    "SigmoidTransform", "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
-    "register_kl",
+    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ComposeTransform",
+    "Dirichlet", "Distribution", "ExpTransform", "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel",
+    "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+    "Pareto", "Poisson", "SigmoidTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution",
+    "Uniform", "Weibull", "kl_divergence", "register_kl",
 ]  # fmt: skip
 
 publish(globals())

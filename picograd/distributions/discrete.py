@@ -126,17 +126,8 @@ class Geometric(_OfProbability):
         return (1.0 / self.probs - 1.0) / self.probs
 
 
-class Binomial(_OfProbability):
-    """The number of successes among total_count trials.
-
-    Args:
-      total_count:  of trials
-      probs:        of a success
-      logits:       in its place log(p / (1 - p))
-
-    >>> pg.distributions.Binomial(2, 0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
-    Tensor([0.25, 0.5 , 0.25])
-    """
+class Counted(_OfProbability):
+    """A distribution with a number of trials, total_count, and the probability of a success."""
 
     total_count: Tensor
 
@@ -148,12 +139,28 @@ class Binomial(_OfProbability):
         self.total_count, self.probs, self.logits = together(total_count, self.probs, self.logits)
         Distribution.__init__(self, self.probs.shape)
 
+    def _parameters(self) -> tuple[str, ...]:
+        return ("total_count", *super()._parameters())
+
     def expand(self, batch_shape: Sizes) -> Self:
         shape = tuple(batch_shape)
         total = self.total_count.expand(shape)
         if self._by_logits:
             return type(self)(total, logits=self.logits.expand(shape))
         return type(self)(total, self.probs.expand(shape))
+
+
+class Binomial(Counted):
+    """The number of successes among total_count trials.
+
+    Args:
+      total_count:  of trials
+      probs:        of a success
+      logits:       in its place log(p / (1 - p))
+
+    >>> pg.distributions.Binomial(2, 0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
+    Tensor([0.25, 0.5 , 0.25])
+    """
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         shape = self._extended(sample_shape)

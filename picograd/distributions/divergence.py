@@ -23,10 +23,12 @@ from picograd.distributions.continuous import (
     Uniform,
 )
 from picograd.distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
+from picograd.distributions.gammas import Beta, Dirichlet, Gamma, log_beta
 from picograd.distributions.multivariate import MultivariateNormal
 from picograd.errors import ArgumentError
 from picograd.linalg import solve_triangular
 from picograd.nn.functional import softplus
+from picograd.special import digamma
 from picograd.tensor.tensor import Tensor
 
 Formula = Callable[[Any, Any], Tensor]
@@ -121,6 +123,27 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
 @register_kl(Cauchy, Cauchy)
 def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
     return ((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2).log() - (4 * p.scale * q.scale).log()
+
+
+@register_kl(Gamma, Gamma)
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    return b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * digamma(a) + (q.rate - p.rate) * (a / p.rate)
+
+
+@register_kl(Beta, Beta)
+def _beta(p: Beta, q: Beta) -> Tensor:
+    a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
+    level = log_beta(c, d) - log_beta(a, b)
+    return level + (a - c) * digamma(a) + (b - d) * digamma(b) + (c + d - (a + b)) * digamma(a + b)
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    whole = a.sum(-1)
+    level = whole.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
+    return level + ((a - b) * (digamma(a) - digamma(whole).unsqueeze(-1))).sum(-1)
 
 
 @register_kl(Uniform, Uniform)

@@ -188,7 +188,7 @@ def computed_from(inputs: Collection[Op], roots: Sequence[Op]) -> set[Op]:
 
 
 def _mentions_op(arg: Any) -> bool:
-    if arg.__class__ is not tuple:
+    if not isinstance(arg, tuple):
         return arg.__class__ is Op
     return any(part.__class__ is not int and _mentions_op(part) for part in arg)
 

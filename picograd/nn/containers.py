@@ -119,6 +119,9 @@ class _Numbered(_Held):
 class Sequential(_Numbered):
     """Modules (or functions) `layers`, one after the other; or one dict of them, which gives their names.
 
+    Raises:
+      ArgumentTypeError: one of them is a class.
+
     >>> net = Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     >>> net(Tensor.ones(4, 2)).shape, len(net[:2])
     ((4, 1), 2)

@@ -7,6 +7,7 @@ Next:  picograd/tensor/growth.py
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from picograd.device import device as Device
@@ -16,6 +17,20 @@ from picograd.ir.op import Op
 from picograd.tensor.build import axis_of, static_numel
 from picograd.tensor.cell import Cell
 from picograd.tensor.exchange.host import default_device
+
+
+class Size(tuple[int, ...]):
+    """The lengths of the axes of a tensor: a tuple that knows how many elements there are.
+
+    >>> pg.ones(2, 3).shape.numel(), pg.Size([2, 3]) == (2, 3)
+    (6, True)
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Returns the product of the lengths."""
+        return math.prod(self)
 
 
 class Extent:
@@ -30,9 +45,9 @@ class Extent:
         raise NotImplementedError
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Size:
         """Lengths of the axes."""
-        return self.op.shape  # type: ignore[return-value]  # symbolic ones answer to the same operations
+        return Size(self.op.shape)  # type: ignore[arg-type]  # symbolic ones answer to the same operations
 
     @property
     def dtype(self) -> DType:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from picograd.absent import INSTEAD, refusing
 from picograd.control.structure import mapped
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
@@ -373,6 +374,10 @@ def _jitted(function: Any, steps: int | None, donate: frozenset[int | str], tune
     wrapped = Jit(function, steps, donate, tune)
     functools.update_wrapper(wrapped, function, updated=())  # its attributes may have the names of a Jit's, or be a Jit's
     return wrapped
+
+
+for _name in INSTEAD["picograd.jit"]:  # TorchScript's functions, as attributes: called, they say what to write
+    setattr(jit, _name, refusing(_name, "picograd.jit"))
 
 
 _NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (

@@ -16,6 +16,24 @@ from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
 
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Makes every batch norm inside `root` one without running statistics, which vmap cannot write; returns `root`.
+
+    Args:
+      root:  a Module
+
+    >>> net = pg.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))
+    >>> sorted(net.state_dict())
+    ['0.bias', '0.weight']
+    """
+    for part in root.modules():
+        if getattr(part, "track_running_stats", False):
+            for name in ("running_mean", "running_var", "num_batches_tracked"):
+                setattr(part, name, None)
+            part.track_running_stats = False
+    return root
+
+
 def functional_call(
     module: Module,
     parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],

@@ -67,3 +67,10 @@ def test_a_function_of_python_is_applied_to_each_number() -> None:
 def test_questions_with_one_answer() -> None:
     x = pg.ones(2)
     assert not (x.is_sparse or x.is_quantized or x.is_meta or x.is_inference()) and x.to_dense() is x
+
+
+def test_a_shape_is_a_tuple_that_knows_its_number_of_elements() -> None:
+    x = pg.ones(2, 3)
+    assert isinstance(x.shape, pg.Size) and x.shape == (2, 3) == pg.Size([2, 3]) and repr(x.shape) == "(2, 3)"
+    assert x.shape.numel() == x.size().numel() == torch.ones(2, 3).shape.numel() == 6 and pg.ones(()).shape.numel() == 1
+    assert {x.shape: 1}[2, 3] == 1 and pg.zeros(x.shape).shape == (2, 3)

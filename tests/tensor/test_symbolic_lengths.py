@@ -328,6 +328,13 @@ WORKS: dict[str, list[Callable[[Tensor], Any]]] = {
     ],
 }
 
+WORKS["strides and sizes"] = [
+    lambda x: x.as_strided((2, 2), (1, 1)),
+    lambda x: x.sum_to_size(1, 4),
+    lambda x: x.to_dense(),
+    lambda x: (x - 0.5).prelu(Tensor([0.25])),
+]
+
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "topk": lambda x: x.topk(2, 0),
     "split": lambda x: x.split(2),
@@ -336,6 +343,9 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "unbind": lambda x: x.unbind(),
     "iteration": lambda x: list(x),
     "len": len,
+    "resize_": lambda x: x.clone().resize_(2, 2),
+    "resize_as_": lambda x: row().resize_as_(x),
+    "apply_": lambda x: x.clone().apply_(float),
     "gather": lambda x: x.gather(1, Tensor([[0], [1]])),
     "select outside": lambda x: x.select(0, 5),
     "masked_select": lambda x: x.masked_select(x > 0.5),
@@ -389,6 +399,12 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 # What the tables above need not name: they make tensors without one, or belong to the inside.
 ELSEWHERE = [
+    "is_inference",
+    "is_meta",
+    "is_mkldnn",
+    "is_quantized",
+    "is_sparse",
+    "take_result",
     "broadcast_shapes",
     "choose",
     "arange",

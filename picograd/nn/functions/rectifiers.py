@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -180,18 +180,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
     >>> prelu(Tensor([-1.0, 2.0]), Tensor([0.5]))
     Tensor([-0.5,  2. ])
     """
-    if not input.dtype.is_float or weight.dtype is not input.dtype:
-        raise DTypeError(f"prelu: input and weight must be floats of one dtype, got {input.dtype} and {weight.dtype}.")
-    slopes = weight
-    if weight.ndim > 1 or (weight.ndim == 1 and weight.shape[0] != 1):
-        channels = input.shape[1 if input.ndim > 1 else 0] if input.ndim else 1
-        if weight.ndim > 1 or weight.shape[0] != channels:
-            raise ShapeError(f"prelu: weight {weight.shape} must be (1,) or ({channels},) for input {input.shape}.")
-        slopes = weight.reshape(-1, *(1,) * (input.ndim - 2)) if input.ndim > 1 else weight
-    elif not input.ndim:
-        slopes = weight.reshape(())
-    above = input > 0
-    return Tensor.choose(above, input, Tensor.choose(above, 0.0, input) * slopes)
+    return input.prelu(weight)
 
 
 def rrelu(

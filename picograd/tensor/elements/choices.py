@@ -18,7 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.elements.operators import Operand, scalar_of
+from picograd.tensor.elements.operators import Operand, Operators, scalar_of
 from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.formulas import formula
@@ -26,7 +26,7 @@ from picograd.tensor.meeting import brought_to, meeting_device, value_at
 
 
 class Choices(SpecialFunctions):
-    """maximum minimum clamp where masked_fill lerp."""
+    """maximum minimum clamp where prelu masked_fill lerp."""
 
     __slots__ = ()
 
@@ -121,6 +121,32 @@ class Choices(SpecialFunctions):
         shape = broadcast_shapes("where", condition.op.shape, x.shape)
         mask = broadcast_to(value_at(condition, device), shape)
         return cls.from_op(where(mask, broadcast_to(x, shape), broadcast_to(y, shape)), device)
+
+    def prelu(self, weight: Operators) -> Self:
+        """Returns x where it is positive, else x * weight: nn.functional.prelu, which says what shapes there are.
+
+        Args:
+          weight:  one slope, or one for each channel
+
+        Raises:
+          ShapeError: weight is neither one number nor one for each channel.
+          DTypeError: the dtypes differ, or are no floats.
+
+        >>> Tensor([-1.0, 2.0]).prelu(Tensor([0.5]))
+        Tensor([-0.5,  2. ])
+        """
+        if not self.dtype.is_float or weight.dtype is not self.dtype:
+            raise DTypeError(f"prelu: input and weight must be floats of one dtype, got {self.dtype} and {weight.dtype}.")
+        slopes: Operators = weight
+        if weight.ndim > 1 or (weight.ndim == 1 and weight.shape[0] != 1):
+            channels = self.shape[1 if self.ndim > 1 else 0] if self.ndim else 1
+            if weight.ndim > 1 or weight.shape[0] != channels:
+                raise ShapeError(f"prelu: weight {weight.shape} must be (1,) or ({channels},) for input {self.shape}.")
+            slopes = weight.reshape(-1, *(1,) * (self.ndim - 2)) if self.ndim > 1 else weight
+        elif not self.ndim:
+            slopes = weight.reshape(())
+        above = self > 0
+        return self.choose(above, self, self.choose(above, 0.0, self) * slopes)
 
     def masked_fill(self, mask: TensorCore, value: Operand) -> Self:
         """Returns `value` where the mask holds, else self, both broadcast.

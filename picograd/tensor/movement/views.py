@@ -307,7 +307,8 @@ class Views(TensorCore):
         Tensor([[1, 1, 1],
                 [2, 2, 2]])
         """
-        target, own = lengths("expand", sizes("expand", shape, size)), self.shape
+        target = lengths("expand", sizes("expand", shape, size))
+        own: tuple[int, ...] = self.shape
         extra = len(target) - len(own)
         if extra < 0:
             raise ShapeError(f"expand: {own} has more axes than {target}.")

@@ -1,0 +1,402 @@
+"""Distributions that are made of Gamma's draws, each declared by its formulas.
+
+In:    parameters, numbers or tensors, which broadcast
+Out:   Gamma Chi2 InverseGamma Beta Dirichlet StudentT FisherSnedecor NegativeBinomial
+"""
+
+from __future__ import annotations
+
+import math
+
+from picograd import dtype as dtypes
+from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, either
+from picograd.distributions.discrete import Counted
+from picograd.errors import ArgumentError
+from picograd.nn.functional import softplus
+from picograd.special import digamma, xlogy
+from picograd.tensor.draws import poisson
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+
+TRIES = 12  # of one draw, made at once: all of them fail once in 10^15 draws
+
+
+def standard_gamma(shape: Tensor) -> Tensor:
+    """Returns a draw of Gamma(a, 1) for each a of `shape`, above 0; no gradient flows through it.
+
+    For a >= 1 a normal x is tried: with v = (1 + x / sqrt(9 d))^3 and d = a - 1/3, d v is taken with probability
+    min(1, v exp(...)). All tries are made at once, and the first that is taken counts. For a < 1: Gamma(a + 1) u^(1/a).
+
+    Source: Marsaglia, Tsang 2000, ACM TOMS 26(3), section 4 and the note at its end.
+    """
+    with no_grad():
+        small = shape < 1
+        d = either(small, shape + 1, shape) - 1 / 3
+        dtype, device = shape.dtype, str(shape.device)
+        x = Tensor.randn(TRIES, *shape.shape, dtype=dtype, device=device)
+        u = Tensor.rand(TRIES, *shape.shape, dtype=dtype, device=device)
+        v = (1 + x / (9 * d).sqrt()) ** 3
+        taken = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=1e-30).log())
+        first = taken.to(shape.dtype).argmax(0)
+        drawn = d * v.gather(0, first.unsqueeze(0)).squeeze(0)
+        power = Tensor.rand(*shape.shape, dtype=dtype, device=device) ** shape.reciprocal()
+        return (drawn * either(small, power, 1.0)).clamp(min=dtypes.finfo(shape.dtype).tiny)
+
+
+def log_beta(a: Tensor, b: Tensor) -> Tensor:
+    """Returns log B(a, b)."""
+    return a.lgamma() + b.lgamma() - (a + b).lgamma()
+
+
+class Gamma(Elementwise):
+    """p(x) = rate^a x^(a - 1) exp(-rate x) / Gamma(a) for x > 0, a = concentration; draws have no gradient.
+
+    Args:
+      concentration:  a, above 0
+      rate:           above 0
+
+    >>> pg.distributions.Gamma(2.0, 4.0).mean
+    Tensor(0.5)
+    """
+
+    parameters = ("concentration", "rate")
+    concentration: Tensor
+    rate: Tensor
+
+    def __init__(self, concentration: Number, rate: Number, validate_args: bool | None = None):
+        super().__init__(concentration, rate)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            shape = self._extended(sample_shape)
+            return standard_gamma(self.concentration.expand(shape)) / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a, rate = self.concentration, self.rate
+        return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
+
+    def entropy(self) -> Tensor:
+        a = self.concentration
+        return a - self.rate.log() + a.lgamma() + (1.0 - a) * digamma(a)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.concentration.igamma(self.rate * value)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.concentration / self.rate**2
+
+
+class Chi2(Gamma):
+    """The distribution of a sum of df squares of standard normal numbers: Gamma(df / 2, 1 / 2).
+
+    Args:
+      df:  degrees of freedom, above 0
+
+    >>> pg.distributions.Chi2(3.0).mean
+    Tensor(3.)
+    """
+
+    def __init__(self, df: Number, validate_args: bool | None = None):
+        super().__init__(0.5 * df, 0.5)
+
+    @property
+    def df(self) -> Tensor:
+        """Degrees of freedom."""
+        return self.concentration * 2
+
+    def expand(self, batch_shape: Sizes) -> Chi2:
+        return Chi2(self.df.expand(tuple(batch_shape)))
+
+
+class InverseGamma(Elementwise):
+    """The distribution of 1 / y, y of Gamma(concentration, rate).
+
+    Args:
+      concentration:  above 0
+      rate:           above 0
+
+    >>> pg.distributions.InverseGamma(3.0, 4.0).mean
+    Tensor(2.)
+    """
+
+    parameters = ("concentration", "rate")
+    concentration: Tensor
+    rate: Tensor
+
+    def __init__(self, concentration: Number, rate: Number, validate_args: bool | None = None):
+        super().__init__(concentration, rate)
+
+    @property
+    def base_dist(self) -> Gamma:
+        """The distribution of y."""
+        return Gamma(self.concentration, self.rate)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.sample(sample_shape).reciprocal()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.base_dist.log_prob(value.reciprocal()) - 2 * value.log()
+
+    def entropy(self) -> Tensor:
+        a = self.concentration
+        return a + self.rate.log() + a.lgamma() - (1 + a) * digamma(a)
+
+    @property
+    def mean(self) -> Tensor:
+        return either(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.concentration
+        return either(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
+
+
+class Beta(Elementwise):
+    """p(x) = x^(a - 1) (1 - x)^(b - 1) / B(a, b) for 0 < x < 1; draws have no gradient.
+
+    Args:
+      concentration1:  a, above 0
+      concentration0:  b, above 0
+
+    >>> pg.distributions.Beta(1.0, 3.0).mean
+    Tensor(0.25)
+    """
+
+    parameters = ("concentration1", "concentration0")
+    concentration1: Tensor
+    concentration0: Tensor
+
+    def __init__(self, concentration1: Number, concentration0: Number, validate_args: bool | None = None):
+        super().__init__(concentration1, concentration0)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        shape = self._extended(sample_shape)
+        a, b = (standard_gamma(each.expand(shape)) for each in (self.concentration1, self.concentration0))
+        return a / (a + b)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        return xlogy(a - 1.0, value) + xlogy(b - 1.0, 1.0 - value) - log_beta(a, b)
+
+    def entropy(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        return log_beta(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        inner = either((a < 1) | (b < 1), either(a < b, 0.0, 1.0), (a - 1) / (a + b - 2))
+        return either(((a < 1) & (b < 1)) | ((a == 1) & (b == 1)), math.nan, inner)
+
+    @property
+    def variance(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        total = a + b
+        return a * b / (total**2 * (total + 1))
+
+
+class Dirichlet(Distribution):
+    """p(x) = prod of x_i^(a_i - 1) / B(a), of shares x that add up to 1; draws have no gradient.
+
+    Args:
+      concentration:  (..., K), above 0
+
+    Raises:
+      ArgumentError: there is no axis.
+
+    >>> pg.distributions.Dirichlet(Tensor([1.0, 3.0])).mean
+    Tensor([0.25, 0.75])
+    """
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None):
+        if not concentration.ndim:
+            raise ArgumentError("Dirichlet: concentration needs an axis, got a tensor without axes.")
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:])
+
+    def _parameters(self) -> tuple[str, ...]:
+        return ("concentration",)
+
+    def expand(self, batch_shape: Sizes) -> Dirichlet:
+        return Dirichlet(self.concentration.expand((*batch_shape, *self.event_shape)))
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        drawn = standard_gamma(self.concentration.expand(self._extended(sample_shape)))
+        return drawn / drawn.sum(-1, keepdim=True)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a = self.concentration
+        return xlogy(a - 1.0, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+
+    def entropy(self) -> Tensor:
+        a, count = self.concentration, self.event_shape[0]
+        total = a.sum(-1)
+        parts = (a.lgamma() - (a - 1.0) * digamma(a)).sum(-1)
+        return parts - total.lgamma() - (count - total) * digamma(total)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        above = (self.concentration - 1).clamp(min=0.0)
+        mode = above / above.sum(-1, keepdim=True)
+        edge = (self.concentration < 1).all(-1, keepdim=True)
+        corner = Tensor.arange(self.event_shape[0], device=str(mode.device)) == self.concentration.argmax(-1, keepdim=True)
+        return either(edge, corner.to(mode.dtype), mode)
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.concentration
+        total = a.sum(-1, keepdim=True)
+        return a * (total - a) / (total**2 * (total + 1))
+
+
+class StudentT(Elementwise):
+    """The distribution of loc + scale y / sqrt(z / df), y standard normal, z of Chi2(df).
+
+    Args:
+      df:     degrees of freedom, above 0
+      loc:    the median
+      scale:  above 0
+
+    >>> pg.distributions.StudentT(3.0).variance
+    Tensor(3.)
+    """
+
+    parameters = ("df", "loc", "scale")
+    df: Tensor
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, df: Number, loc: Number = 0.0, scale: Number = 1.0, validate_args: bool | None = None):
+        super().__init__(df, loc, scale)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            shape = self._extended(sample_shape)
+            noise = Tensor.randn(*shape, dtype=self.loc.dtype, device=str(self.loc.device))
+            spread = Chi2(self.df).sample(sample_shape) / self.df
+            return self.loc + self.scale * noise / spread.sqrt()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        z, df = (value - self.loc) / self.scale, self.df
+        level = self.scale.log() + 0.5 * (df.log() + math.log(math.pi)) + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
+        return -0.5 * (df + 1) * (z**2 / df).log1p() - level
+
+    def entropy(self) -> Tensor:
+        df = self.df
+        level = (0.5 * df).lgamma() + math.log(math.sqrt(math.pi)) - (0.5 * (df + 1)).lgamma()
+        rate = 0.5 * (df + 1) * (digamma(0.5 * (df + 1)) - digamma(0.5 * df))
+        return self.scale.log() + rate + 0.5 * df.log() + level
+
+    @property
+    def mean(self) -> Tensor:
+        return either(self.df <= 1, math.nan, self.loc)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        df = self.df
+        finite = self.scale**2 * df / (df - 2)
+        return either(df > 2, finite, either(df > 1, math.inf, math.nan))
+
+
+class FisherSnedecor(Elementwise):
+    """The distribution of (y / df1) / (z / df2), y of Chi2(df1), z of Chi2(df2).
+
+    Args:
+      df1:  degrees of freedom above, above 0
+      df2:  degrees of freedom below, above 0
+
+    >>> pg.distributions.FisherSnedecor(2.0, 4.0).mean
+    Tensor(2.)
+    """
+
+    parameters = ("df1", "df2")
+    df1: Tensor
+    df2: Tensor
+
+    def __init__(self, df1: Number, df2: Number, validate_args: bool | None = None):
+        super().__init__(df1, df2)
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        above, below = (Chi2(df).sample(sample_shape) / df for df in (self.df1, self.df2))
+        return above / below
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        half1, half2, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
+        return (
+            (half1 + half2).lgamma() - half1.lgamma() - half2.lgamma()
+            + half1 * ratio.log() + (half1 - 1) * value.log() - (half1 + half2) * (ratio * value).log1p()
+        )  # fmt: skip
+
+    @property
+    def mean(self) -> Tensor:
+        return either(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return either(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        m, n = self.df1, self.df2
+        return either(n > 4, 2 * n**2 * (m + n - 2) / (m * (n - 2) ** 2 * (n - 4)), math.nan)
+
+
+class NegativeBinomial(Counted):
+    """The number of successes before the total_count-th failure: P(k) = C(k + r - 1, k) p^k (1 - p)^r, r = total_count.
+
+    Args:
+      total_count:  r, above 0
+      probs:        p, of a success
+      logits:       in its place log(p / (1 - p))
+
+    >>> pg.distributions.NegativeBinomial(2.0, 0.5).mean
+    Tensor(2.)
+    """
+
+    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+        with no_grad():
+            rate = Gamma(self.total_count, (-self.logits).exp()).sample(sample_shape)
+            return poisson(rate)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        r = self.total_count
+        ways = (r + value).lgamma() - (1.0 + value).lgamma() - r.lgamma()
+        ways = either(r + value == 0.0, 0.0, ways)
+        return ways - r * softplus(self.logits) - value * softplus(-self.logits)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.logits.exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / (-self.logits).sigmoid()
