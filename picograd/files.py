@@ -123,7 +123,7 @@ def _checked(path: PathName) -> PathName:
 
 
 def _mode_of(path: str) -> int | None:
-    """Returns the mode of what a path names, None where there is nothing."""
+    """Returns the mode of the file that a path names, None where the name is free."""
     try:
         return os.lstat(path).st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""NumPy's .npy and .npz: numbers and bools, no objects, nothing larger than the file says and has.
+"""NumPy's .npy and .npz: numbers and bools, never objects, never larger than the file says and has.
 
 In:    an open file; or arrays
 Out:   `read_npy`, `read_npz`; `write_npy`, `write_npz`

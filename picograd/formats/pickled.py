@@ -268,7 +268,7 @@ def stored(value: Any) -> Stored:
     """Returns a Stored object as it is.
 
     Raises:
-      TypeError: the value is none.
+      TypeError: it is another value.
     """
     if not isinstance(value, Stored):
         raise TypeError

@@ -37,7 +37,7 @@ def state_bytes(state: Any) -> bytes:
     """Returns the bytes of a file with a state.
 
     Raises:
-      ArgumentError: something in it is none of what fits, or a key of a dict is no string while not all are integers.
+      ArgumentError: something in it does not fit, or a dict has keys other than strings alone or integers alone.
     """
     tensors: dict[str, Tensor] = {}
     structure = _take_out(state, "", tensors)

@@ -73,7 +73,7 @@ class Storages:
         self.roles: list[tuple[Tensor, str | None, bool]] = []
 
     def add(self, key: str, dtype: DType | None, nbytes: int, home: str) -> Storage:
-        """Returns the storage of a key, a new one if there is none.
+        """Returns the storage of a key, a new one where the key is new.
 
         Raises:
           DataError: it has been described in another way, or the file is too small for all of them.

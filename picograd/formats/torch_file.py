@@ -109,7 +109,8 @@ def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: 
     if number != MAGIC or version != 1001 or not isinstance(machine, dict):
         raise DataError(f"it is a stream of torch.save in version {version}; picograd knows 1001")
     state, keys = load(torch_names(storages), persistent), load({})
-    if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages.found):
+    is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not is_list or sorted(keys) != sorted(storages.found):
         raise DataError("its list of storages is not that of its tensors")
     is_little, starts = machine.get("little_endian") is not False, {}
     for key in keys:

@@ -37,7 +37,7 @@ class TorchFile:
     """A state on its way into a file.
 
     Raises:
-      ArgumentError: something in the state is none of what torch.load reads without code; it is named.
+      ArgumentError: something in the state is a value that torch.load(weights_only=True) does not read; it is named.
     """
 
     def __init__(self, state: Any):
@@ -127,7 +127,7 @@ class TorchFile:
         """Adds a number, text, bytes, a dtype or a device.
 
         Raises:
-          ArgumentError: the value is none of these.
+          ArgumentError: it is another value.
         """
         value = value.item() if isinstance(value, np.generic) else value
         if value is None or isinstance(value, bool):

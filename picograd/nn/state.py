@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
@@ -22,6 +21,7 @@ from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_np
 from picograd.formats.state_file import state_bytes, state_of
 from picograd.formats.torch_file import is_torch_stream, read_torch_stream, read_torch_zip
 from picograd.formats.torch_written import TorchFile
+from picograd.formats.zipped import opened_zip
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
@@ -53,8 +53,8 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     else is safetensors with a checksum, a file of tensors alone readable by all programs that know that format.
 
     Raises:
-      ArgumentError: something has no place in the format, or a key of a dict is no string while not all of them are
-                     integers (.pt takes keys of all kinds).
+      ArgumentError: something does not fit the format, or a dict has keys other than strings alone or integers alone
+                     (.pt takes keys of all kinds).
       DataError:     the file cannot be written; one that was there before is untouched.
 
     >>> import tempfile, os
@@ -183,15 +183,17 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
     except DataError as error:
         if isinstance(error, OSError):
             raise
-        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", hint=error.hint) from None
+        is_other = kind == "safetensors" and start[8:9] != b"{"
+        hint = "safetensors, .pt, .pth, .npy and .npz are read." if is_other else error.hint
+        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", hint) from None
 
 
 def _holds_arrays(file: BinaryIO) -> bool:
     """True for a zip file of .npy files; what is damaged is looked at by PyTorch's reader."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with opened_zip(file) as archive:
             return all(name.endswith(".npy") for name in archive.namelist())
-    except Exception:  # of which Python's zipfile has many kinds
+    except DataError:
         return False
     finally:
         file.seek(0)

@@ -71,8 +71,10 @@ def test_open_files_and_bare_tensors(device, tmp_path):
 
 
 def test_what_is_no_file_of_tensors_is_refused():
-    with pytest.raises(DataError, match="what was read is not an intact safetensors file"):
-        pg.load(io.BytesIO(b"12345678"))
+    for data in (b"12345678", b"\x80\x04N.", b"", b"GGUF\3\0\0\0\0\0"):
+        with pytest.raises(DataError, match="what was read is not an intact safetensors file") as error:
+            pg.load(io.BytesIO(data))
+        assert error.value.hint == "safetensors, .pt, .pth, .npy and .npz are read."
 
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x.pt", "x.npy", "x.npz"])
