@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import math
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -69,13 +69,12 @@ def _header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     return numeric_dtype(header["descr"]), is_fortran, shape
 
 
-def read_npz(file: BinaryIO, nbytes: int) -> dict[str, Array]:
-    """Returns the arrays in a zip file of .npy files, by name.
+def read_npz(file: BinaryIO, nbytes: int) -> Iterator[tuple[str, Array]]:
+    """Yields the arrays in a zip file of .npy files, with their names.
 
     Raises:
       DataError: as read_npy, or it unpacks to much more than it has itself.
     """
-    arrays: dict[str, Array] = {}
     with opened_zip(file) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
         most = max(UNPACKED_NBYTES_MAX, UNPACKED_MAX * nbytes)
@@ -85,12 +84,13 @@ def read_npz(file: BinaryIO, nbytes: int) -> dict[str, Array]:
             name = entry.filename.removesuffix(".npy")
             try:
                 with archive.open(entry) as opened:
-                    arrays[name] = read_npy(cast(BinaryIO, opened), entry.file_size)
+                    array = read_npy(cast(BinaryIO, opened), entry.file_size)
                     if opened.read(1):  # reads to the end, where the checksum is compared
                         raise DataError("it is too long")
             except DataError as error:
                 raise DataError(f"{name}: {error.fact}") from None
-    return arrays
+            yield name, array
+            del array  # or it would stay while the next one is read
 
 
 # ---- writing ----

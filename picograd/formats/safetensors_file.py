@@ -54,6 +54,7 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
         header_nbytes = int.from_bytes(data[:8], "little")
         metadata = json_of(data[8 : 8 + header_nbytes].decode()).get("__metadata__") or {}
+        del data  # the entries are copies: where the caller keeps none, the bytes are freed now
     except (safetensors.SafetensorError, ValueError) as error:
         raise DataError(error.fact if isinstance(error, DataError) else str(error)) from None
     arrays: dict[str, tuple[Array, DType]] = {}

@@ -1,7 +1,7 @@
 """States as safetensors files: the tensors by name, everything else as JSON in the metadata, and a checksum of both.
 
-In:    dicts, lists and tuples of tensors and plain values; or the bytes of a file
-Out:   `state_bytes`, `state_of`
+In:    dicts, lists and tuples of tensors and plain values; or an open file
+Out:   `state_bytes`, `read_state`
 Called by: nn/state.py
 
 A flat dict of tensors is a safetensors file like any other. The format has no views: tensors on one memory come back apart.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -49,18 +49,18 @@ def state_bytes(state: Any) -> bytes:
     return encode(arrays, {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: digest_of(text, arrays)})
 
 
-def state_of(data: bytes, tensor_of: TensorOf) -> Any:
-    """Returns the state that `state_bytes`, or any writer of safetensors, made a file of.
+def read_state(file: BinaryIO, tensor_of: TensorOf) -> Any:
+    """Returns the state in a file of `state_bytes`, or of any writer of safetensors.
 
     Raises:
-      DataError: the bytes are damaged, or of another format.
+      DataError: the file is damaged, or of another format.
     """
-    arrays, metadata = decode(data)
+    arrays, metadata = decode(file.read())
     text, expected = metadata.get(STRUCTURE, ""), metadata.get(DIGEST)
     actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
     if actual != expected:
         raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
-    tensors = {name: tensor_of(array, dtype) for name, (array, dtype) in arrays.items()}
+    tensors = {name: tensor_of(*arrays.pop(name)) for name in list(arrays)}  # each array is freed when it is copied
     try:
         return _put_back(json_of(text), tensors) if text else tensors
     except DataError:

@@ -18,7 +18,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError, DTypeError
 from picograd.files import opened, write_whole
 from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
-from picograd.formats.state_file import state_bytes, state_of
+from picograd.formats.state_file import read_state, state_bytes
 from picograd.formats.torch_file import is_torch_stream, read_torch_stream, read_torch_zip
 from picograd.formats.torch_written import TorchFile
 from picograd.formats.zipped import opened_zip
@@ -172,14 +172,14 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
         if start.startswith(NPY):
             return tensor_of(read_npy(file, nbytes))
         if start.startswith(ZIP) and _holds_arrays(file):
-            return {name: tensor_of(array) for name, array in read_npz(file, nbytes).items()}
+            return {name: tensor_of(array) for name, array in read_npz(file, nbytes)}
         kind = "PyTorch"
         if is_torch_stream(start):
             return read_torch_stream(file, nbytes, device_of, others)
         if start.startswith(ZIP):
             return read_torch_zip(file, nbytes, device_of, others)
         kind = "safetensors"
-        return state_of(file.read(), tensor_of)
+        return read_state(file, tensor_of)
     except DataError as error:
         if isinstance(error, OSError):
             raise

@@ -11,8 +11,9 @@ import pytest
 import safetensors.numpy
 
 from picograd.errors import DataError
+from picograd.formats.safetensors_file import digest_of, encode
 from picograd.record import replace
-from picograd.train.checkpoint import Checkpoint, check_fits, load_checkpoint, save_checkpoint
+from picograd.train.checkpoint import FORMAT, Checkpoint, check_fits, load_checkpoint, save_checkpoint
 
 
 def example() -> Checkpoint:
@@ -117,6 +118,19 @@ def test_changed_settings_are_noticed(saved: Path) -> None:
     assert run in whole
     saved.write_bytes(whole.replace(run, run.replace(b"12", b"13")))
     assert "corrupt: its contents have SHA-256" in refused(saved).fact
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["null", "[]", "{}", "", "[" * 100_000, '{"kind": "mnist"}', '{"kind": "mnist", "step": "x", "config": {}}',
+     '{"kind": "mnist", "step": -1, "config": {}}', '{"kind": "mnist", "step": true, "config": {}}',
+     '{"kind": "mnist", "step": 1, "config": []}', '{"kind": "mnist", "kind": "mnist", "step": 1, "config": {}}'],
+    ids=range(11),
+)  # fmt: skip
+def test_run_of_another_form_is_refused(tmp_path: Path, run: str) -> None:
+    arrays = {"model.w": np.ones(2, np.float32)}
+    (tmp_path / "a").write_bytes(encode(arrays, {"format": FORMAT, "run": run, "sha256": digest_of(run, arrays)}))
+    assert refused(tmp_path / "a").fact.startswith(f"load_checkpoint: {tmp_path / 'a'}: ")
 
 
 def test_failed_save_leaves_the_old_checkpoint(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
