@@ -115,7 +115,7 @@ OPERATIONS = [
     function("frexp", WIDE, dtypes="f", orders=0),
     function("signbit", WIDE, orders=0),
     function("copysign", WIDE, WIDE, orders=1),
-    function("nextafter", WIDE, WIDE, dtypes="", orders=0, rtol=0, atol=0),
+    function("nextafter", WIDE, WIDE, dtypes="", orders=1, rtol=0, atol=0),
     function("heaviside", WIDE, WIDE, orders=0),
     Operation("Tensor.nan_to_num", special, orders=0, dtypes=""),
     *[

@@ -93,6 +93,19 @@ def test_the_pseudoinverse_of_a_symmetric_matrix_reads_its_lower_triangle(rng: n
     assert np.allclose(mine, torch.linalg.pinv(torch.tensor(a), hermitian=True).numpy())
 
 
+def test_numbers_whose_squares_overflow_are_normalized_to_0() -> None:
+    x = Tensor([[1e20, -1e20, 2e20, 0.0]])
+    for function in (F.layer_norm, F.rms_norm):
+        assert not function(x, (4,)).numpy().any()
+
+
+def test_the_float_beside_another_moves_with_it() -> None:
+    x, y = [0.0, 1.0, -2.5, INF, -1e-45], [1.0, 0.0, -3.0, 0.0, 0.0]
+    assert gradients(lambda a, b: a.nextafter(b) + b * 0, x, y)[0] == [1.0, 1.0, 1.0, 0.0, 0.0]
+    expected = np.nextafter(np.float32(x), np.float32(y))
+    assert Tensor(x, requires_grad=True).nextafter(Tensor(y)).tolist() == expected.tolist()
+
+
 # ---- calls ----
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp", "sum", "amax", "softmax", "sort"])
 def test_a_number_has_no_axis_1(name: str) -> None:

@@ -37,6 +37,8 @@ def layer_norm(
 
     out = (x - mean) / sqrt(var + eps) * weight + bias        (var divides by the count, not the count - 1)
 
+    Numbers whose squares overflow, beyond 1e19 in float32, are divided by infinity: they become 0, and NaN in PyTorch.
+
     Args:
       input:             (..., *normalized_shape)  float; 16-bit floats are normalised in float32
       normalized_shape:  the axes at the end that are normalised together
@@ -70,6 +72,8 @@ def rms_norm(
     """Divides the last axes by the root of the mean of their squares, then scales.
 
     out = x / sqrt(mean(x^2) + eps) * weight
+
+    Numbers whose squares overflow, beyond 1e19 in float32, are divided by infinity: they become 0, as in PyTorch.
 
     Args:
       input:             (..., *normalized_shape)  float

@@ -13,8 +13,9 @@ from picograd.dtype import float64, int32, int64
 from picograd.ir.build import both, cast, compare, either, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
 from picograd.tensor.elements.inverses import BITS, is_negative, turned
-from picograd.tensor.elements.pointwise import absolute, is_infinite, is_nan, log1p, trunc_divide
+from picograd.tensor.elements.pointwise import absolute, is_finite, is_infinite, is_nan, log1p, trunc_divide
 
 DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
 
@@ -130,6 +131,13 @@ def _steep(x: Op, y: Op, product: Op) -> Op:
 
 # ---- the parts of a float ----
 def nextafter(a: Op, b: Op) -> Op:
+    """The float beside a in the direction of b, with the derivative 1 in a: a plus the step there, which is exact."""
+    beside = detached(_beside(a, b))
+    moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, beside, 0.0))
+    return where(moves, a + (beside - detached(where(moves, a, 0.0))), beside)
+
+
+def _beside(a: Op, b: Op) -> Op:
     """The float beside a in the direction of b: its bits, as an integer, plus or minus 1."""
     bits = BITS[a.dtype.itemsize]
     number = Op(OpCode.BITCAST, bits, (a,))
