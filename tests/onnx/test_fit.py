@@ -104,6 +104,12 @@ def test_axes_of_the_result_and_of_older_versions() -> None:
         (one("PRelu", [F23, F23[None]]), "PRelu: slopes of shape (1, 2, 3) do not broadcast to (2, 3)."),
         (one("RandomNormalLike", [F23], dtype=6), "output output is a tensor of int32; it may be tensor(double), "
          "tensor(float), tensor(float16)."),
+        (one("Add", [F23, F23[0]], opset=6), "shapes (2, 3) and (3,) do not fit with broadcast=0."),
+        (one("Add", [F23[0], F23], opset=6, broadcast=1), "shapes (3,) and (2, 3) do not fit with broadcast=1."),
+        (one("Split", [F23]), "Split: needs either split or num_outputs."),
+        (one("Constant", [], value_int=1, value_ints=[1]), "Constant: needs exactly one value, got 2."),
+        (one("Resize", [X4, None, np.ones(4, np.float32)], keep_aspect_ratio_policy="a"),
+         "Resize: there is no keep_aspect_ratio_policy 'a'."),
         (one("SequenceEmpty", [], dtype=99), "there is no element type 99."),
         (one("MaxUnpool", [X4, X4.astype(np.int64), i(1, 1, 3, -1)], kernel_shape=[1, 1]),
          "MaxUnpool: output_shape [1, 1, 3, -1] does not fit (1, 1, 3, 3) and windows that reach [3, 3]."),
@@ -155,3 +161,9 @@ def test_every_row_declares_as_many_inputs_as_its_function_takes_at_most() -> No
 def test_an_input_of_many_is_not_left_out() -> None:
     with pytest.raises(DataError, match=r"node 0 \(Sum\) leaves out the input 'data_0', which Sum needs\."):
         pg.onnx.load(one("Sum", [F23, None, F23]))
+
+
+def test_older_versions_put_the_second_operand_at_an_axis_and_reduce_all_without_axes() -> None:
+    added = pg.onnx.load(one("Add", [F23, np.array([10, 20], np.float32)], opset=6, broadcast=1, axis=0))()
+    assert added.tolist() == (F23 + [[10], [20]]).tolist()
+    assert pg.onnx.load(one("ReduceSum", [F23], opset=11, axes=[], keepdims=0))().item() == 15.0

@@ -122,7 +122,12 @@ def _groups(function: str, tensors: Sequence[Tensor], count: int) -> list[list[T
     each = len(tensors) // count
     if not each or each * count != len(tensors):
         raise ShapeError(f"{function}: {len(tensors)} tensors are no {count} groups of one length.")
-    return [[*tensors[i * each : (i + 1) * each]] for i in range(count)]
+    groups = [[*tensors[i * each : (i + 1) * each]] for i in range(count)]
+    for one in zip(*groups):
+        shapes = [tensor.shape for tensor in one]
+        if len({*shapes}) > 1:
+            raise ShapeError(f"{function}: a parameter and what belongs to it have shapes {shapes}.")
+    return groups
 
 
 OPERATORS = [

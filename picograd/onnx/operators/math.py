@@ -25,12 +25,17 @@ Binary = Callable[[Any, Any], Any]
 
 
 def legacy(function: Binary) -> Callable[..., Tensor]:
-    """Returns a binary function as it was before version 7: the second operand is put at `axis` of the first."""
+    """Returns a binary function as it was before version 7.
+
+    With `broadcast` the second operand is put at `axis` of the first, or at its end; without it, both have one shape.
+    """
 
     def apply(a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0) -> Tensor:
         if broadcast and axis is not None:
             b = b.reshape(*b.shape, *(1,) * (a.ndim - axis - b.ndim))
         result: Tensor = function(a, b)
+        if result.shape != a.shape or not (broadcast or a.shape == b.shape):
+            raise ShapeError(f"shapes {a.shape} and {b.shape} do not fit with broadcast={broadcast}.")
         return result
 
     return apply

@@ -34,13 +34,10 @@ def constant(
     value_strings: Sequence[str] | None = None,
 ) -> Array:
     """Returns the one value that is given."""
-    floats = value_float if value_float is not None else value_floats
-    ints = value_int if value_int is not None else value_ints
-    strings = value_string if value_string is not None else value_strings
     made = [value] if value is not None else []
-    made += [np.array(floats, np.float32)] if floats is not None else []
-    made += [np.array(ints, np.int64)] if ints is not None else []
-    made += [np.array(strings, object)] if strings is not None else []
+    made += [np.array(floats, np.float32) for floats in (value_float, value_floats) if floats is not None]
+    made += [np.array(ints, np.int64) for ints in (value_int, value_ints) if ints is not None]
+    made += [np.array(strings, object) for strings in (value_string, value_strings) if strings is not None]
     if len(made) != 1:
         raise DataError(f"Constant: needs exactly one value, got {len(made)}.")
     return made[0]
@@ -168,6 +165,15 @@ def split_by(
     return _pieces(x, axis, split, count)
 
 
+def split_evenly_or_by(
+    x: Tensor, split: Sequence[int] | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Tensor, ...]:
+    """Returns split_by, for which the lengths or the number of pieces must be said from version 18 on, but not both."""
+    if (split is None) == (num_outputs is None):
+        raise ArgumentError("Split: needs either split or num_outputs.")
+    return split_by(x, split, step=step, axis=axis, num_outputs=num_outputs)
+
+
 def _pieces(x: Tensor, axis: int, lengths: Sequence[int] | None, count: int) -> tuple[Tensor, ...]:
     if lengths is None:
         whole = x.shape[axis]
@@ -267,6 +273,7 @@ OPERATORS = [
     row("Unsqueeze", 13, unsqueeze, "x axes", of_more, hosts=True),
     row("Transpose", 1, transpose), row("Expand", 8, expand, "x row"), row("Tile", 6, tile, "x each"),
     row("Concat", 1, concat, hosts=True), row("Split", 1, split_to), row("Split", 13, split_by, "x row"),
+    row("Split", 18, split_evenly_or_by, "x row"),
     row("Slice", 1, slice_by, hosts=True), row("Slice", 10, slice_by, "x row row axes row", hosts=True),
     row("Pad", 2, pad_to), row("Pad", 11, pad_by, "x row single axes"),
 ]  # fmt: skip

@@ -19,10 +19,10 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 # ---- what is reduced over which axes ----
 def by_attribute(function: Reduce) -> Callable[..., Tensor]:
-    """Returns a reduction whose axes are an attribute."""
+    """Returns a reduction whose axes are an attribute; none means all."""
 
     def apply(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
-        return function(x, _axes(x, axes), bool(keepdims))
+        return function(x, _axes(x, axes or None), bool(keepdims))
 
     return apply
 

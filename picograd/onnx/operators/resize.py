@@ -24,6 +24,7 @@ from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 Numbers = Sequence[float] | None
+POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 class Rule(Record):
@@ -140,6 +141,8 @@ def resize(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias), bool(exclude_outside),
         extrapolation_value,
     )  # fmt: skip
+    if keep_aspect_ratio_policy not in POLICIES:
+        raise ArgumentError(f"Resize: there is no keep_aspect_ratio_policy {keep_aspect_ratio_policy!r}.")
     chosen = [*(range(x.ndim) if axes is None else axes)]
     lengths = [x.shape[axis] for axis in chosen]
     if sizes:
@@ -172,8 +175,6 @@ def _by_sizes(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tupl
     ratios = [size / n for size, n in zip(sizes, lengths)]
     if policy == "stretch":
         return ratios, [*sizes]
-    if policy not in ("not_larger", "not_smaller"):
-        raise ArgumentError(f"Resize: there is no keep_aspect_ratio_policy {policy!r}.")
     factor = min(ratios) if policy == "not_larger" else max(ratios)
     return [factor] * len(lengths), [math.floor(n * factor + 0.5) for n in lengths]
 
