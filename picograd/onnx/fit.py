@@ -25,6 +25,7 @@ COUNTS = {
     "block_size": 0, "batch_dims": 0, "sampling_ratio": 0, "pads": 0, "q_num_heads": 1, "kv_num_heads": 1, "num_heads": 1,
     "chunk_size": 1, "rotary_embedding_dim": 0,
 }  # fmt: skip
+A_SPATIAL_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 1, "pads": 2}  # numbers of windows
 FLAGS = {
     "align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box", "count_include_pad",
     "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod", "input_forget", "interleaved", "inverse",
@@ -53,7 +54,18 @@ def check_fit(step: Step, inputs: Sequence[Value]) -> None:
             raise ArgumentError(f"{step.schema.name}: {name} must be at least {COUNTS[name]}, got {value}.")
         if name in FLAGS and value not in (0, 1):
             raise ArgumentError(f"{step.schema.name}: {name} must be 0 or 1, got {value}.")
+    if "kernel_shape" in step.schema.attributes and inputs and hasattr(inputs[0], "shape"):
+        _check_windows(step, len(inputs[0].shape) - 2)
     _axes_of(step, row, inputs)
+
+
+def _check_windows(step: Step, axes: int) -> None:
+    """Checks that there are as many numbers about windows as axes they move along."""
+    for name, each in A_SPATIAL_AXIS.items():
+        given = step.attributes.get(name)
+        if given and len(given) != each * axes:
+            fact = f"{step.schema.name}: {name} must have {each * axes} numbers for {axes} spatial axes, got {given}."
+            raise ShapeError(fact)
 
 
 def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:

@@ -110,6 +110,11 @@ def test_axes_of_the_result_and_of_older_versions() -> None:
         (one("Constant", [], value_int=1, value_ints=[1]), "Constant: needs exactly one value, got 2."),
         (one("Resize", [X4, None, np.ones(4, np.float32)], keep_aspect_ratio_policy="a"),
          "Resize: there is no keep_aspect_ratio_policy 'a'."),
+        (one("ConvTranspose", [X4, X4], dilations=[1]),
+         "ConvTranspose: dilations must have 2 numbers for 2 spatial axes, got [1]."),
+        (one("MatMulInteger", [np.uint8([[1]]), np.uint8([[1]]), np.uint8([[[1]]])]),
+         "MatMulInteger: zero points do not broadcast to (1, 1) and (1, 1)."),
+        (one("Optional", []), "Optional: needs an input or a type."),
         (one("SequenceEmpty", [], dtype=99), "there is no element type 99."),
         (one("MaxUnpool", [X4, X4.astype(np.int64), i(1, 1, 3, -1)], kernel_shape=[1, 1]),
          "MaxUnpool: output_shape [1, 1, 3, -1] does not fit (1, 1, 3, 3) and windows that reach [3, 3]."),
@@ -166,4 +171,4 @@ def test_an_input_of_many_is_not_left_out() -> None:
 def test_older_versions_put_the_second_operand_at_an_axis_and_reduce_all_without_axes() -> None:
     added = pg.onnx.load(one("Add", [F23, np.array([10, 20], np.float32)], opset=6, broadcast=1, axis=0))()
     assert added.tolist() == (F23 + [[10], [20]]).tolist()
-    assert pg.onnx.load(one("ReduceSum", [F23], opset=11, axes=[], keepdims=0))().item() == 15.0
+    assert pg.onnx.load(one("ReduceSum", [F23], opset=11, keepdims=0))().item() == 15.0

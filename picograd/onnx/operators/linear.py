@@ -55,6 +55,8 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
         lhs = lhs - (point.unsqueeze(-1) if point.ndim == 1 and point.shape[0] > 1 else point)
     if b_zero is not None:
         rhs = rhs - b_zero.to(dtypes.int32)
+    if lhs.shape != a.shape or rhs.shape != b.shape:
+        raise ShapeError(f"MatMulInteger: zero points do not broadcast to {a.shape} and {b.shape}.")
     return lhs @ rhs
 
 

@@ -76,7 +76,9 @@ def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: 
 
 
 def optional(value: Any = None, *, type: Any = None) -> Any:  # noqa: A002
-    """Returns a value, or None."""
+    """Returns a value, or None of a type."""
+    if value is None and type is None:
+        raise ArgumentError("Optional: needs an input or a type.")
     return value
 
 
