@@ -7,12 +7,22 @@ Out:   `table`, `array_table`, `tree`, `text_block`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
 SHOWN_PER_AXIS = 10  # rows or columns of a table; of more, the first half and the last half
+
+
+def escaped(text: str) -> str:
+    """Returns text as HTML and SVG have it.
+
+    >>> escaped('"a" < b & c')
+    '&quot;a&quot; &lt; b &amp; c'
+    """
+    for letter, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
+        text = text.replace(letter, f"&{name};")
+    return text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
@@ -21,8 +31,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "")
     >>> table(["a"], [["1"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td style="text-align:right">1</td></tr></tbody></table>'
     """
-    above = f"<caption>{escape(caption)}</caption>" if caption else ""
-    heading = "".join(f"<th>{escape(text)}</th>" for text in head)
+    above = f"<caption>{escaped(caption)}</caption>" if caption else ""
+    heading = "".join(f"<th>{escaped(text)}</th>" for text in head)
     heading = f"<thead><tr>{heading}</tr></thead>" if heading else ""
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table>{above}{heading}<tbody>{body}</tbody></table>"
@@ -30,7 +40,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "")
 
 def _cell(text: str) -> str:
     is_number = text[-1:].isdigit() and not any(letter in text for letter in "( ")
-    return f'<td style="text-align:{"right" if is_number else "left"}">{escape(text)}</td>'
+    return f'<td style="text-align:{"right" if is_number else "left"}">{escaped(text)}</td>'
 
 
 def array_table(array: np.ndarray[Any, Any], caption: str) -> str:
@@ -63,7 +73,7 @@ def text_block(text: str) -> str:
     >>> text_block("a < b")
     '<pre>a &lt; b</pre>'
     """
-    return f"<pre>{escape(text)}</pre>"
+    return f"<pre>{escaped(text)}</pre>"
 
 
 def tree(text: str, parts: Sequence[str], is_open: bool = False) -> str:
@@ -72,7 +82,7 @@ def tree(text: str, parts: Sequence[str], is_open: bool = False) -> str:
     >>> tree("a < b", [])
     '<div style="margin-left:1.2em"><code>a &lt; b</code></div>'
     """
-    line = f"<code>{escape(text)}</code>"
+    line = f"<code>{escaped(text)}</code>"
     if not parts:
         return f'<div style="margin-left:1.2em">{line}</div>'
     start = '<details open="open"' if is_open else "<details"

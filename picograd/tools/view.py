@@ -28,6 +28,7 @@ from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.nn.module import Module
+from picograd.notebook import escaped
 from picograd.record import Record, Struct
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
@@ -360,7 +361,7 @@ def _curve(route: list[Point]) -> str:
 def _escaped(text: str) -> str:
     """Returns text for XML, without the control characters XML cannot hold."""
     kept = "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
-    return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped(kept)
 
 
 def _dot(nodes: list[_Node]) -> str:
