@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.opcode import OpCode
 from picograd.nn.parameter import Parameter
 from picograd.nn.state_hooks import StateHooks
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.change import note_move
 from picograd.tensor.collected import zero_grads
+from picograd.tensor.exchange.copies import shown_steps
 from picograd.tensor.exchange.host import array_of, gpu_named
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -300,17 +302,22 @@ def _start(path: str) -> str:
 
 
 def move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
-    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
+    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays.
+
+    One that is a view of other storage, such as a slice, leaves that and gets storage of its own, as in PyTorch.
+    """
     value = tensor.detach()
     moved = value.to(*(target for target in targets if isinstance(target, str)))
     dtype = next((target for target in targets if target is not None and not isinstance(target, str)), tensor.dtype)
     if tensor.dtype.is_float:
         moved = moved.cast(dtype)
     if moved is not value:
-        if tensor.steps and tensor.op.shape != tensor.cell.op.shape:
-            raise ArgumentError(f"to: a parameter of shape {tensor.shape} is a view of other storage; clone it first.")
-        tensor.cell.device = moved.cell.device
-        set_op(tensor.cell, cast(moved.op, moved.dtype))
+        if shown_steps(tensor):
+            leaf = tuple(step for step in tensor.steps[-1:] if step[0] is OpCode.LEAF)
+            tensor.cell, tensor.steps, tensor._shown = moved.clone().cell, leaf, None
+        else:
+            tensor.cell.device = moved.cell.device
+            set_op(tensor.cell, cast(moved.op, moved.dtype))
         note_move()
 
 

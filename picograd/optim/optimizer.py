@@ -381,6 +381,8 @@ class Optimizer:
         self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]
     ) -> None:
         """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
+        if tensor.shape == (1,) and own.shape == ():  # a count, as PyTorch before 0.4 had it
+            tensor = tensor.reshape(())
         holders, value = loaded.setdefault(id(own), {}), None if tensor.shape else tensor.item()
         if not holders:
             holders[value] = own.assign(tensor.to(own.device))

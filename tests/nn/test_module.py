@@ -125,3 +125,29 @@ def test_a_state_dict_of_old_has_numbers_with_an_axis(device):
     norm = nn.BatchNorm1d(2)
     norm.load_state_dict({**norm.state_dict(), "num_batches_tracked": Tensor([3])})
     assert norm.num_batches_tracked.shape == () and norm.num_batches_tracked.item() == 3
+
+
+@pytest.mark.parametrize("call", ["double", "half", "to"])
+def test_parameters_and_buffers_that_are_views_move_as_others_do(call, device):
+    """Slices of one storage, turned, expanded and reshaped ones; as in PyTorch each has storage of its own afterwards."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            line = pg.arange(6.0)
+            self.first, self.second = nn.Parameter(line[:2]), nn.Parameter(line[1:4])
+            self.turned = nn.Parameter(pg.arange(9.0).view(3, 3).t())
+            self.register_buffer("mask", pg.tril(pg.ones(2, 2)).view(1, 1, 2, 2))
+            self.register_buffer("places", pg.arange(4).expand((1, -1)))
+
+    net = Net()
+    before = {name: value.tolist() for name, value in net.state_dict().items()}
+    parameters = list(net.parameters())
+    net.to("NUMPY") if call == "to" else getattr(net, call)()
+    assert {name: value.tolist() for name, value in net.state_dict().items()} == before
+    assert all(a is b for a, b in zip(parameters, net.parameters()))
+    assert all(p.is_leaf and p.requires_grad and isinstance(p, nn.Parameter) for p in parameters)
+    optimizer = pg.optim.SGD(parameters, lr=0.5)
+    sum((p * p).sum() for p in parameters).backward()
+    optimizer.step()
+    assert net.first.tolist() == [0.0, 0.0] and net.mask.tolist() == before["mask"]

@@ -400,3 +400,12 @@ def test_an_optimizer_is_copied_with_its_parameters(again, device):
     optimizer.step()
     assert [p.tolist() for p in parameters] == [p.tolist() for p in both.ours]
     both.are_equal()
+
+
+@pytest.mark.parametrize("count", [5, 5.0, [5.0], np.float32(5)], ids=repr)
+def test_counts_of_old_files_are_taken(count, device):
+    optimizer = optim.Adam([Tensor([1.0], requires_grad=True)])
+    state = optimizer.state_dict()
+    state["state"][0]["step"] = Tensor(count) if isinstance(count, list) else count
+    optimizer.load_state_dict(state)
+    assert optimizer.state[0]["step"].tolist() == 5.0
