@@ -7,13 +7,15 @@ Next:  picograd/tensor/tensor.py
 
 from __future__ import annotations
 
-import importlib as _importlib
 import math as _math
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+from picograd.forks import whole_at_fork as _whole_at_fork
 from picograd.loading import collecting_later as _collecting_later
+from picograd.loading import importing as _importing
+from picograd.loading import load_late as _load_late
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import amp as amp
@@ -87,6 +89,7 @@ with _collecting_later():
         ShapeError,
         UnsupportedOp,
         VerifyError,
+        WorkerError,
     )  # fmt: skip
     from picograd.linalg import named as _of_matrices
     from picograd.linalg.named import *  # noqa: F403
@@ -131,6 +134,7 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError",
     "Generator", "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError",
     "PicogradError", "PlanningWarning", "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError",
+    "WorkerError",
     "accumulate", "amp", "autocast", "autograd", "bfloat16", "bool_", "checkpoint", "compile", "cond", "count_ops",
     "cuda", "default_generator", "device", "distributions", "double", "draw", "dtypes", "e", "enable_grad", "explain",
     "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
@@ -163,9 +167,11 @@ with _collecting_later():
 _warn_of_unknown_names()
 
 
+_whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others
+
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
 if _find_spec("einops") is not None:
-    _importlib.import_module("picograd.tensor.exchange.einops")
+    _load_late("picograd.tensor.exchange.einops")
 
 
 # ---- what is loaded when it is first asked for: pages, and functions by where they stand ----
@@ -190,10 +196,10 @@ if not TYPE_CHECKING:  # else every name would be one of Any
     def __getattr__(name: str) -> _Any:
         """Loads a page or a function that few ask for; picograd.onnx needs a package."""
         if name in _LATE_PAGES:
-            return _importlib.import_module(f"picograd.{name}")
+            return _load_late(f"picograd.{name}")
         if name not in _LATE:
             raise _missing(name)
-        function = getattr(_importlib.import_module(f"picograd.{_LATE[name]}"), name)
+        function = getattr(_load_late(f"picograd.{_LATE[name]}"), name)
         globals()[name] = _published(function, __name__, name)
         return globals()[name]
 

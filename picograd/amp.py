@@ -66,11 +66,11 @@ def custom_fwd(
             return forward(context, *args, **kwargs)
         context.precision = None
         args, kwargs = mapped((args, kwargs), lambda one: one.to(cast_inputs) if one.dtype.is_float else one)
-        token = precision_mode.set(None)
         try:
+            precision_mode.set(None)
             return forward(context, *args, **kwargs)
         finally:
-            precision_mode.reset(token)
+            precision_mode.set(around)
 
     return wrapped
 
@@ -88,11 +88,12 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cud
 
     @functools.wraps(backward)
     def wrapped(context: Any, *grads: Tensor) -> Any:
-        token = precision_mode.set(context.precision)
+        around = precision_mode.get()
         try:
+            precision_mode.set(context.precision)
             return backward(context, *grads)
         finally:
-            precision_mode.reset(token)
+            precision_mode.set(around)
 
     return wrapped
 

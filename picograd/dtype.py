@@ -7,13 +7,13 @@ Out:   `DType` records; `promote`, `dtype_of_scalar`
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from picograd.errors import DTypeError
+from picograd.forks import cached_property
 from picograd.record import Record
 
 Scalar = bool | int | float

@@ -198,5 +198,9 @@ class DeviceError(PicogradError, RuntimeError):
         return [f"  usable here: {', '.join(self.usable)}"] if self.usable else []
 
 
+class WorkerError(PicogradError, RuntimeError):
+    """A process that makes batches and died, or took too long."""
+
+
 class OutOfMemoryError(PicogradError, MemoryError):
     """An allocation the device could not satisfy."""

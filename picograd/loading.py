@@ -1,8 +1,8 @@
 """How picograd is loaded: without looking for garbage, of which modules are none; and how often it is looked for later.
 
-In:    nothing
-Out:   `collecting_later`
-Used by: picograd/__init__.py
+In:    nothing; names of modules that are loaded when they are first asked for
+Out:   `collecting_later`; `load_late`, `importing`
+Used by: picograd/__init__.py, and those who load something late
 
 A module makes thousands of objects that live as long as the process. Python's collector walks over all of them again and
 again while more come, at each full collection later, and twice when the process ends: half of what importing picograd
@@ -18,12 +18,34 @@ one that was longer, or no collection at all, stays. A device without memory col
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from picograd.interrupts import held_back
 
 MOST_BEFORE = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
 MADE_BETWEEN = 50_000  # objects that are alive, some MB, more than a training step has
 LOOKS_BETWEEN = 2  # at the youngest objects before older ones are looked at, too; 10 by default, as these are many more
+
+
+importing = threading.RLock()
+
+
+def load_late(module: str) -> Any:
+    """Returns a module, loaded now if it has not been. Ctrl-C waits for that: half of a module would be left.
+
+    A fork waits, too (picograd/__init__.py): the lock that Python has for each module that is being loaded would stay held
+    in the child.
+    """
+    known = sys.modules.get(module)
+    if known is not None and not getattr(known.__spec__, "_initializing", False):
+        return known
+    with importing, held_back():
+        return importlib.import_module(module)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ keys, E of values. Query t stands at position t + S - T among the keys.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_within
 from picograd.codegen.rows import accumulator_dtype
 from picograd.dtype import DType
+from picograd.forks import cached_property
 from picograd.ir.attention import lengths
 from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
 from picograd.ir.op import Dim, Op, const

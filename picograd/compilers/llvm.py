@@ -25,15 +25,18 @@ from typing import Any, NamedTuple
 from picograd.config import is_on, setting
 from picograd.device import Target
 from picograd.errors import ArgumentError, CompileError, DeviceError
+from picograd.forks import forks_wait
+from picograd.interrupts import held_back
 from picograd.ir.stages import Binary, Source
+from picograd.loading import importing, load_late
 from picograd.record import replace
 
 LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # response files: one call sets all of the options in them
 PUT_BACK = Path(__file__).with_name("put_back.rsp")
 LLVM_TRIED = 22  # the version that options were tried with: one that LLVM does not know ends the process
 _idle: dict[tuple[str, str, str], list[Tools]] = {}  # by kind of machine: tools that no thread works with
-_working = threading.Condition()
-_num_working = 0  # threads in LLVM's code generator
+_working = threading.Lock()
+_num_generating = 0  # threads in LLVM's code generator
 
 
 class Tools(NamedTuple):
@@ -49,16 +52,6 @@ class Tools(NamedTuple):
     context: Any
 
 
-def _wait_until_idle() -> None:
-    _working.acquire()
-    while _num_working:
-        _working.wait()
-
-
-if hasattr(os, "register_at_fork"):  # a child must not start in the middle of what a thread does that it does not have
-    os.register_at_fork(before=_wait_until_idle, after_in_parent=_working.release, after_in_child=_working.release)
-
-
 def compile_source(source: Source, target: Target) -> Binary:
     """Returns the machine code of a Source.
 
@@ -67,7 +60,7 @@ def compile_source(source: Source, target: Target) -> Binary:
 
     Cost: 3 to 5 ms for an elementwise kernel, 6 to 13 ms for a matrix product (2.5 GHz).
     """
-    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+    with _in_llvm(), _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         data = _object_file(_binding(), machine, module)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
@@ -78,7 +71,7 @@ def assembly(source: Source, target: Target) -> str:
     Raises:
       CompileError: LLVM does not take the text; the message quotes the line.
     """
-    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+    with _in_llvm(), _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         return str(machine.emit_assembly(module))
 
 
@@ -129,6 +122,16 @@ def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
 
 
 @contextmanager
+def _in_llvm() -> Iterator[None]:
+    """Has forks wait, and an interrupt, until this thread is out of LLVM.
+
+    llvmlite has a lock, which would stay held in a child, and finalizers in Python, in which an interrupt would be lost.
+    """
+    with held_back(), forks_wait():
+        yield
+
+
+@contextmanager
 def _without_needless_passes(binding: Any) -> Iterator[None]:
     """Leaves out what LLVM's code generator does for texts of another kind: almost half of its work.
 
@@ -142,19 +145,18 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
     These are settings of the process, so they last no longer than what needs them: another library may use LLVM too.
     The first thread that comes sets them, the last that goes sets them back.
     """
-    global _num_working
+    global _num_generating
     with _working:
-        if _num_working == 0:
+        if _num_generating == 0:
             _set_options(binding, LEAVE_OUT)
-        _num_working += 1
+        _num_generating += 1
     try:
         yield
     finally:
         with _working:
-            _num_working -= 1
-            if _num_working == 0:
+            _num_generating -= 1
+            if _num_generating == 0:
                 _set_options(binding, PUT_BACK)
-                _working.notify_all()
 
 
 def _set_options(binding: Any, file: Path) -> None:
@@ -176,15 +178,16 @@ def _set_options(binding: Any, file: Path) -> None:
 
 @functools.cache
 def _binding() -> Any:
-    try:
-        import llvmlite.binding as binding
-    except ImportError:
-        raise DeviceError(
-            "CPU: the llvmlite package is not installed.", hint="pip install llvmlite, or PICOGRAD_DEVICE=NUMPY"
-        ) from None
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    return binding
+    with importing, held_back():
+        try:
+            binding = load_late("llvmlite.binding")
+        except ImportError:
+            raise DeviceError(
+                "CPU: the llvmlite package is not installed.", hint="pip install llvmlite, or PICOGRAD_DEVICE=NUMPY"
+            ) from None
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        return binding
 
 
 def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
@@ -202,12 +205,13 @@ def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
 def has_target(triple: str) -> bool:
     """True where LLVM has a code generator for a kind of machine."""
     binding = _binding()
-    binding.initialize_all_targets()
-    try:
-        binding.Target.from_triple(triple)
-    except RuntimeError:
-        return False
-    return True
+    with _in_llvm():
+        binding.initialize_all_targets()
+        try:
+            binding.Target.from_triple(triple)
+        except RuntimeError:
+            return False
+        return True
 
 
 def _explain(source: Source, message: str) -> str:
@@ -237,22 +241,24 @@ def host_target() -> Target:
     Raises:
       ArgumentError: PICOGRAD_CPU names no generation of processors, or one with instructions that this processor lacks.
     """
-    binding, chosen = _binding(), setting("PICOGRAD_CPU").lower()
-    arch, features = str(binding.get_host_cpu_name()), str(binding.get_host_cpu_features().flatten())
-    usable = host_generations()
+    binding, chosen, usable = _binding(), setting("PICOGRAD_CPU").lower(), host_generations()
+    with _in_llvm():
+        triple = binding.get_default_triple()
+        arch, features = str(binding.get_host_cpu_name()), str(binding.get_host_cpu_features().flatten())
     if chosen != NATIVE:
         if chosen not in usable:
             raise ArgumentError(f"PICOGRAD_CPU={chosen}: this processor runs {', '.join([NATIVE, *usable])}.")
         arch, features = GENERATIONS[chosen]
-    target = processor_target(binding.get_default_triple(), arch, features)
+    target = processor_target(triple, arch, features)
     return replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
 
 
 def host_generations() -> list[str]:
     """Returns the names in `GENERATIONS` whose instructions this processor has; none where it is no x86-64."""
     binding = _binding()
-    has = binding.get_host_cpu_features()
-    is_x86 = binding.get_default_triple().startswith("x86_64")
+    with _in_llvm():
+        has = binding.get_host_cpu_features()
+        is_x86 = binding.get_default_triple().startswith("x86_64")
     return [
         name
         for name, (_, features) in GENERATIONS.items()

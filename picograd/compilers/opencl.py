@@ -8,7 +8,6 @@ Called by: engine/backends/opencl.py.    Next: picograd/compilers/nvptx.py
 from __future__ import annotations
 
 import re
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from typing import Any
 from picograd.compilers.messages import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
+from picograd.forks import lock
 from picograd.ir.stages import Binary, Source
 
 PRIMITIVES = Path(__file__).parent.parent / "kernels" / "c" / "primitives.h"
 INCLUDE = '#include "primitives.h"\n'
 ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
-_compiling = threading.Lock()  # drivers' compilers are not all safe for several threads
+_compiling = lock()  # drivers' compilers are not all safe for several threads
 
 
 def compile_source(source: Source, target: Target, context: Any) -> Binary:

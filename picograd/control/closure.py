@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextvars import Token
 from enum import Enum
 from typing import Any
 
@@ -43,18 +42,11 @@ class BodyTrace(FunctionTrace):
         self.outer: Trace | None = trace.get()
         self.stands: dict[Op, Cell] = {}
         self._stand: dict[Cell, Op] = {}
-        self._token: Token[Trace | None] | None = None
 
-    def __enter__(self) -> BodyTrace:
-        self._token = trace.set(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._token is not None
-        trace.reset(self._token)
+    def leave(self) -> None:
+        """Gives cells made before their values again, of which all that were touched had a stand-in."""
+        super().leave()
         for cell, op in self.before.items():
-            if cell in self.written:
-                self.written[cell] = cell.op
             cell.op = op
 
     def enter(self, cell: Cell) -> None:

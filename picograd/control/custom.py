@@ -167,7 +167,7 @@ class _Applied:
             own = list(self.args)
             for i, tensor in zip(self.places, inside):
                 own[i] = tensor
-            returned = take(self.function.forward(self.context, *own), "result")
+            returned = take(watch.call(self.function.forward, self.context, *own), "result")
             roots = [tensor.read() for tensor in returned.tensors]
             self.saved = [tensor.read() for tensor in self.context.saved_tensors]
         if returned.others or not roots:
@@ -200,7 +200,7 @@ class _Applied:
             grads = [_stands_for(op, tensor.cell.device) for op, tensor in zip(body, results)]
             stands = [tensor.cell.op for tensor in (*tensors, *grads)]
             self.context.saved_tensors = tuple(tensors)
-            returned = self.function.backward(self.context, *grads)
+            returned = watch.call(self.function.backward, self.context, *grads)
             gradients = self._gradients(returned)
             roots = [cast(tensor.read(), self.start[i].dtype) for i, tensor in gradients]
         self._check(watch, [*grads, *self.context.saved_tensors, *(tensor for _, tensor in gradients)], "backward")

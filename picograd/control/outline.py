@@ -65,7 +65,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
         stands = [stand_in(op.dtype, op.shape, t.cell.device, op.needs_grad) for op, t in zip(start, given.tensors)]
         inside = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(stands, given.tensors)]
         own_args, own_kwargs = put(given.container, inside)
-        returned = take(function(*own_args, **own_kwargs), "result")
+        returned = take(watch.call(function, *own_args, **own_kwargs), "result")
         roots = [tensor.read() for tensor in returned.tensors]
         for tensor, op in zip(inside, stands):
             if tensor.cell.op is not op:

@@ -180,7 +180,7 @@ class Scan(Struct):
                 stand_in(op.dtype, op.shape[1:], tensor.cell.device, op.needs_grad)
                 for op, tensor in zip(stacked, self.xs.tensors)
             ]
-            returned = self.function(_tensors(self.carry, first), _tensors(self.xs, last))
+            returned = watch.call(self.function, _tensors(self.carry, first), _tensors(self.xs, last))
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise ArgumentError(
                     f"{self.transform}: {name} must return (carry, y), got {type(returned).__name__}.",
@@ -274,7 +274,7 @@ def _tensors(taken: Taken, stands: Sequence[Op]) -> Any:
 
 # ---- gradients that tensors hold ----
 def _grads() -> list[tuple[int, Any]]:
-    return [(number, tensor._grad) for number, tensor in list(leaf_tensors.items())]
+    return [(number, tensor._grad) for number, tensor in leaf_tensors.items()]
 
 
 def _restore(grads: dict[int, Any]) -> None:

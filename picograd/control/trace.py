@@ -8,13 +8,14 @@ Called by: control/closure.py, transforms/traced.py.    Next: picograd/control/s
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 from picograd.errors import JitError
+from picograd.interrupts import held_back
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op
+from picograd.living import LivingSet
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.tensor import Tensor
 
@@ -32,8 +33,30 @@ class FunctionTrace:
         self.transform, self.function = transform, function
         self.before: dict[Cell, Op] = {}
         self.written: dict[Cell, Op] = {}
-        self._made: weakref.WeakSet[Cell] = weakref.WeakSet()
+        self._made: LivingSet[Cell] = LivingSet()
         self._around = trace.get()
+        self._hold = held_back()
+
+    def __enter__(self) -> Self:
+        self._hold.__enter__()
+        trace.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        trace.set(self._around)
+        self.leave()
+        self._hold.__exit__()
+
+    def leave(self) -> None:
+        """Gives cells made before their values again, and keeps in `written` what they had inside."""
+        for cell, op in self.before.items():
+            if cell in self.written:
+                self.written[cell] = cell.op
+                cell.op = op
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, in a `with` block of the trace: an interrupt ends it, but waits for what is put back."""
+        return self._hold.let_in(function, *args, **kwargs)
 
     def enter(self, cell: Cell) -> None:
         """Notes in `before` what a cell holds that is touched for the first time; may give it another value."""
@@ -70,10 +93,10 @@ class FunctionTrace:
     def check_kept(self, known: Iterable[Tensor], fault: str, hint: str) -> None:
         """Raises JitError where a tensor that the function made, none of those known, outlives the trace."""
         accounted = {tensor.cell for tensor in known}
-        if all(cell in accounted for cell in self._made):
+        if all(cell in accounted for cell in self._made.living()):
             return
         gc.collect()  # what only cycles keep alive is not kept
-        kept = next((cell for cell in self._made if cell not in accounted), None)
+        kept = next((cell for cell in self._made.living() if cell not in accounted), None)
         if kept is not None:
             raise JitError(
                 f"{self.transform}: {self.function} keeps a tensor of shape {kept.op.shape} that it made; {fault}",

@@ -7,15 +7,17 @@ Called by: engine/realize.py
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from picograd.errors import CompileError, DeviceError
 from picograd.ir.backend import MemoryCount, MemoryUse
+from picograd.living import AtDeath
+from picograd.loading import load_late
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -34,6 +36,16 @@ FACTORIES = {
 }
 EVALUATOR, COMPUTES_NOTHING = "NUMPY", "NULL"
 _evaluator_memory = MemoryCount()
+
+
+class _CountedArray(weakref.ref[np.ndarray[Any, Any]]):
+    """An array that counts, and what lets it count no more."""
+
+    __slots__ = ("held",)
+    held: AtDeath
+
+
+_counted_arrays: dict[int, _CountedArray] = {}
 _compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would tell a `device` from the string that it equals.
 
 
@@ -96,15 +108,17 @@ def memory_of(name: str) -> MemoryUse:
 
 def counted(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns an array that the evaluator's count knows of for as long as it is alive."""
-    _evaluator_memory.take(array.nbytes)
-    weakref.finalize(array, _evaluator_memory.give, array.nbytes).atexit = False
+    number = id(array)  # nobody else has it before the array dies
+    reference = _CountedArray(array, partial(_counted_arrays.pop, number))
+    reference.held = _evaluator_memory.take(array.nbytes)
+    _counted_arrays[number] = reference
     return array
 
 
 def _factory(name: str) -> Callable[[], Compiler] | None:
     module = FACTORIES.get(name)
     if module is not None:
-        make: Callable[[], Compiler] = importlib.import_module(module).make_compiler
+        make: Callable[[], Compiler] = load_late(module).make_compiler
         return make
     plugin = _plugins().get(name)
     return None if plugin is None else _loaded(name, plugin)
@@ -141,7 +155,7 @@ def why_not(name: str) -> str | None:
         except DeviceError as error:
             return error.fact
         return None
-    reason: Callable[[], str | None] = importlib.import_module(FACTORIES[name]).why_not
+    reason: Callable[[], str | None] = load_late(FACTORIES[name]).why_not
     return reason()
 
 

@@ -17,20 +17,13 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from picograd.forks import lock
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TURN_SECONDS = 0.0002  # how long a thread that comes back from a compiler waits for Python at most
-_running = threading.Lock()
-
-
-def _start_afresh() -> None:
-    global _running
-    _running = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(after_in_child=_start_afresh)
+_running = lock()
 
 
 def pipelined(

@@ -15,10 +15,7 @@ they enter a plan.
 
 from __future__ import annotations
 
-import os
 import struct
-import threading
-import weakref
 from collections.abc import Callable, Hashable, Sequence
 
 from picograd.dtype import bool_
@@ -26,6 +23,7 @@ from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import Lengths, Sizes, lengths_of, needs_numbers
 from picograd.engine.offsets import BLOCKS, FIXED, Moving, Offset, Place, free_prefix, offsets_of, regrouped
 from picograd.engine.plan import Template
+from picograd.forks import lock
 from picograd.ir.op import Op
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.latest import Latest
@@ -74,8 +72,7 @@ class Scalars:
         self._forms: Latest[Hashable, _Form] = Latest(most_forms)
         self._seen: Latest[Hashable, _Seen] = Latest(most_forms)
         self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
-        self._lock = threading.Lock()
-        _living.add(self)
+        self._lock = lock()
 
     def freed(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
@@ -153,18 +150,6 @@ class Scalars:
         if not differ <= seen.changed:
             seen.changed |= differ
         return seen.changed, groups
-
-
-_living: weakref.WeakSet[Scalars] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for scalars in list(_living):
-        scalars._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # a child must not start with a lock held by a thread it does not have
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Parts(Record):

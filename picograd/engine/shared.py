@@ -21,6 +21,7 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingKeys
 
 
 class SharedMemory:
@@ -56,13 +57,7 @@ class Shared:
         self.steps: tuple[Any, ...] = ()
 
 
-class KnownBuffers(weakref.WeakKeyDictionary[Buffer, Shared]):
-    """What is known of each Buffer on shared memory; `data` is the dict within, whose length costs no call."""
-
-    data: dict[weakref.ref[Buffer], Shared]
-
-
-shared = KnownBuffers()
+shared: LivingKeys[Buffer, Shared] = LivingKeys()
 
 
 def share(known: Shared, dtype: DType, device: str) -> Buffer:

@@ -69,11 +69,12 @@ def watch() -> Iterator[Counts]:
     0
     """
     counts = Counts()
-    token = _active.set((*_active.get(), counts))
+    outer = _active.get()
     try:
+        _active.set((*_active.get(), counts))
         yield counts
     finally:
-        _active.reset(token)
+        _active.set(outer)
 
 
 def note(event: str, amount: int = 1) -> None:

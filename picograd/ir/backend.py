@@ -8,17 +8,19 @@ Next:  picograd/ir/holders.py
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from picograd.device import Target
+from picograd.forks import lock
 from picograd.ir.op import Op
 from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
+from picograd.living import AtDeath, finish_later
 
 
 class MemoryUse(Protocol):
@@ -48,36 +50,40 @@ class MemoryCount:
     """Implements MemoryUse for devices whose allocator does not count. Safe for many threads.
 
     >>> count = MemoryCount()
-    >>> count.take(100)
-    >>> count.give(100)
+    >>> held = count.take(100)
+    >>> del held
     >>> count.in_use, count.peak
     (0, 100)
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._given: deque[int] = deque()
+        self._lock = lock()
+        self._given: deque[int] = deque()  # what is held from then on, and less what no more is
         self._in_use = self._peak = 0
 
-    def take(self, nbytes: int) -> None:
-        """Counts memory that somebody holds from now on."""
+    def take(self, nbytes: int) -> AtDeath:
+        """Counts memory for as long as somebody holds what is returned."""
+        finish_later()
+        held, give_back = AtDeath.__new__(AtDeath), partial(self._given.append, -nbytes)
+        given = self._given
+        given += (nbytes,)  # NOTE: no call between this and the next, where an interrupt might come
+        held.__del__ = give_back  # type: ignore[assignment]
         with self._lock:
             self._collect()
-            self._in_use += nbytes
-            self._peak = max(self._peak, self._in_use)
-
-    def give(self, nbytes: int) -> None:
-        """Counts memory that nobody holds any more."""
-        # NOTE: a __del__ may call this anywhere, also while this thread holds the lock: it may only append to a deque.
-        self._given.append(nbytes)
+        return held
 
     def _collect(self) -> None:
-        while self._given:
-            self._in_use -= self._given.popleft()
+        given = self._given
+        while given:
+            nbytes = given[0]
+            del given[0]
+            self._in_use += nbytes
+            self._peak = max(self._peak, self._in_use)
 
     @property
     def in_use(self) -> int:
         """Bytes held now."""
+        finish_later()
         with self._lock:
             self._collect()
             return self._in_use

@@ -11,9 +11,9 @@ holds the gradient: who drops the last body drops it too.
 from __future__ import annotations
 
 import itertools
-from weakref import WeakValueDictionary
 
 from picograd.ir.op import Op
+from picograd.living import LivingValues
 from picograd.record import Record
 
 
@@ -38,8 +38,8 @@ class Mark(str):
     gradient: CustomGradient
 
 
-_marks: WeakValueDictionary[CustomGradient, Mark] = WeakValueDictionary()
-_by_text: WeakValueDictionary[str, Mark] = WeakValueDictionary()  # for a body that was read back
+_marks: LivingValues[CustomGradient, Mark] = LivingValues()
+_by_text: LivingValues[str, Mark] = LivingValues()  # for a body that was read back
 _numbers = itertools.count()
 
 

@@ -112,16 +112,18 @@ def formula_results(formula: Formula, src: Sequence[Op], lines: tuple[tuple[str,
     operands: list[Any] = [*src[: len(src) - len(numbers)]]
     for i, number in zip(numbers, src[len(operands) :]):
         operands.insert(i, number.arg)
-    token = of_formula.set(lines)
+    outer = of_formula.get()
     try:
+        of_formula.set(lines)
         return _at_once(formula.function, formula.options, operands)
     finally:
-        of_formula.reset(token)
+        of_formula.set(outer)
 
 
 def _at_once(function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Any]) -> list[Op]:
-    token = at_once.set(True)
+    outer = at_once.get()
     try:
+        at_once.set(True)
         return list(function(options, *operands))
     finally:
-        at_once.reset(token)
+        at_once.set(outer)

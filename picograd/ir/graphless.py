@@ -10,12 +10,12 @@ is an error there; detach(), and reading it under no_grad, say that no gradient 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from typing import ClassVar, cast
 
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
+from picograd.living import LivingSet
 
 
 class Graphless(Buffer):
@@ -27,14 +27,14 @@ class Graphless(Buffer):
 
     __slots__ = ("function",)
     function: str
-    living: ClassVar[dict[weakref.ref[Graphless], None]] = {}
+    living: ClassVar[LivingSet[Graphless]] = LivingSet()
 
     @classmethod
     def of(cls, buffer: Buffer, function: str) -> Graphless:
         """Returns the memory of a buffer as that of a result of a jitted function."""
         found = cls(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
         found.function = function
-        cls.living[weakref.ref(found, lambda reference: cls.living.pop(reference, None))] = None
+        cls.living.add(found)
         return found
 
 

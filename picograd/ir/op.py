@@ -8,16 +8,17 @@ Next:  picograd/ir/graphless.py
 from __future__ import annotations
 
 import functools
-import os
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from math import copysign
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
 from picograd.errors import ShapeError
+from picograd.forks import whole_at_fork
 from picograd.ir.opcode import OpCode
 
 Dim = Union[int, "Op"]
@@ -44,13 +45,6 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.device}, {self.dtype}, {self.numel})"
-
-
-class _Interned(weakref.ref["Op"]):
-    """The entry of an Op in the table of living Ops; it leaves the table when the Op dies."""
-
-    __slots__ = ("key",)
-    key: Hashable
 
 
 class Op:
@@ -84,7 +78,7 @@ class Op:
     text: str
     was_computed: bool  # set once it has been, if it is in COSTLY, as part of a graph and perhaps without being kept
 
-    interned: ClassVar[dict[Hashable, _Interned]] = {}
+    interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
     shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # by ir/shape.py, which needs Op first
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
@@ -108,10 +102,9 @@ class Op:
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
         op.needs_grad, op.depth = needs_grad, depth + 1
-        entry = _Interned(op, _forget)
-        entry.key = key
+        entry = weakref.ref(op, partial(_leave, key))
         winner = _interned.setdefault(key, entry)
-        return op if winner is entry else _intern_beside(winner, entry, op)
+        return op if winner is entry else _intern_beside(winner, entry, key, op)
 
     def __copy__(self) -> Op:
         return self
@@ -171,29 +164,26 @@ class Op:
 
 
 _interned, _shape_rules = Op.interned, Op.shape_rules
-_replacing = threading.RLock()  # an Op may die, and leave the table, while its thread holds this
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(before=_replacing.acquire, after_in_parent=_replacing.release, after_in_child=_replacing.release)
+# NOTE: leave(key, entry) when the Op dies: in C, so that no interrupt is lost there, and no other thread comes in between.
+_leave = _interned.pop
+_replacing = threading.RLock()  # a signal handler may make Ops, too
+whole_at_fork(_replacing.acquire, _replacing.release)
 
 
-# NOTE: bound as defaults, since at exit a module loses its names before the last Ops die.
-def _forget(entry: Any, interned: dict[Hashable, _Interned] = _interned, replacing: threading.RLock = _replacing) -> None:
-    key = entry.key
-    with replacing:
-        if interned.get(key) is entry:
-            del interned[key]
+def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashable, op: Op) -> Op:
+    """Returns the equal Op that another thread was faster to make, or `op` where `winner` is one that is dying.
 
-
-def _intern_beside(winner: _Interned, entry: _Interned, op: Op) -> Op:
-    """Returns the equal Op that another thread was faster to make, or `op` where `winner` is one that is dying."""
+    It is seen dying only while garbage is collected; then it may take the entry of `op` with it, and the next equal Op is
+    another object.
+    """
     found = winner()
     if found is not None:
         return found
     with _replacing:
-        known = _interned.get(entry.key)
+        known = _interned.get(key)
         found = None if known is None else known()
         if found is None:
-            _interned[entry.key] = entry
+            _interned[key] = entry
         return op if found is None else found
 
 
@@ -202,9 +192,8 @@ def memory_op(buffer: Buffer, shape: Shape) -> Op:
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.realized, op.lines = OpCode.BUFFER, buffer.dtype, (), None, ()
     op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
-    entry = _Interned(op, _forget)
-    entry.key = key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
-    _interned[key] = entry
+    key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
+    _interned[key] = weakref.ref(op, partial(_leave, key))
     return op
 
 

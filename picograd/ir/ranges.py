@@ -7,19 +7,19 @@ Called by: ir/simplify.py.    Next: picograd/ir/simplify.py
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 
 from picograd.dtype import DType
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import IDENTITY, OpCode
+from picograd.living import LivingKeys
 
 Range = tuple[int, int]
 SAME = IDENTITY | {
     OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP, OpCode.COPY,
 }  # fmt: skip
 
-_ranges: weakref.WeakKeyDictionary[Op, Range] = weakref.WeakKeyDictionary()
+_ranges: LivingKeys[Op, Range] = LivingKeys()
 
 
 def value_range(root: Op) -> Range:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
 from picograd.dtype import DType
+from picograd.forks import cached_property
 from picograd.ir.dims import with_variables
 from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement

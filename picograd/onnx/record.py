@@ -10,11 +10,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import onnx
 
+from picograd.forks import cached_property
 from picograd.onnx.kinds import ANY, Kind, SpanOf, kinds_of, of_input
 from picograd.onnx.values import Array, Value
 from picograd.record import Record, field

@@ -44,12 +44,13 @@ HOST = "NUMPY"  # where values that are known are computed
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Lets what is known be computed inside a trace, as if it had been computed before."""
-    token = trace.set(None)
+    outer = trace.get()
     try:
+        trace.set(None)
         with no_grad():
             yield
     finally:
-        trace.reset(token)
+        trace.set(outer)
 
 
 def numpy_of(elem_type: int) -> np.dtype[Any]:

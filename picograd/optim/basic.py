@@ -106,12 +106,13 @@ class SGD(Optimizer):
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
         """Makes state that a step which is traced can read: its graph is that of every later step."""
-        token = trace.set(None)
+        outer = trace.get()
         try:
+            trace.set(None)
             is_first = Tensor(True, device=parameter.device)
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})
         finally:
-            trace.reset(token)
+            trace.set(outer)
 
 
 def sgd_step(is_nesterov: bool, parameter: Op, *others: Any) -> list[Op]:

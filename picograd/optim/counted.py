@@ -123,11 +123,12 @@ def _split(count: Tensor) -> Tensor:
     op = count.cell.op
     if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
         return count.clone()
-    token = trace.set(None)
+    outer = trace.get()
     try:
+        trace.set(None)
         return count.clone()
     finally:
-        trace.reset(token)
+        trace.set(outer)
 
 
 # ---- on Ops ----

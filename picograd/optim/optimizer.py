@@ -17,7 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from picograd.errors import ArgumentError, ArgumentTypeError, JitError, PicogradError
+from picograd.errors import ArgumentError, ArgumentTypeError, JitError
+from picograd.interrupts import held_back
 from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.nn.module_state import move
@@ -188,14 +189,14 @@ class Optimizer:
         self._follow()
         closure = self._before_step(closure)
         loss = closure() if closure is not None else None
-        before = self.state
-        tensors = [*self.parameters(), *self._state_tensors()]
-        try:
-            with no_grad(), all_or_nothing([tensor.cell for tensor in tensors]):
-                self._step()
-        except PicogradError:
-            self.state = before
-            raise
+        before, cells = self.state, [tensor.cell for tensor in (*self.parameters(), *self._state_tensors())]
+        with held_back() as hold:
+            try:
+                with no_grad(), all_or_nothing(cells):
+                    hold.let_in(self._step)
+            except BaseException:
+                self.state = before
+                raise
         for hook in list(vars(self).get("_step_post_hooks", {}).values()):
             hook.call(self, () if closure is None else (closure,), {})
         return loss
@@ -206,15 +207,16 @@ class Optimizer:
         homes = [parameter.device for parameter in self.parameters()]
         if homes == self._homes:
             return
-        token = trace.set(None)
+        outer = trace.get()
         try:
+            trace.set(None)
             parts = [part for group in self.param_groups for part, _ in group.by_device() if part["params"]]
             for part in parts:
                 for tensor in (part.lr_tensor, *part.changing.values()):
                     move(tensor, (part["params"][0].device,))
             self._move_state(homes)
         finally:
-            trace.reset(token)
+            trace.set(outer)
         self._homes = homes
 
     def _order_state(self) -> None:

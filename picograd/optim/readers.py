@@ -16,13 +16,13 @@ locals are alive, and stores none of them.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from picograd.engine.realize import copied, realize, realized
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingKeys
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, replace_op, trace
 from picograd.tensor.compute import compute
@@ -32,7 +32,7 @@ from picograd.tensor.gradient_flow import stale_leaves
 
 Place = tuple[Hashable, ...]  # the line that made a result, and the result's kind
 _asked_for: set[Place] = set()
-_put_off: weakref.WeakKeyDictionary[Cell, tuple[Place, Hashable]] = weakref.WeakKeyDictionary()
+_put_off: LivingKeys[Cell, tuple[Place, Hashable]] = LivingKeys()
 
 
 class PutOff(Cell):
@@ -83,10 +83,9 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
     owner = replaced[0].arg if replaced else None
     _compute_late(owner)
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
-    leaves = [reference() for reference in leaf_tensors.valuerefs()]
-    grads = [leaf._grad for leaf in leaves if leaf is not None]
+    grads = [leaf._grad for leaf in leaf_tensors.values()]
     cells += [grad.cell for grad in grads if isinstance(grad, TensorCore)]
-    readers = _readers({cell: cell.op for cell in differentiable_cells.cells()}, set(replaced))
+    readers = _readers({cell: cell.op for cell in differentiable_cells.living()}, set(replaced))
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
     try:
         buffers = compute(cells, [*wanted.values(), *values.values()])
@@ -110,9 +109,9 @@ def _place(op: Op) -> Place:
 
 def _compute_late(owner: Hashable) -> None:
     """Computes what the last step of an optimizer put off and somebody still holds: it keeps the old parameters alive."""
-    if not _put_off:
+    if not _put_off.data:
         return
-    late = [cell for cell, (_, by) in list(_put_off.items()) if by == owner]
+    late = [cell for cell, (_, by) in _put_off.items() if by == owner]
     ops = [cell.op for cell in late]
     for cell, op, buffer in zip(late, ops, realize(ops)):
         _drop_graph(cell, op, buffer)

@@ -16,11 +16,11 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.interrupts import held_back
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Executable, Launch, Param
 from picograd.record import Record
-from picograd.runtime.interrupts import held_back
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Sequence[Array], Mapping[str, int]], None]

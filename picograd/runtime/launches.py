@@ -8,11 +8,12 @@ Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.  
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
 from picograd.dtype import DType
+from picograd.forks import lock
+from picograd.interrupts import held_back
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Dim, Op, greatest
 from picograd.ir.stages import (
@@ -29,7 +30,6 @@ from picograd.ir.stages import (
 )
 from picograd.latest import Latest
 from picograd.record import Record
-from picograd.runtime.interrupts import held_back
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
@@ -127,7 +127,7 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
     only = None if steps else make(NONE)
     over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
     kept: Latest[tuple[int, ...], Runner] = Latest(MOST_KEPT)
-    one_by_one = Lock()
+    one_by_one = lock()
 
     def runner_for(variables: Mapping[str, int]) -> Runner:
         numbers = tuple(dim_value(each, variables) for each in steps)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -20,6 +19,8 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, warn_user
+from picograd.forks import lock
+from picograd.interrupts import wait_until
 from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
@@ -27,7 +28,6 @@ from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.host_calls import Array, HostFunction, load_host
-from picograd.runtime.interrupts import wait_until
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
 
 BLOCK_THREADS, LEAST_THREADS = 256, 32
@@ -135,14 +135,10 @@ class OpenClMemory:
     nbytes:  asked for
     """
 
-    __slots__ = ("buffer", "nbytes", "_count")
+    __slots__ = ("buffer", "nbytes", "_counted")
 
     def __init__(self, buffer: Any, nbytes: int, count: MemoryCount):
-        self.buffer, self.nbytes, self._count = buffer, nbytes, count
-        count.take(nbytes)
-
-    def __del__(self) -> None:
-        self._count.give(self.nbytes)
+        self.buffer, self.nbytes, self._counted = buffer, nbytes, count.take(nbytes)
 
 
 class OpenClDevice:
@@ -162,7 +158,7 @@ class OpenClDevice:
         self.memory = MemoryCount()
         self._device, self._commands = device, cl.CommandQueue(self._context)
         # A plan has its temporaries, its reports and the arguments of its kernels to itself while it runs.
-        self._running = threading.Lock()
+        self._running = lock()
 
     @property
     def context(self) -> Any:

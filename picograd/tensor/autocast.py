@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from picograd import dtype as dtypes
@@ -66,22 +66,30 @@ class autocast:  # noqa: N801  # PyTorch's name
         if chosen not in (dtypes.bfloat16, dtypes.float16):
             raise ArgumentError(f"autocast: dtype must be bfloat16 or float16, got {chosen}.")
         self.dtype = chosen if enabled else None
-        self._tokens: list[Token[DType | None]] = []
+        self._outer: list[DType | None] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(precision_mode.set(self.dtype))
+        outer = precision_mode.get()
+        self._outer.append(outer)
+        try:
+            precision_mode.set(self.dtype)
+        except BaseException:  # an interrupt, when it is set; the block does not begin, and so does not end
+            precision_mode.set(outer)
+            raise
 
     def __exit__(self, *error: object) -> None:
-        precision_mode.reset(self._tokens.pop())
+        precision_mode.set(self._outer[-1])
+        self._outer.pop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            token = precision_mode.set(self.dtype)
+            outer = precision_mode.get()
             try:
+                precision_mode.set(self.dtype)
                 return function(*args, **kwargs)
             finally:
-                precision_mode.reset(token)
+                precision_mode.set(outer)
 
         return wrapped
 

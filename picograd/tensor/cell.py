@@ -11,7 +11,6 @@ built earlier keep the old value.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -22,11 +21,13 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.shared import own_copy, shared
 from picograd.errors import ShapeError
+from picograd.forks import rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Settled
 from picograd.ir.symbolic import add, subtract
+from picograd.living import LivingKeys
 from picograd.record import Record
 from picograd.tensor.blocks import Step, cut_first
 from picograd.tensor.build import apply_step, detached
@@ -156,7 +157,7 @@ class Claim:
     A cell in a claim has no value of its own: who asks for it takes it out, and waits for that while the plan runs. So
     when the next run begins, whoever has read a value since the last has left a mark: that cell is out.
 
-    cells:    that may be in it
+    cells:    that may be in it; none any more when the function is gone, or they would hold each other
     shapes:   of their values
     buffers:  the memory of each; where the cell is out None, or what it had
     out:      the places of cells that are out
@@ -167,13 +168,14 @@ class Claim:
     __slots__ = ("cells", "shapes", "buffers", "out", "arranged", "running", "_places", "__weakref__")
 
     def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
-        self.cells, self.shapes = tuple(cells), list(shapes)
+        self.cells, self.shapes = list(cells), list(shapes)
         self.buffers: list[Buffer | None] = [None] * len(self.cells)
         self.out = set(range(len(self.cells)))
         self.arranged: Arranged | None = None
-        self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
-        self._places = {cell: place for place, cell in enumerate(self.cells)}
-        _claims.add(self)
+        self.running = rlock()  # a signal handler may read a cell while this thread runs the plan
+        self._places: LivingKeys[Cell, int] = LivingKeys()
+        for place, cell in enumerate(self.cells):
+            self._places[cell] = place
 
     def take(self, places: Iterable[int]) -> None:
         """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
@@ -213,7 +215,7 @@ class Claim:
 
     def dissolve(self) -> None:
         """Gives all cells their values back."""
-        for cell in self.cells:
+        for cell in self._places.living():
             if cell.content is self:
                 self.leave(cell)
 
@@ -225,25 +227,6 @@ class Claim:
                 self.out.add(place)
                 self.arranged = None  # which knows the buffer
                 self.buffers[place] = None
-
-
-_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
-
-
-class LivingCells(dict[weakref.ref[Cell], None]):
-    """Cells that are alive, in the order in which they were added: a WeakSet has another order in each run."""
-
-    def add(self, cell: Cell) -> None:
-        """Adds a cell, which leaves when it dies."""
-        self[weakref.ref(cell, self.pop)] = None
-
-    def discard(self, cell: Cell) -> None:
-        """Removes a cell, if it is there."""
-        self.pop(weakref.ref(cell), None)
-
-    def cells(self) -> list[Cell]:
-        """Returns the cells of now; other threads may add some meanwhile."""
-        return [cell for reference in list(self) if (cell := reference()) is not None]
 
 
 class Trace(Protocol):
@@ -278,15 +261,7 @@ trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
 changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
 
 
-def _after_fork() -> None:
-    """Frees locks that threads of the parent may have held: none of these threads is in the child."""
-    changing.release()
-    for claim in list(_claims):
-        claim.running = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=changing.acquire, after_in_parent=changing.release, after_in_child=_after_fork)
+whole_at_fork(changing.acquire, changing.release)
 
 
 class Pending(threading.local):
@@ -297,7 +272,7 @@ class Pending(threading.local):
     """
 
     def __init__(self) -> None:
-        self.writes: weakref.WeakKeyDictionary[Cell, list[Op]] = weakref.WeakKeyDictionary()
+        self.writes: LivingKeys[Cell, list[Op]] = LivingKeys()
         self.starts: list[weakref.ref[Op]] = []
 
 
@@ -360,39 +335,31 @@ def set_op(cell: Cell, op: Op) -> int:
     active, num_pending = trace.get(), 0
     if active is not None:
         active.on_write(cell)
-    _hold_still(cell)
-    try:
-        if active is None and op.code is not OpCode.BUFFER:
-            before = pending.writes.setdefault(cell, [])
-            before.append(cell.op)
-            num_pending = len(before)
-        cell.op = op
-    finally:
-        changing.release()
-    return num_pending
+    while True:
+        cell._settled()
+        with changing:
+            if isinstance(cell.content, Claim):
+                continue  # a plan was faster
+            if active is None and op.code is not OpCode.BUFFER:
+                before = pending.writes.setdefault(cell, [])
+                before.append(cell.op)
+                num_pending = len(before)
+            cell._set(op)
+            return num_pending
 
 
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
-    with changing:
-        if cell.content is before:
+    while True:
+        with changing:
+            if cell.content is before:
+                cell._set(op)
+                return True
+        cell._settled()
+        with changing:
+            if isinstance(cell.content, Claim):
+                continue  # a plan was faster
+            if cell.content is not before and cell.op is not before:
+                return False
             cell._set(op)
             return True
-    _hold_still(cell)
-    try:
-        if cell.content is not before and cell.op is not before:
-            return False
-        cell._set(op)
-        return True
-    finally:
-        changing.release()
-
-
-def _hold_still(cell: Cell) -> None:
-    """Acquires `changing` at a moment when no claim has the cell."""
-    while True:
-        cell._settled()
-        changing.acquire()
-        if not isinstance(cell.content, Claim):
-            return
-        changing.release()

@@ -73,8 +73,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
             if cell.beside is not references:  # which cells that are computed together share
                 references = cell.beside
                 others += [reference() for reference in references]
-        if pending.writes:
-            written = [reference() for reference in pending.writes.keyrefs()]
+        if pending.writes.data:
+            written = [*pending.writes.living()]
         for other in [*others, *written]:
             if other is None or other in wanted:
                 continue
@@ -92,7 +92,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     if Anomaly.is_on:
         look_at([*wanted.values(), *ops], "result")
     if written:
-        pending.writes = weakref.WeakKeyDictionary()  # which takes less than clear()
+        pending.writes.data.clear()
     if others:
         for cell in asked:
             cell.beside = ()
@@ -169,7 +169,7 @@ def cell_buffer(cell: Cell) -> Buffer:
 
 def _undo_writes_of(error: Refused) -> None:
     """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
-    for cell, before in list(pending.writes.items()):
+    for cell, before in pending.writes.items():
         while before and error.check in toposort([cell.op], stop=realized):
             cell.op = before.pop()
         if not before:
@@ -181,7 +181,7 @@ def _undo_writes_that_fail() -> None:
 
     Or all that is asked for would fail with them ever after.
     """
-    for cells in _connected(list(pending.writes)):
+    for cells in _connected(pending.writes.living()):
         while cells:
             try:
                 _compute_all({cell: cell.op for cell in cells}, [])
@@ -190,7 +190,7 @@ def _undo_writes_that_fail() -> None:
                 for cell in cells:
                     cell.op = pending.writes[cell].pop()
                 cells = [cell for cell in cells if pending.writes[cell]]
-    pending.writes.clear()
+    pending.writes.data.clear()
 
 
 def _connected(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -206,12 +206,12 @@ def _connected(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 @contextmanager
 def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
-    """Takes back every write of the block to these cells if it ends in an error."""
+    """Takes back every write of the block to these cells if it ends in an error, or an interrupt."""
     values = [(cell, cell.op) for cell in cells]
     num_writes = {cell: len(before) for cell, before in pending.writes.items()}
     try:
         yield
-    except PicogradError:
+    except BaseException:
         for cell, op in values:
             cell.op = op
             before = pending.writes.get(cell, [])[: num_writes.get(cell, 0)]

@@ -8,7 +8,6 @@ Next:  picograd/tensor/meeting.py
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -23,8 +22,9 @@ from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import check_array
+from picograd.living import LivingSet, LivingValues
 from picograd.tensor.build import apply_step, cast, detached
-from picograd.tensor.cell import Cell, Held, LivingCells, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
 from picograd.tensor.exchange.host import default_device, host_array, usable_device
@@ -37,8 +37,8 @@ new = object.__new__
 FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
-leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
-differentiable_cells = LivingCells()  # values that need gradients, maybe unrealized
+leaf_tensors: LivingValues[int, TensorCore] = LivingValues()
+differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
 
 
 class TensorCore(Extent):

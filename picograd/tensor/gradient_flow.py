@@ -8,7 +8,6 @@ Called by: tensor/autograd.py, tensor/gradients.py.    Next: picograd/tensor/col
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,13 +19,14 @@ from picograd.ir.custom import custom_gradient
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingSet
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast
 from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.hooks import LeafNumber, hooks_among
 
-stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
+stale_leaves: LivingSet[Op] = LivingSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]
 
 
@@ -124,7 +124,7 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
     """
     found = [op for op in ops if op.code is OpCode.LEAF]
     for op in found:
-        if op in stale_leaves:
+        if stale_leaves.has(op):
             raise GradientError(
                 f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
                 " parameters it depends on.",

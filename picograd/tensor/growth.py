@@ -19,7 +19,8 @@ from itertools import islice
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Cell, LivingCells, grad_mode, trace
+from picograd.living import LivingSet
+from picograd.tensor.cell import Cell, grad_mode, trace
 from picograd.tensor.compute import compute, compute_writes
 
 MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
@@ -30,8 +31,8 @@ STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
 NEWEST = 16  # values of which one may be what a loop carries on
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
-long_gradients = LivingCells()  # of a deep network, maybe not computed yet
-plain_cells = LivingCells()  # made where no gradients are recorded, maybe not computed yet
+long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
+plain_cells: LivingSet[Cell] = LivingSet()  # made where no gradients are recorded, maybe not computed yet
 _mentioned: set[Line | None] = set()
 
 
@@ -65,7 +66,7 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
         return
     line = user_line()
     if not op.needs_grad:
-        compute([cell, *long_gradients.cells()])  # what they share is computed once
+        compute([cell, *long_gradients.living()])  # what they share is computed once
         long_gradients.clear()
         _Watch.limit, _Watch.left = MAX_LIVE, EVERY * MAX_LIVE
     if line not in _mentioned:
@@ -80,7 +81,7 @@ def settle_choice(chosen: Cell) -> None:
     on, such as a cache, is what PyTorch would hold in memory.
     """
     if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
-        compute([chosen, *plain_cells.cells()])
+        compute([chosen, *plain_cells.living()])
         plain_cells.clear()
 
 
@@ -95,7 +96,7 @@ def settle_step() -> None:
     newest = [cell for reference in islice(reversed(list(plain_cells)), NEWEST) if (cell := reference()) is not None]
     graphs = [op for cell in newest if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
     if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
-        compute(plain_cells.cells())
+        compute(plain_cells.living())
         plain_cells.clear()
 
 

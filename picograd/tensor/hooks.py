@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from picograd.errors import GradientError
 from picograd.ir.op import Op
+from picograd.living import AtDeath
 from picograd.tensor.change import last_change
 
 _keys = itertools.count()
@@ -34,14 +35,13 @@ class LeafNumber(int):
     hooks: dict[int, Callable[[Any], Any]]
     after: dict[int, Callable[[Any], Any]]
     hooked: ClassVar[set[int]] = set()
+    _end: AtDeath
 
     def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
         self = super().__new__(cls, number)
         self.make, self.collects, self.hooks, self.after = make, collects, {}, {}
+        self._end = AtDeath(cls.hooked.discard, number)
         return self
-
-    def __del__(self) -> None:
-        self.hooked.discard(int(self))
 
 
 class RemovableHandle:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextvars import Token
 from typing import ParamSpec, TypeVar
 
 from picograd.tensor.cell import grad_mode
@@ -23,19 +22,30 @@ class GradMode:
 
     def __init__(self, record: bool):
         self.record = record
-        self._tokens: list[Token[bool]] = []
+        self._outer: list[bool] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(grad_mode.set(self.record))
+        outer = grad_mode.get()
+        self._outer.append(outer)
+        try:
+            grad_mode.set(self.record)
+        except BaseException:  # an interrupt, when it is set; the block does not begin, and so does not end
+            grad_mode.set(outer)
+            raise
 
     def __exit__(self, *error: object) -> None:
-        grad_mode.reset(self._tokens.pop())
+        grad_mode.set(self._outer[-1])
+        self._outer.pop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with GradMode(self.record):
+            outer = grad_mode.get()
+            try:
+                grad_mode.set(self.record)
                 return function(*args, **kwargs)
+            finally:
+                grad_mode.set(outer)
 
         return wrapped
 

@@ -7,12 +7,12 @@ Next:  picograd/tensor/gradients.py
 
 from __future__ import annotations
 
-import weakref
 from typing import Self
 
 from picograd.errors import DTypeError
 from picograd.ir.lines import record
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingKeys, LivingValues
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.change import note_move
@@ -20,8 +20,8 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.sharing import is_shared
 from picograd.tensor.growth import settle
 
-Kept = weakref.WeakValueDictionary[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
-kept_data: weakref.WeakKeyDictionary[Cell, Kept] = weakref.WeakKeyDictionary()  # what `.data` has shown of storage
+Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
+kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage
 
 
 class StoredData(TensorCore):
@@ -74,4 +74,6 @@ class StoredData(TensorCore):
         for key, one in kept.items():
             one.cell, one._shown = cell, None
             del shown[key]
-        kept_data[cell] = Kept(kept)
+        kept_data[cell] = left = Kept()
+        for key, one in kept.items():
+            left[key] = one

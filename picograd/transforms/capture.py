@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -17,10 +16,12 @@ from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.realize import new_outputs, run
+from picograd.forks import cached_property
 from picograd.ir.graphless import Graphless
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
+from picograd.living import AtDeath, later
 from picograd.record import Record, replace
 from picograd.tensor.cell import Arranged, Cell, Claim, Held
 from picograd.tensor.compute import cell_buffer
@@ -154,10 +155,7 @@ class Replay:
         self.graphless = [i for is_made, i, _ in returned if is_made]
         self.passed_on = [k for k, (is_made, _, _) in zip(capture.graphless, returned) if not is_made]
         self.straight = self._find_straight()
-
-    def __del__(self) -> None:
-        if "claim" in vars(self):
-            self.claim.dissolve()  # else its cells would hold each other
+        self._ends = AtDeath(self.claim.cells.clear), AtDeath(later.append, self.claim.dissolve)
 
     def _written_over(self, takes: Sequence[tuple[str, int]], roots: Sequence[Result]) -> dict[int, int]:
         """Returns the roots that may be written where the value before was, each with the state whose value it is.

@@ -97,8 +97,8 @@ class TraceOfGradients:
     """What a trace does to `.grad` of the leaves that were there when it began."""
 
     def __init__(self) -> None:
-        self._leaves: list[Any] = list(leaf_tensors.values())
-        self._before = {id(leaf): leaf._grad for leaf in self._leaves}
+        self._leaves: list[Any] = [*leaf_tensors.values()]
+        self._before: dict[int, Any] = {id(leaf): leaf._grad for leaf in self._leaves}
         self._looked: dict[int, Any] = {}
         self._forgotten: set[int] = set()
         for leaf in self._leaves:

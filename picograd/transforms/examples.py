@@ -8,7 +8,6 @@ Called by: transforms/vmap.py, transforms/point.py.    Next: picograd/transforms
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextvars import Token
 from typing import Any
 
 from picograd.control.structure import parts_of
@@ -28,18 +27,6 @@ class ExampleTrace(FunctionTrace):
     def __init__(self, function: str):
         super().__init__("vmap", function)
         self.outer: Trace | None = trace.get()
-        self._token: Token[Trace | None] | None = None
-
-    def __enter__(self) -> ExampleTrace:
-        self._token = trace.set(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._token is not None
-        trace.reset(self._token)
-        for cell in self.written:
-            self.written[cell] = cell.op
-            cell.op = self.before[cell]
 
     def enter(self, cell: Cell) -> None:
         """Lets an outer trace know of a cell that is read."""

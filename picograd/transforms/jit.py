@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -27,11 +25,14 @@ from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.engine.scalars import Scalars
 from picograd.errors import JitError, warn_user
+from picograd.forks import cached_property, rlock
+from picograd.interrupts import HeldBack, held_back
 from picograd.ir.formula import at_once
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
+from picograd.living import LivingSet
 from picograd.record import replace
 from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
@@ -77,7 +78,7 @@ class Jit:
     latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     scalars: Scalars = field(default_factory=Scalars)  # what differs from capture to capture
-    one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
+    one_caller: threading.RLock = field(default_factory=rlock)  # a call reads what the call before it wrote
 
     def __post_init__(self) -> None:
         _functions.add(self)
@@ -93,7 +94,7 @@ class Jit:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         return getattr(self.function, name)
 
-    @functools.cached_property
+    @cached_property
     def name(self) -> str:
         return getattr(self.function, "__name__", "the function")
 
@@ -191,7 +192,7 @@ class Jit:
         if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
             self.mention(given.tensors)  # now: what is donated has no shape after the run
         result = now.replay(given.tensors, given.buffers, given)
-        for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
+        for leaf in leaf_tensors.values():  # the trace looked at parameters that now have another value
             leaf.forget_old()
         return result
 
@@ -215,15 +216,19 @@ class Jit:
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
+        with held_back() as hold:  # what was put aside comes back before anything is interrupted
+            return self._captured(hold, args, kwargs, given)
+
+    def _captured(self, hold: HeldBack, args: Any, kwargs: Any, given: Arguments) -> Capture:
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
-        token = trace.set(watch)
+        trace.set(watch)
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
         stand_ins = [stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
-            returned = self.traced(new_args, new_kwargs)
+            returned = hold.let_in(self.traced, new_args, new_kwargs)
             leaves: list[Tensor] = []
             bound: dict[str, int] = {}
             flatten(returned, leaves, self.name, bound)
@@ -243,7 +248,7 @@ class Jit:
             check_modes(modes, self.name)
             draws.check(self.name)
         finally:
-            trace.reset(token)
+            trace.set(None)
             for cell in watch.written:
                 cell.op = watch.before[cell]
             watch.grads.restore()
@@ -262,23 +267,13 @@ class Jit:
         return described(watch, starts, skeleton, roots, wanted, tuple(updated), guards, collected, recipes, graphless)
 
 
-_functions: weakref.WeakSet[Jit] = weakref.WeakSet()
+_functions: LivingSet[Jit] = LivingSet()
 
 
 def forget_captures() -> None:
     """Has every jitted function be traced again at its next call."""
-    for function in list(_functions):
+    for function in _functions.living():
         function.latest, function.forms = None, Latest(MOST_CAPTURES)
-
-
-def _after_fork() -> None:
-    """Frees the turn of threads that the child does not have."""
-    for function in list(_functions):
-        function.one_caller = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @overload

@@ -58,11 +58,12 @@ class Point:
         starts = [tensor.read() for taken in self.moving for tensor in taken.tensors]
         self._check_floats(starts)
         self.leaves = [Op(OpCode.LEAF, op.dtype, (op,), next(leaf_ids)) for op in starts]
-        token = at_once.set(True)
+        outer = at_once.get()
         try:
+            at_once.set(True)
             self._run(function, args, kwargs, numbers, has_aux)
         finally:
-            at_once.reset(token)
+            at_once.set(outer)
 
     def _run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],

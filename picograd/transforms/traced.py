@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from picograd.ir.graphless import named_anew
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingKeys
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.collected import UsedUp
@@ -42,16 +42,17 @@ class TraceOfFunction(FunctionTrace):
         super().__init__("jit", function)
         self.grads = TraceOfGradients()
         self._clock = itertools.count()
-        self._times: weakref.WeakKeyDictionary[Cell, int] = weakref.WeakKeyDictionary()  # of the last write to each
+        self._times: LivingKeys[Cell, int] = LivingKeys()  # of the last write to each
 
     def enter(self, cell: Cell) -> None:
         """Computes what a cell holds that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
-            token = trace.set(None)
+            outer = trace.get()
             try:
+                trace.set(None)
                 buffer = realize([placed(cell, cell.op)])[0]
             finally:
-                trace.reset(token)
+                trace.set(outer)
             if not cell.op.needs_grad:
                 cell.op = buffer
         # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
@@ -95,7 +96,7 @@ class TraceOfFunction(FunctionTrace):
 
     def hooks(self) -> tuple[HooksRead, ...]:
         """Returns the hooks of leaves that the function touched: they are part of what it computes."""
-        numbers = [number for number, leaf in list(leaf_tensors.items()) if leaf.cell in self.before]
+        numbers = [number for number, leaf in leaf_tensors.items() if leaf.cell in self.before]
         held = [hooks for number in numbers if isinstance(number, LeafNumber) for hooks in (number.hooks, number.after)]
         return tuple((hooks, tuple(hooks.values())) for hooks in held)
 

@@ -158,7 +158,7 @@ class _Call(Record):
                 stand = op if axis is None else self._stand(tensor, op, axis, values)
                 inside.append(Tensor.from_op(stand, tensor.cell.device))
             begin = [tensor.cell.op for tensor in inside]
-            returned = take(self.function(*put(given.taken.container, inside), **self.kwargs), "result")
+            returned = take(watch.call(self.function, *put(given.taken.container, inside), **self.kwargs), "result")
             roots = [tensor.read() for tensor in returned.tensors]
         self._check_returned(returned)
         watch.check_kept([*returned.tensors, *inside], "it is that of one example.", "return it.")

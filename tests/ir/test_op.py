@@ -160,7 +160,7 @@ def test_an_op_that_dies_at_exit_when_its_module_has_lost_its_names_dies_in_sile
     num_ops, raised = len(Op.interned), []
     with monkeypatch.context() as at_exit:
         at_exit.setattr(sys, "unraisablehook", raised.append)
-        for name in ("_interned", "_replacing", "_Interned"):
+        for name in ("_interned", "_replacing", "_leave"):
             at_exit.setattr(op_module, name, None)
         del op
     assert raised == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from picograd.runtime.cpu import memory
-from picograd.runtime.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool
+from picograd.runtime.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool, size_class
 
 pytestmark = pytest.mark.req("G8")
 SMAPS = Path("/proc/self/smaps")
@@ -46,7 +46,7 @@ def test_a_large_block_has_as_many_as_fit(nbytes: int) -> None:
     pool = MemoryPool()  # its mappings go with it
     block = pool.allocate(nbytes)
     assert block.address % HUGE_NBYTES == 0
-    assert on_huge_pages(block.address, nbytes) == min(nbytes, block._class // HUGE_NBYTES * HUGE_NBYTES)
+    assert on_huge_pages(block.address, nbytes) == min(nbytes, size_class(nbytes) // HUGE_NBYTES * HUGE_NBYTES)
 
 
 def test_slabs_are_cut_without_gaps() -> None:

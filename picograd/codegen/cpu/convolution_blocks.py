@@ -10,8 +10,6 @@ Else they run on over the positions of all images.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from picograd.codegen.cpu.matmul import lanes_of
 from picograd.codegen.cpu.register_tiles import rows_and_vectors
 from picograd.codegen.rows import accumulator_dtype
@@ -19,6 +17,7 @@ from picograd.codegen.tile import most_alike, most_rows, num_parts
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.forks import cached_property
 from picograd.ir.coordinates import unflatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.shape import numel

@@ -15,7 +15,6 @@ same loops with one axis more. `PLAIN` has one of each.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod
 
 from picograd.codegen.builder import read
@@ -29,6 +28,7 @@ from picograd.codegen.tile import Tile, most_alike, most_rows, num_parts
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.forks import cached_property
 from picograd.ir.build import static_shape
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, Shape

@@ -30,10 +30,10 @@ arXiv:1509.09308; for the choice of points Barabasz et al. 2018, arXiv:1803.1098
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cached_property
 from math import lcm, prod
 
 from picograd.codegen.tile import multiply_add
+from picograd.forks import cached_property
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.record import Record

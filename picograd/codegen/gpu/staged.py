@@ -14,11 +14,11 @@ for that, waits in registers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from math import gcd
 
 from picograd.codegen.builder import Builder
 from picograd.dtype import DType
+from picograd.forks import cached_property
 from picograd.ir.build import cast
 from picograd.ir.coordinates import placeholder
 from picograd.ir.divisors import divisor_of

@@ -11,12 +11,12 @@ way of shared memory.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import gcd
 
 from picograd.codegen.builder import read
 from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel
 from picograd.codegen.tile import multiply_add
+from picograd.forks import cached_property
 from picograd.ir.attention_cuts import WIDE
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace

@@ -34,11 +34,12 @@ def cached() -> Iterator[None]:
     ...     net.weight is net.weight
     True
     """
-    token = _cache.set({} if _cache.get() is None else _cache.get())
+    outer = _cache.get()
     try:
+        _cache.set({} if _cache.get() is None else _cache.get())
         yield
     finally:
-        _cache.reset(token)
+        _cache.set(outer)
 
 
 class Parametrized:

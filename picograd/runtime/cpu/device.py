@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,12 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import DeviceError
+from picograd.forks import cached_property, forks_wait
+from picograd.interrupts import held_back
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
+from picograd.loading import load_late
 from picograd.runtime.cpu.host import HostCode
 from picograd.runtime.cpu.memory import Memory, MemoryPool
 from picograd.runtime.cpu.objects import Image, Placed, image_of, place
@@ -33,8 +36,6 @@ from picograd.runtime.host_calls import Function
 FEW_NBYTES = 4096  # that are copied once more: to ask NumPy where they are costs as much
 _linking = threading.Lock()
 _library_number = itertools.count()
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(before=_linking.acquire, after_in_parent=_linking.release, after_in_child=_linking.release)
 
 
 class CPUDevice:
@@ -48,8 +49,6 @@ class CPUDevice:
         """`walker` gives `walker_source()` compiled for `target`; it is asked when the first plan is to be run."""
         self.name, self.target, self.memory = target.device, target, MemoryPool()
         self._make_walker = walker
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.memory.after_fork)
 
     @cached_property
     def _walker(self) -> Walker:
@@ -122,7 +121,7 @@ def placed(name: str, image: Image) -> Placed:
     Raises:
       DeviceError: the system lets nobody make code.
     """
-    with _linking:
+    with forks_wait(), _linking:
         try:
             return place(image)
         except OSError as error:
@@ -135,12 +134,11 @@ def link(binary: Binary) -> Any:
     Raises:
       DeviceError: the object file needs a symbol that this process does not have.
     """
-    import llvmlite.binding as binding
-
-    builder = binding.JITLibraryBuilder().add_object_img(binary.data).add_current_process()
-    for launch in binary.launches:
-        builder.export_symbol(launch.symbol)
-    with _linking:
+    binding = load_late("llvmlite.binding")
+    with held_back(), forks_wait(), _linking:
+        builder = binding.JITLibraryBuilder().add_object_img(binary.data).add_current_process()
+        for launch in binary.launches:
+            builder.export_symbol(launch.symbol)
         try:
             return builder.link(_linker(), f"picograd_{next(_library_number)}")
         except RuntimeError as error:
@@ -149,8 +147,7 @@ def link(binary: Binary) -> Any:
 
 @cache
 def _linker() -> Any:
-    import llvmlite.binding as binding
-
+    binding = load_late("llvmlite.binding")
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding.create_lljit_compiler(use_jit_link=True)

@@ -16,13 +16,14 @@ import ctypes
 import gc
 import mmap
 import struct
-import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from picograd.forks import lock
 from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.living import AtDeath, finish_later, later
 
 ALIGNMENT = 64
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
@@ -37,17 +38,16 @@ class Memory:
     """One block: `nbytes` bytes at `address`; free again when the object dies.
 
     word:  the address as it stands in the table of a plan: joining words costs less than packing addresses
+
+    Its finalizer is a slot that the pool fills (see living.py): C gives the block back, wherever that may be.
     """
 
-    __slots__ = ("address", "word", "nbytes", "_class", "_returned", "__weakref__")
+    __slots__ = ("address", "word", "nbytes", "__del__", "__weakref__")
 
-    def __init__(self, address: int, nbytes: int, size_class: int, returned: deque[tuple[int, int, int]]):
+    __del__: Callable[[], object]
+
+    def __init__(self, address: int, nbytes: int):
         self.address, self.word, self.nbytes = address, _word(address), nbytes
-        self._class, self._returned = size_class, returned
-
-    def __del__(self) -> None:
-        # NOTE: this can run anywhere, also while this thread holds the pool's lock: it may only append to a deque.
-        self._returned.append((self.address, self.nbytes, self._class))
 
     def __repr__(self) -> str:
         return f"Memory({self.nbytes} bytes at {self.address:#x})"
@@ -57,13 +57,22 @@ class Arena:
     """Memory that runs lend each other, one at a time.
 
     address, room:  where it is, and its bytes
-    lent, scratch:  bytes of it that its last run had for temporaries, and for its kernels to work in
+    use:            what its last run had of it
     """
 
-    __slots__ = ("address", "room", "lent", "scratch", "_memory")
+    __slots__ = ("address", "room", "use", "_memory", "_lost")
 
-    def __init__(self, memory: Memory, room: int):
-        self.address, self.room, self._memory = memory.address, room, memory
+    def __init__(self, memory: Memory, room: int, lost: deque[ArenaUse]):
+        self.address, self.room, self._memory, self.use = memory.address, room, memory, ArenaUse()
+        self._lost = AtDeath(lost.append, self.use)
+
+
+class ArenaUse:
+    """Bytes of an arena that count: `lent` for temporaries, `scratch` for kernels to work in."""
+
+    __slots__ = ("lent", "scratch")
+
+    def __init__(self) -> None:
         self.lent = self.scratch = 0
 
 
@@ -81,10 +90,14 @@ def size_class(nbytes: int) -> int:
 
 
 class MemoryPool:
-    """Blocks in use and blocks kept. Safe for many threads. Implements ir/backend.py's MemoryUse."""
+    """Blocks in use and blocks kept. Safe for many threads. Implements ir/backend.py's MemoryUse.
+
+    An interrupt may come between two steps of Python, but only where a call begins or ends, or a loop turns. What changes
+    together is therefore changed by plain statements in a row, without a call, after everything has been prepared.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._returned: deque[tuple[int, int, int]] = deque()
         self._free: dict[int, list[int]] = {}
         self._maps: dict[int, mmap.mmap] = {}
@@ -92,6 +105,7 @@ class MemoryPool:
         self._slabs: list[mmap.mmap] = []
         self._arenas: list[Arena] = []  # those that no run has
         self._came_back: deque[Arena] = deque()  # and those that still count as if one had
+        self._lost: deque[ArenaUse] = deque()  # of arenas that are no more: an interrupt came while one was handed over
         self._in_use = self._peak = self._kept = 0
         self._scratch = self._peak_with_scratch = 0
 
@@ -99,6 +113,7 @@ class MemoryPool:
     @property
     def in_use(self) -> int:
         """Bytes that somebody holds, as they were asked for; of an arena, those that a run has for temporaries."""
+        finish_later()
         with self._lock:
             self._collect()
             return self._in_use
@@ -137,14 +152,12 @@ class MemoryPool:
 
     def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
         """Returns a block for each number of bytes: all of them, or none."""
-        made, returned = [], self._returned
+        if later:
+            finish_later()
         with self._lock:
-            if returned or self._came_back:
+            if self._returned or self._came_back:
                 self._collect()
-            for nbytes in lengths:
-                wanted = size_class(nbytes)
-                made.append(Memory(self._take(wanted), nbytes, wanted, returned))
-                self._in_use += nbytes
+            made = [self._taken(size_class(nbytes), nbytes) for nbytes in lengths]
             if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
                 self._note_peaks()
         return made
@@ -166,7 +179,7 @@ class MemoryPool:
         """
         try:
             arena = self._came_back.pop()
-            if arena.lent + arena.scratch == nbytes and arena.scratch == scratch:
+            if arena.use.lent + arena.use.scratch == nbytes and arena.use.scratch == scratch:
                 return arena  # it counts already
             self._came_back.append(arena)
         except IndexError:  # memory has been asked for since a run ended, or another thread has the arena
@@ -177,9 +190,10 @@ class MemoryPool:
             if found is None or found.room < nbytes:
                 found = None  # first, so that its memory can be part of what is dropped if the system gives no more
                 room = size_class(nbytes)
-                found = Arena(Memory(self._take(room), 0, room, self._returned), room)
-            found.lent, found.scratch = nbytes - scratch, scratch
-            self._in_use += found.lent
+                found = Arena(self._taken(room, 0), room, self._lost)
+            use = found.use
+            use.lent, use.scratch = nbytes - scratch, scratch
+            self._in_use += nbytes - scratch
             self._scratch += scratch
             self._note_peaks()
         return found
@@ -188,10 +202,6 @@ class MemoryPool:
         """Takes back what `borrow_arena` gave."""
         self._came_back.append(arena)
 
-    def after_fork(self) -> None:
-        """Makes the pool usable in a child whose parent may have forked inside `allocate`."""
-        self._lock = threading.Lock()
-
     def _collect(self) -> None:
         """Takes back arenas of runs that are over, and the blocks of Memory objects that died."""
         while self._came_back:
@@ -199,42 +209,58 @@ class MemoryPool:
                 arena = self._came_back.popleft()
             except IndexError:  # another thread's run has it
                 break
-            self._in_use -= arena.lent
-            self._scratch -= arena.scratch
+            self._count_no_more(arena.use)
             self._arenas.append(arena)
-        while self._returned:
-            address, nbytes, length = self._returned.popleft()
+        while self._lost:
+            self._count_no_more(self._lost[0])
+            del self._lost[0]
+        returned, kept = self._returned, self._free
+        while returned:
+            address, nbytes, length = returned[0]
+            free = kept.get(length)
+            if free is None:
+                free = kept[length] = []
             self._in_use -= nbytes
             if length > MOST_SLAB_BLOCK and self._kept + length > MOST_KEPT:
-                del self._maps[address]
-                continue
-            free = self._free.get(length)
-            if free is None:
-                free = self._free[length] = []
-            free.append(address)
-            self._kept += length
+                del returned[0], self._maps[address]
+            else:
+                del returned[0]
+                free += (address,)
+                self._kept += length
 
-    def _take(self, length: int) -> int:
-        """Returns the address of a block of a class's length: a kept one, if there is one."""
+    def _count_no_more(self, use: ArenaUse) -> None:
+        self._in_use -= use.lent
+        self._scratch -= use.scratch
+        use.lent = use.scratch = 0
+
+    def _taken(self, length: int, nbytes: int) -> Memory:
+        """Returns a block of a class's length, which counts as `nbytes`: a kept one, if there is one."""
         free = self._free.get(length)
-        if free:
-            self._kept -= length
-            return free.pop()
-        return self._new_block(length)
+        if not free:
+            free = self._free.setdefault(length, [])
+            self._add_block(length, free)
+        memory = Memory(address := free[-1], nbytes)
+        give_back = partial(self._returned.append, (address, nbytes, length))
+        del free[-1]
+        self._kept -= length
+        self._in_use += nbytes
+        memory.__del__ = give_back
+        return memory
 
-    def _new_block(self, length: int) -> int:
-        """Returns the address of a block that no one has had: a piece of a slab, or a mapping of its own if it is long."""
+    def _add_block(self, length: int, free: list[int]) -> None:
+        """Adds a block to the kept ones that nobody has had: a piece of a slab, or a mapping of its own if it is long."""
         if length <= MOST_SLAB_BLOCK:
             if self._slab_left < length:
-                slab, self._slab = self._map(SLAB_NBYTES)
+                slab, address = self._map(SLAB_NBYTES)
                 self._slabs.append(slab)
-                self._slab_left = SLAB_NBYTES
+                self._slab, self._slab_left = address, SLAB_NBYTES
             address = self._slab
             self._slab, self._slab_left = address + length, self._slab_left - length
-            return address
-        block, address = self._map(length)
-        self._maps[address] = block
-        return address
+        else:
+            block, address = self._map(length)
+            self._maps[address] = block
+        free += (address,)
+        self._kept += length
 
     def _map(self, length: int) -> tuple[mmap.mmap, int]:
         """Returns a mapping, and where in it `length` bytes begin on a huge page."""

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from picograd.living import AtDeath
+
 CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages nobody has written take no memory
 LINE_NBYTES = 64  # what all pieces are aligned to: constants are as long as a vector
 
@@ -109,13 +111,11 @@ class Placed:
     """Code in memory, for as long as this lives: addresses by symbol."""
 
     def __init__(self, room: _Room, address: int, nbytes: int, symbols: Mapping[str, int]):
-        self._room, self._address, self._nbytes, self._symbols = room, address, nbytes, symbols
+        self._address, self._symbols = address, symbols
+        self._given_back = AtDeath(room.free.setdefault(nbytes, []).append, address)
 
     def __getitem__(self, symbol: str) -> int:
         return self._address + self._symbols[symbol]
-
-    def __del__(self) -> None:
-        self._room.free.setdefault(self._nbytes, []).append(self._address)  # NOTE: no lock: a collection may come anywhere
 
 
 class _Room:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.living import LivingSet
 from picograd.runtime.cpu.host import HostCode
 from picograd.runtime.cpu.memory import MemoryPool
 from picograd.runtime.cpu.plan import HELP_WORK, chunk_of, lay_out
@@ -267,11 +267,11 @@ class Runner:
         self._reports[:] = self._layout.state[STOP] = 0
 
 
-_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
+_runners: LivingSet[Runner] = LivingSet()
 
 
 def _after_fork() -> None:
-    for runner in list(_runners):
+    for runner in _runners.living():
         runner.after_fork()
 
 

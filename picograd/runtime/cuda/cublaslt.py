@@ -14,14 +14,16 @@ gives it, and never waits for the host.
 from __future__ import annotations
 
 import ctypes
-import weakref
-from collections.abc import Sequence
-from functools import cached_property
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from picograd.dtype import dtype_named
 from picograd.errors import DeviceError
+from picograd.forks import cached_property
 from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainProduct
 from picograd.ir.stages import Binary
+from picograd.living import AtDeath
 from picograd.runtime.cuda import cublaslt_calls as lt
 from picograd.runtime.cuda.cublaslt_calls import Algorithm, Heuristic, call, set_attribute
 
@@ -35,6 +37,9 @@ def is_call(binary: Binary) -> bool:
     return binary.data.startswith(LIBRARY_CALL)
 
 
+_dropped: deque[tuple[Callable[[Any], Any], Any]] = deque()  # what nobody needs any more, with what gives it back
+
+
 class Made:
     """Something that the library made, given back when nothing needs it any more.
 
@@ -42,10 +47,12 @@ class Made:
     """
 
     def __init__(self, kind: str, *arguments: object):
+        while _dropped:
+            destroy, handle = _dropped.popleft()
+            destroy(handle)  # whose status would have nobody to tell
         self._kind, self.handle = kind, ctypes.c_void_p()
         call(f"cublasLt{kind}Create", ctypes.byref(self.handle), *arguments)
-        destroy = getattr(lt.library(), f"cublasLt{kind}Destroy")  # whose status would have nobody to tell
-        weakref.finalize(self, destroy, self.handle).atexit = False
+        self._given_back = AtDeath(_dropped.append, (getattr(lt.library(), f"cublasLt{kind}Destroy"), self.handle))
 
     def set(self, attribute: int, value: object) -> None:
         """Sets an attribute; the value has its C type."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gc
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,12 @@ import numpy as np
 from picograd.config import is_on
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.forks import cached_property
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.living import LivingSet
 from picograd.record import replace
 from picograd.runtime.cpu.device import linked
 from picograd.runtime.cuda.code import Loader
@@ -264,11 +265,11 @@ class CudaDevice:
         return runner_by_steps(schedule, make, holds_back=False)
 
 
-_devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
+_devices: LivingSet[CudaDevice] = LivingSet()
 
 
 def _after_fork() -> None:
-    for device in list(_devices):
+    for device in _devices.living():
         device.is_forked = True
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from picograd.living import AtDeath
 from picograd.runtime.cuda.driver import call
 
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
@@ -66,13 +67,10 @@ class Handles:
 class Handle:
     """Holds something of the driver's.
 
-    NOTE: a __del__ may run in a thread without a context, or while the process ends: it may only append to a deque.
+    No driver is called when it dies, for it may die in a thread without a context, or while the process ends.
     """
 
     __slots__ = ("value", "_dropped")
 
     def __init__(self, value: Any, dropped: deque[Any]):
-        self.value, self._dropped = value, dropped
-
-    def __del__(self) -> None:
-        self._dropped.append(self.value)
+        self.value, self._dropped = value, AtDeath(dropped.append, value)

@@ -2,7 +2,7 @@
 
 In:    numbers of bytes
 Out:   `Memory`; `Pool`
-Called by: runtime/cuda/device.py.    Next: picograd/runtime/interrupts.py
+Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/queue.py
 
 A block can be used again as soon as its object dies: what comes later in the stream of kernels comes after those that
 used it. Another stream has to wait for them, and only for them: a free block knows the number of the last submission
@@ -12,14 +12,15 @@ does not keep a large segment in two.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from picograd.forks import lock
+from picograd.interrupts import held_back
 from picograd.ir.backend import MemoryCount
-from picograd.runtime.interrupts import held_back
+from picograd.living import AtDeath
 
 STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
 SMALL = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
@@ -56,15 +57,11 @@ class Memory:
     born:     the last submission before it was handed out
     """
 
-    __slots__ = ("address", "nbytes", "freed", "born", "_block", "_pool", "_counted")
+    __slots__ = ("address", "nbytes", "freed", "born", "_given_back", "_counted")
 
-    def __init__(self, block: Block, nbytes: int, born: int, pool: Pool, counted: int):
+    def __init__(self, block: Block, nbytes: int, born: int, given: deque[Block], counted: AtDeath):
         self.address, self.nbytes, self.freed, self.born = block.start, nbytes, block.ticket, born
-        self._block, self._pool, self._counted = block, pool, counted
-        pool.count.take(counted)
-
-    def __del__(self) -> None:
-        self._pool.give(self._block, self._counted)
+        self._given_back, self._counted = AtDeath(given.append, block), counted
 
 
 class Pool:
@@ -83,7 +80,7 @@ class Pool:
         self, new_segment: Callable[[int], int | None], drop_segment: Callable[[int], None], ticket: Callable[[], int]
     ) -> None:
         self._new_segment, self._drop_segment, self._ticket = new_segment, drop_segment, ticket
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._given: deque[Block] = deque()
         self._by_length: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # by is_small: (nbytes, start), sorted
         self._free: dict[int, Block] = {}  # by start
@@ -102,13 +99,7 @@ class Pool:
             if block is None:
                 return None
             self._take(block, wanted)
-            return Memory(block, nbytes, self._ticket(), self, nbytes if is_counted else 0)
-
-    def give(self, block: Block, counted: int) -> None:
-        """Takes a block back, and what it counted for."""
-        # NOTE: a __del__ may call this anywhere, also while this thread holds the lock: it may only append to a deque.
-        self._given.append(block)
-        self.count.give(counted)
+            return Memory(block, nbytes, self._ticket(), self._given, self.count.take(nbytes if is_counted else 0))
 
     def trim(self) -> None:
         """Gives segments that nobody has a part of back to the driver."""

@@ -7,10 +7,10 @@ Called by: runtime/cuda/device.py.    Next: picograd/runtime/cuda/plan.py
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
+from picograd.living import AtDeath
 from picograd.runtime.cuda.queue import CommandQueue, seconds_between
 
 
@@ -23,7 +23,7 @@ class Moment:
     def __init__(self, queue: CommandQueue, event: Any, enter: Callable[[], None]):
         self.queue, self.event, self.enter = queue, event, enter
         # No driver is called: whatever thread a finalizer runs in, it may have no context.
-        weakref.finalize(self, queue.moments.append, event).atexit = False
+        self._given_back = AtDeath(queue.moments.append, event)
 
     def has_come(self) -> bool:
         """True if it is over."""

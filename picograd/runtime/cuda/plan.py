@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
@@ -29,7 +30,6 @@ from picograd.runtime.cuda.handles import Handles
 from picograd.runtime.cuda.memory import Memory
 from picograd.runtime.cuda.queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
-from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
 from picograd.runtime.tile_maps import check_inside
 
@@ -216,8 +216,7 @@ class CudaPlan:
                 device.check_process()
             if not queue.is_whole:
                 queue.make_whole()
-            if self._has_temporaries:
-                device.memory.take(self._arena_nbytes)
+            counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
             try:
                 if self._has_maps:
                     device.enter()
@@ -237,8 +236,7 @@ class CudaPlan:
                 queue.is_whole = False
                 raise
             finally:
-                if self._has_temporaries:
-                    device.memory.give(self._arena_nbytes)
+                del counted
 
     def _prepare(self, part: KernelPart) -> None:
         """Makes one call of a submission that has this part alone."""

@@ -13,19 +13,19 @@ everything is waited for before anything else is submitted.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from picograd.forks import rlock
+from picograd.interrupts import wait_until
 from picograd.runtime.cuda.commands import NEVER, ONCE, Caller, Commands, Row
 from picograd.runtime.cuda.cublaslt import ProductCall
 from picograd.runtime.cuda.driver import ask, call, failed
 from picograd.runtime.cuda.handles import NO_TIMING, Events
 from picograd.runtime.cuda.staging import Staging
-from picograd.runtime.interrupts import wait_until
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
@@ -48,7 +48,7 @@ class CommandQueue:
     """
 
     def __init__(self, caller: Caller, context: Any) -> None:
-        self.ticket, self.lock = 0, threading.RLock()
+        self.ticket, self.lock = 0, rlock()
         self.laps: list[tuple[str, Any, Any]] | None = None
         self.moments: deque[Any] = deque()
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))

@@ -11,8 +11,6 @@ DeviceError with the kernel, the block and the thread.
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError
+from picograd.forks import lock
 from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
@@ -39,16 +38,7 @@ ORDERS = ("forward", "backward", "shuffled")
 ALIGNMENT = 64
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
 
-_running = threading.Lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
-
-
-def _start_afresh() -> None:
-    global _running
-    _running = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(after_in_child=_start_afresh)
+_running = lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
 
 
 class HostMemory:
@@ -58,10 +48,9 @@ class HostMemory:
     nbytes:   asked for
     """
 
-    __slots__ = ("address", "nbytes", "bytes", "_count")
+    __slots__ = ("address", "nbytes", "bytes", "_counted")
 
     def __init__(self, nbytes: int, count: MemoryCount):
-        self._count, self.nbytes = count, 0
         try:
             whole = np.full(nbytes + ALIGNMENT, UNWRITTEN, np.uint8)
         except MemoryError:
@@ -69,10 +58,7 @@ class HostMemory:
         start = -whole.ctypes.data % ALIGNMENT
         self.bytes = whole[start : start + nbytes]
         self.address, self.nbytes = int(whole.ctypes.data) + start, nbytes
-        count.take(nbytes)
-
-    def __del__(self) -> None:
-        self._count.give(self.nbytes)
+        self._counted = count.take(nbytes)
 
 
 class CudaSimDevice:

@@ -208,11 +208,12 @@ class Generator:
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
         if device not in self.states:
-            token = trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
+            outer = trace.get()
             try:
+                trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
                 self.states[device] = GeneratorState(self._seed, str(device))
             finally:
-                trace.reset(token)
+                trace.set(outer)
         return self.states[device]
 
     def next_key(self, device: str) -> Op:

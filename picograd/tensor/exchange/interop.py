@@ -7,7 +7,6 @@ Next:  picograd/tensor/exchange/printing.py
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
@@ -16,6 +15,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError, SharingError
+from picograd.loading import load_late
 from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
@@ -174,7 +174,8 @@ class Interop(Copies):
         if api_version not in (None, *VERSIONS):
             raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
         # An array has to know the functions on it, which are built on it: the one import against the order.
-        return importlib.import_module("picograd.array_api")
+        namespace: ModuleType = load_late("picograd.array_api")
+        return namespace
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:
         """Returns the tensor on a device, as the array API spells `to`.

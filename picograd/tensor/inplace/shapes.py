@@ -38,11 +38,12 @@ class InPlaceShapes(InPlacePairs):
                 f"{function}: a tensor of shape {self.shape} that collects gradients keeps its shape.",
                 hint=f"y = x.{function.removesuffix('_')}(...)",
             )
-        token = grad_mode.set(True)  # under no_grad, too, the value stays the one that it was
+        outer = grad_mode.get()
         try:
+            grad_mode.set(True)  # under no_grad, too, the value stays the one that it was
             view = method(*args)
         finally:
-            grad_mode.reset(token)
+            grad_mode.set(outer)
         if view.steps != self.steps:
             last_change.note()
             self.steps, self._shown = view.steps, None

@@ -14,7 +14,8 @@ from picograd.utils.data.datasets import (
     TensorDataset,
     random_split,
 )  # fmt: skip
-from picograd.utils.data.loader import DataLoader, default_collate, default_convert
+from picograd.utils.data.fetch import default_collate, default_convert, get_worker_info
+from picograd.utils.data.loader import DataLoader
 from picograd.utils.data.samplers import (
     BatchSampler,
     RandomSampler,
@@ -27,5 +28,5 @@ from picograd.utils.data.samplers import (
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",
     "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler",
-    "default_collate", "default_convert", "random_split",
+    "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip

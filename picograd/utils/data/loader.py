@@ -1,30 +1,33 @@
 """The loader: batches of examples, collated to tensors.
 
 In:    a data set, a batch size or a sampler
-Out:   `DataLoader`, `default_collate`, `default_convert`
-Next:  picograd/nn/module.py
+Out:   `DataLoader`
+Next:  picograd/utils/data/fetch.py
 
-Batches are made when they are asked for, in this process: what makes them wait is the reading of examples, which a program
-can do ahead in threads of its own. Settings of worker processes and of pinned memory are taken, and change nothing.
+Batches are made in this process when they are asked for, or ahead of time by workers. Pinned memory is taken, and changes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from picograd.annotations import Shown
-from picograd.engine.lying import lying_on_host
-from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import trace
+from picograd.errors import ArgumentError
+from picograd.living import finish_later
+from picograd.loading import load_late
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.utils.data.datasets import IterableDataset
+from picograd.utils.data.fetch import Fetch, default_collate, default_convert
 from picograd.utils.data.samplers import BatchSampler, RandomSampler, SequentialSampler
+
+if TYPE_CHECKING:  # loaded when they are first asked for, by load_late
+    from picograd.utils.data.workers import Workers
+
+START_METHODS = ("fork", "spawn", "forkserver")
+AHEAD = 2  # batches that each worker makes ahead
 
 
 class DataLoader(Shown):
@@ -36,14 +39,24 @@ class DataLoader(Shown):
       shuffle:        in another random order each time
       sampler:        the numbers of examples, in order, instead of shuffle
       batch_sampler:  lists of numbers, instead of batch_size, shuffle, sampler and drop_last
-      num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers,
-                      pin_memory_device, in_order:  taken, of no effect
+      num_workers:    processes that make batches ahead of time; 0: they are made in this one, when they are asked for
+      pin_memory, pin_memory_device:  taken, of no effect
+      timeout:        seconds to wait for a batch of a worker; 0: as long as it takes
+      worker_init_fn: called in each worker with its number, before it makes batches
+      multiprocessing_context:  how workers are started: "fork", "spawn", "forkserver", or a context of multiprocessing
+      prefetch_factor:     batches that each worker makes ahead; None: 2
+      persistent_workers:  workers stay from one pass over the data to the next
+      in_order:       False gives batches as they come
       collate_fn:     makes a batch of a list of examples; None: default_collate
       drop_last:      leaves out a last batch that is shorter
       generator:      draws the order; None: the default one
 
+    A worker has a copy of the data set and random numbers of its own, those of picograd, NumPy and module random; an
+    IterableDataset asks `get_worker_info` which of the examples it shall give. An error in a worker is raised here.
+
     Raises:
-      ArgumentError: settings that exclude each other, or a batch_size that is not positive.
+      ArgumentError: settings that exclude each other, or a number that is too small.
+      WorkerError:   (of a pass over it) a worker has died, or no batch came in time.
 
     >>> loader = utils.data.DataLoader(utils.data.TensorDataset(Tensor([1.0, 2.0, 3.0])), batch_size=2)
     >>> [batch.tolist() for (batch,) in loader], len(loader)
@@ -73,9 +86,12 @@ class DataLoader(Shown):
     ):
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.num_workers, self.pin_memory, self.generator = num_workers, pin_memory, generator
-        self._is_iterable = isinstance(dataset, IterableDataset)
+        self.timeout, self.worker_init_fn, self.in_order = timeout, worker_init_fn, in_order
+        self.multiprocessing_context, self.persistent_workers = multiprocessing_context, persistent_workers
+        self._is_iterable, self._collates = isinstance(dataset, IterableDataset), collate_fn is None
+        _check_workers(num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers)
+        self.prefetch_factor = prefetch_factor or AHEAD
         _check_settings(self._is_iterable, batch_size, bool(shuffle), sampler, batch_sampler, drop_last)
-        self._collates = collate_fn is None  # then a data set's own way to a batch will do
         self.collate_fn = collate_fn or (default_convert if batch_size is None else default_collate)
         if batch_sampler is not None:
             self.batch_size = None
@@ -85,30 +101,37 @@ class DataLoader(Shown):
             if batch_size is not None:
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._workers: Workers | None = None  # that have stayed
 
     def __iter__(self) -> Iterator[Any]:
-        if self._is_iterable:
-            yield from self._of_an_iterable()
-        elif self.batch_sampler is None:
-            for number in self.sampler:  # type: ignore[union-attr]
-                yield self.collate_fn(self.dataset[number])
-        else:
-            batch = getattr(self.dataset, "batch", None) if self._collates else None
-            for numbers in self.batch_sampler:
-                yield self.collate_fn(self._examples(numbers)) if batch is None else batch(numbers)
+        finish_later()  # workers of a pass that was left may still be there
+        if self.num_workers:
+            return self._pass()
+        fetch = self._fetch()
+        return fetch.stream() if self._is_iterable else map(fetch.of, self._numbers())
 
-    def _of_an_iterable(self) -> Iterator[Any]:
-        examples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from map(self.collate_fn, examples)
-            return
-        while batch := list(islice(examples, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield self.collate_fn(batch)
+    def _fetch(self) -> Fetch:
+        batched = self.batch_sampler is not None
+        return Fetch(self.dataset, self.collate_fn, self._collates, batched, self.batch_size, self.drop_last)
 
-    def _examples(self, numbers: Sequence[int]) -> list[Any]:
-        several = getattr(self.dataset, "__getitems__", None)  # PyTorch's name for many examples at once
-        return [self.dataset[number] for number in numbers] if several is None else several(numbers)
+    def _numbers(self) -> Iterator[Any]:
+        """Returns an iterator over the numbers of the examples of each batch; over single numbers without batches."""
+        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+
+    def _pass(self) -> Iterator[Any]:
+        """Returns the batches of a pass by workers: new ones, or those that have stayed."""
+        workers, late = self._workers, load_late("picograd.utils.data.workers")
+        if workers is None or not len(workers):
+            seed = int(Tensor.randint(0, 2**31 - 1, (), generator=self.generator).item())
+            workers = late.Workers(self._fetch(), self.num_workers, seed, self.worker_init_fn, self.multiprocessing_context)
+        if self.persistent_workers:
+            self._workers = workers
+        tasks, ahead = None if self._is_iterable else self._numbers(), self.prefetch_factor
+        batches: Iterator[Any] = late.Pass(workers, tasks, ahead, self.timeout, self.in_order, self.persistent_workers)
+        return batches
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_workers": None}
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:
@@ -137,72 +160,19 @@ def _check_settings(
         raise ArgumentError("DataLoader: drop_last=True says what to do with the last batch; batch_size=None makes none.")
 
 
-# ---- from examples to a batch ----
-def default_collate(batch: Sequence[Any]) -> Any:
-    """Returns a batch of examples as one: tensors, arrays and numbers stacked, containers item by item, texts as a list.
-
-    Floats of Python become float64, as PyTorch has it.
-
-    Raises:
-      ShapeError:    tensors of different shapes, or sequences of different lengths.
-      ArgumentError: examples of another type.
-
-    >>> utils.data.default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
-    {'x': Tensor([1, 2]), 'name': ['a', 'b']}
-    """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        return _stacked(batch)
-    if isinstance(first, np.ndarray | np.generic | bool | int | float):
-        arrays = [np.asarray(example) for example in batch]
-        shapes = sorted({array.shape for array in arrays})
-        if len(shapes) > 1:
-            fact = f"default_collate: arrays of shapes {', '.join(map(str, shapes))} make no batch."
-            raise ShapeError(fact, "collate_fn=... pads them, such as nn.utils.rnn.pad_sequence.")
-        return Tensor(np.stack(arrays))
-    if isinstance(first, Mapping):
-        return {name: default_collate([example[name] for example in batch]) for name in first}
-    if isinstance(first, str | bytes):
-        return list(batch)
-    if not isinstance(first, Sequence):
+def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, stay: bool) -> None:
+    """Raises ArgumentError where settings of workers are none, or there are no workers to have them."""
+    if not isinstance(num_workers, int) or num_workers < 0:
         raise ArgumentError(
-            f"default_collate: makes batches of tensors, arrays, numbers, texts, dicts and sequences, got {first!r}.",
-            hint="DataLoader(..., collate_fn=...) makes them of anything.",
+            f"DataLoader: num_workers must be a number of processes, got {num_workers!r}.",
+            "num_workers=0 makes batches in this process.",
         )
-    if len({len(example) for example in batch}) != 1:
-        raise ShapeError(f"default_collate: sequences of lengths {[len(example) for example in batch]} make no batch.")
-    columns = [default_collate(column) for column in zip(*batch)]
-    return type(first)(*columns) if hasattr(first, "_fields") else columns
-
-
-def _stacked(examples: Sequence[Tensor]) -> Tensor:
-    """Returns examples as one tensor: rows of one tensor in one plan, others copied or computed one by one.
-
-    Why: examples that were flipped at random, or not, would make a plan for each combination in a batch.
-    """
-    if len({example.cell for example in examples}) == 1:
-        return Tensor.stack(list(examples))
-    if trace.get() is None and not any(example.requires_grad for example in examples):
-        arrays = [lying_on_host(example.op) for example in examples]
-        found = [array for array in arrays if array is not None]
-        if len(found) == len(arrays) and len({(array.shape, array.dtype) for array in found}) == 1:
-            return Tensor(np.stack(found), dtype=examples[0].dtype, device=examples[0].device)
-    return Tensor.stack([x if x.op.code is OpCode.BUFFER else x.contiguous().realize() for x in examples])
-
-
-def default_convert(example: Any) -> Any:
-    """Returns an example with its arrays as tensors.
-
-    >>> import numpy as np
-    >>> utils.data.default_convert({"x": np.array([1, 2]), "name": "a"})
-    {'x': Tensor([1, 2]), 'name': 'a'}
-    """
-    if isinstance(example, np.ndarray | np.generic):
-        return Tensor(example)
-    if isinstance(example, Mapping):
-        return {name: default_convert(value) for name, value in example.items()}
-    if isinstance(example, tuple) and hasattr(example, "_fields"):
-        return type(example)(*map(default_convert, example))
-    if isinstance(example, tuple | list):
-        return [default_convert(value) for value in example]
-    return example
+    if timeout < 0:
+        raise ArgumentError(f"DataLoader: timeout must be a number of seconds, or 0 to wait on, got {timeout!r}.")
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ArgumentError(f"DataLoader: prefetch_factor must be positive, got {prefetch_factor!r}.")
+    if isinstance(context, str) and context not in START_METHODS:
+        raise ArgumentError(f"DataLoader: multiprocessing_context is one of {', '.join(START_METHODS)}, got {context!r}.")
+    given = {"prefetch_factor": prefetch_factor is not None, "persistent_workers": stay, "multiprocessing_context": context}
+    for name in [name for name, is_given in given.items() if is_given and not num_workers]:
+        raise ArgumentError(f"DataLoader: {name} is a setting of workers, and num_workers is 0.")

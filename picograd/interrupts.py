@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `held_back`, `wait_until`
-Called by: runtime/cuda/memory.py, runtime/launches.py, runtime/opencl.py.    Next: picograd/runtime/cuda/queue.py
+Used by: those who hand over memory, load code, or wait for a device; it imports nothing of picograd
 """
 
 from __future__ import annotations
@@ -13,27 +13,43 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 # Module signal wraps them, to make enums of numbers and numbers of enums, which costs more than they do.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
 SPIN, PAUSE = 2e-3, 1e-4  # seconds: of asking again and again, then between two questions
 
 
 class HeldBack:
-    """A block until whose end an interrupt waits."""
+    """A block until whose end an interrupt waits, but for what is let in."""
 
-    __slots__ = ("_usual", "_waiting")
+    __slots__ = ("_usual", "_waiting", "_is_open")
 
-    def __enter__(self) -> None:
-        usual, self._usual = _handler_of(signal.SIGINT), None
-        if not callable(usual) or threading.current_thread() is not threading.main_thread():
-            return
-        self._waiting: list[tuple[int, FrameType | None]] = []
-        _set_handler(signal.SIGINT, self._note)
-        self._usual = usual
+    def __enter__(self) -> HeldBack:
+        usual, self._usual, self._is_open = _handler_of(signal.SIGINT), None, False
+        if callable(usual) and threading.current_thread() is threading.main_thread():
+            self._waiting: list[tuple[int, FrameType | None]] = []
+            _set_handler(signal.SIGINT, self._note)
+            self._usual = usual
+        return self
+
+    def let_in(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls a function, which an interrupt ends at once; nothing of the block after it."""
+        try:
+            self._is_open = True
+            return function(*args, **kwargs)
+        finally:
+            self._is_open = False  # NOTE: no call before this, where an interrupt might come
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._waiting.append((number, frame))
+        if self._is_open and self._usual is not None:
+            self._is_open = False
+            self._usual(number, frame)
+            self._is_open = True  # whoever handles interrupts does not raise
+        else:
+            self._waiting.append((number, frame))
 
     def __exit__(self, *failure: object) -> None:
         usual = self._usual
@@ -45,6 +61,9 @@ class HeldBack:
 
 def held_back() -> HeldBack:
     """Has an interrupt wait until the block ends. Other threads than the first are not interrupted anyway.
+
+    A `finally` or `__exit__` is not enough where something must be put back: an interrupt may come at its first step, or
+    between what it shall put back and the `try`.
 
     Cost: 1 us.
     """

@@ -1,0 +1,174 @@
+"""Tables of objects that are alive, and work at an object's death: in C, where no Ctrl-C can come.
+
+In:    objects
+Out:   `LivingSet`, `LivingKeys`, `LivingValues`; `AtDeath`; `later`, work left over by finalizers, and `finish_later`
+Used by: all that know objects weakly, or give something back when an object dies; it imports nothing of picograd
+
+Python hears a signal between two steps of a program in Python, wherever that is. In a `__del__`, or in the callback of a
+weak reference, the KeyboardInterrupt has nowhere to go: it is printed and dropped, the finalizer is left half done, and the
+loop that somebody wanted to stop goes on. The weak tables of the standard library have such callbacks in Python. So every
+finalizer of picograd is one function of C: `dict.pop`, `deque.append`, `set.discard`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+later: deque[Callable[[], object]] = deque()
+
+
+def finish_later() -> None:
+    """Does what finalizers left over because it takes more than one function of C; who asks for memory comes by here."""
+    while later:
+        try:
+            work = later.popleft()
+        except IndexError:  # another thread was faster
+            return
+        try:
+            work()
+        except BaseException:  # an interrupt; all work here can be done twice
+            later.appendleft(work)
+            raise
+
+
+class AtDeath:
+    """Calls a function of C, with some arguments, when it dies: whoever holds it alone dies with it.
+
+    >>> gone = deque()
+    >>> held = AtDeath(gone.append, "a")
+    >>> del held
+    >>> list(gone)
+    ['a']
+    """
+
+    # Python looks for __del__ in the type, finds a slot there, and calls what is in the slot. An empty slot is passed over.
+    __slots__ = ("__del__",)
+
+    def __init__(self, function: Callable[..., object], *arguments: object):
+        self.__del__ = partial(function, *arguments)
+
+
+class LivingSet(dict[weakref.ref[K], None]):
+    """Objects that are alive, in the order in which they were added: a WeakSet has another order in each run."""
+
+    __slots__ = ()
+
+    def add(self, one: K) -> None:
+        """Adds an object, which leaves when it dies."""
+        self[weakref.ref(one, self.pop)] = None
+
+    def discard(self, one: K) -> None:
+        """Removes an object, if it is there."""
+        self.pop(weakref.ref(one), None)
+
+    def has(self, one: K) -> bool:
+        """Returns whether an object is there."""
+        return weakref.ref(one) in self
+
+    def living(self) -> list[K]:
+        """Returns the objects of now; other threads may add some meanwhile."""
+        return [one for reference in list(self) if (one := reference()) is not None]
+
+
+class LivingKeys(Generic[K, V]):
+    """A table by objects, each told from its equals; what is known of one leaves when it dies.
+
+    data:  the dict within, whose length costs no call
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data: dict[weakref.ref[K], V] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.data[weakref.ref(key, self.data.pop)] = value
+
+    def __getitem__(self, key: K) -> V:
+        return self.data[weakref.ref(key)]
+
+    def __delitem__(self, key: K) -> None:
+        del self.data[weakref.ref(key)]
+
+    def __contains__(self, key: K) -> bool:
+        return weakref.ref(key) in self.data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        """Returns what is known of an object, or the default."""
+        return self.data.get(weakref.ref(key), default)
+
+    def setdefault(self, key: K, value: V) -> V:
+        """Returns what is known of an object: `value` from now on, if nothing was."""
+        return self.data.setdefault(weakref.ref(key, self.data.pop), value)
+
+    def pop(self, key: K, default: D) -> V | D:
+        """Takes out what is known of an object, and returns it, or the default."""
+        return self.data.pop(weakref.ref(key), default)
+
+    def living(self) -> list[K]:
+        """Returns the objects of now; other threads may add some meanwhile."""
+        return [key for reference in list(self.data) if (key := reference()) is not None]
+
+    def items(self) -> list[tuple[K, V]]:
+        """Returns the objects of now, each with what is known of it."""
+        return [(key, value) for reference, value in self.data.copy().items() if (key := reference()) is not None]
+
+
+class LivingValues(Generic[K, V]):
+    """A table of objects that leave it when they die; a key has one object after another, or always the same.
+
+    NOTE: keys need a hash and an equality in C: an entry is looked up when its object dies.
+    """
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data: dict[K, weakref.ref[V]] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        data = self._data
+        data[key] = weakref.ref(value, partial(data.pop, key))  # the reference itself is the default: nothing is raised
+
+    def __getitem__(self, key: K) -> V:
+        found = self._data[key]()
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __delitem__(self, key: K) -> None:
+        del self._data[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._data))
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """Returns the object of a key, or the default."""
+        reference = self._data.get(key)
+        found = None if reference is None else reference()
+        return default if found is None else found
+
+    def items(self) -> list[tuple[K, V]]:
+        """Returns the objects of now with their keys; other threads may add some meanwhile."""
+        return [(key, one) for key, reference in self._data.copy().items() if (one := reference()) is not None]
+
+    def values(self) -> list[V]:
+        """Returns the objects of now."""
+        return [one for _, one in self.items()]

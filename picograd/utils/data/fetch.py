@@ -1,0 +1,171 @@
+"""From numbers of examples to a batch: what a loader does itself, or has its workers do.
+
+In:    a data set, numbers of examples; what makes a batch of examples
+Out:   `Fetch`; `default_collate`, `default_convert`;  `get_worker_info`, `become_worker`
+Next:  picograd/utils/data/workers.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from picograd.engine.lying import lying_on_host
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.opcode import OpCode
+from picograd.record import Record
+from picograd.tensor.cell import trace
+from picograd.tensor.tensor import Tensor
+
+
+class Fetch(Record):
+    """How a loader makes a batch.
+
+    dataset:     the examples
+    collate_fn:  makes a batch of a list of them; of one of them where they come without batches
+    collates:    whether that is the loader's own: then a data set's own way to a batch will do
+    batched:     whether numbers come in lists
+    batch_size:  of a data set that is iterated over; None: single examples
+    drop_last:   of such a data set: leaves out a last batch that is shorter
+    """
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    collates: bool
+    batched: bool
+    batch_size: int | None
+    drop_last: bool
+
+    def of(self, numbers: Any) -> Any:
+        """Returns the batch of some numbers, or the example of one number."""
+        if not self.batched:
+            return self.collate_fn(self.dataset[numbers])
+        batch = getattr(self.dataset, "batch", None) if self.collates else None
+        if batch is not None:
+            return batch(numbers)
+        several = getattr(self.dataset, "__getitems__", None)  # PyTorch's name for many examples at once
+        return self.collate_fn([self.dataset[number] for number in numbers] if several is None else several(numbers))
+
+    def stream(self) -> Iterator[Any]:
+        """Returns the batches of a data set that is iterated over."""
+        examples = iter(self.dataset)
+        if self.batch_size is None:
+            yield from map(self.collate_fn, examples)
+            return
+        while batch := list(islice(examples, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield self.collate_fn(batch)
+
+
+# ---- workers ----
+class WorkerInfo(Record):
+    """What a worker is.
+
+    id:           its number, from 0
+    num_workers:  how many there are
+    seed:         of its random numbers
+    dataset:      its copy of the data set
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None  # of this process, where it is a worker
+
+
+def become_worker(info: WorkerInfo) -> None:
+    """Has this process be a worker."""
+    global _info
+    _info = info
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Returns what the worker is that calls this: id, num_workers, seed, dataset; None outside workers.
+
+    An IterableDataset is iterated over in each worker, so it asks which part of the examples is this worker's.
+
+    >>> class Count(utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         worker = utils.data.get_worker_info()
+    ...         return iter(range(4) if worker is None else range(worker.id, 4, worker.num_workers))
+    >>> [batch.tolist() for batch in utils.data.DataLoader(Count(), batch_size=2)]
+    [[0, 1], [2, 3]]
+    """
+    return _info
+
+
+# ---- from examples to a batch ----
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Returns a batch of examples as one: tensors, arrays and numbers stacked, containers item by item, texts as a list.
+
+    Floats of Python become float64, as PyTorch has it.
+
+    Raises:
+      ShapeError:    tensors of different shapes, or sequences of different lengths.
+      ArgumentError: examples of another type.
+
+    >>> utils.data.default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'x': Tensor([1, 2]), 'name': ['a', 'b']}
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stacked(batch)
+    if isinstance(first, np.ndarray | np.generic | bool | int | float):
+        arrays = [np.asarray(example) for example in batch]
+        shapes = sorted({array.shape for array in arrays})
+        if len(shapes) > 1:
+            fact = f"default_collate: arrays of shapes {', '.join(map(str, shapes))} make no batch."
+            raise ShapeError(fact, "collate_fn=... pads them, such as nn.utils.rnn.pad_sequence.")
+        return Tensor(np.stack(arrays))
+    if isinstance(first, Mapping):
+        return {name: default_collate([example[name] for example in batch]) for name in first}
+    if isinstance(first, str | bytes):
+        return list(batch)
+    if not isinstance(first, Sequence):
+        raise ArgumentError(
+            f"default_collate: makes batches of tensors, arrays, numbers, texts, dicts and sequences, got {first!r}.",
+            hint="DataLoader(..., collate_fn=...) makes them of anything.",
+        )
+    if len({len(example) for example in batch}) != 1:
+        raise ShapeError(f"default_collate: sequences of lengths {[len(example) for example in batch]} make no batch.")
+    columns = [default_collate(column) for column in zip(*batch)]
+    return type(first)(*columns) if hasattr(first, "_fields") else columns
+
+
+def _stacked(examples: Sequence[Tensor]) -> Tensor:
+    """Returns examples as one tensor: rows of one tensor in one plan, others copied or computed one by one.
+
+    Why: examples that were flipped at random, or not, would make a plan for each combination in a batch.
+    """
+    if len({example.cell for example in examples}) == 1:
+        return Tensor.stack(list(examples))
+    if trace.get() is None and not any(example.requires_grad for example in examples):
+        arrays = [lying_on_host(example.op) for example in examples]
+        found = [array for array in arrays if array is not None]
+        if len(found) == len(arrays) and len({(array.shape, array.dtype) for array in found}) == 1:
+            return Tensor(np.stack(found), dtype=examples[0].dtype, device=examples[0].device)
+    return Tensor.stack([x if x.op.code is OpCode.BUFFER else x.contiguous().realize() for x in examples])
+
+
+def default_convert(example: Any) -> Any:
+    """Returns an example with its arrays as tensors.
+
+    >>> import numpy as np
+    >>> utils.data.default_convert({"x": np.array([1, 2]), "name": "a"})
+    {'x': Tensor([1, 2]), 'name': 'a'}
+    """
+    if isinstance(example, np.ndarray | np.generic):
+        return Tensor(example)
+    if isinstance(example, Mapping):
+        return {name: default_convert(value) for name, value in example.items()}
+    if isinstance(example, tuple) and hasattr(example, "_fields"):
+        return type(example)(*map(default_convert, example))
+    if isinstance(example, tuple | list):
+        return [default_convert(value) for value in example]
+    return example
