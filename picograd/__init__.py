@@ -142,7 +142,7 @@ __all__ = [
     "half", "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32", "int64", "int8",
     "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long",
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
-    "pi", "profile", "random", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
+    "pi", "profile", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
     "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
 ]  # fmt: skip

@@ -187,6 +187,14 @@ INSTEAD: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
+INSTEAD_OF_ARGUMENT = {
+    "pin_memory": "leave it out; copies to a GPU go by way of pinned memory by themselves.",
+    "layout": ONE_LAYOUT,
+    "memory_format": ONE_LAYOUT,
+    "names": "leave it out; axes have numbers alone.",
+}
+
+
 def missing(name: str, place: str = "picograd", owner: object = None) -> AttributeError:
     """Returns the error for a name that a place does not have: a public module, Tensor, Module, a jitted function.
 

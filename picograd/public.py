@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
-from picograd.absent import explain_absent
+from picograd.absent import INSTEAD_OF_ARGUMENT, explain_absent
 from picograd.annotations import described, fits, is_module, remedy, shown
 from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
 
@@ -27,8 +27,10 @@ R = TypeVar("R")
 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
+OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
+_owners: dict[Any, type] = {}  # by a method that is not wrapped the class that users know it of
 
 
 # ---- wrapping ----
@@ -61,6 +63,7 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
         function = getattr(found, "__func__", found)
         if name in without and isinstance(function, FunctionType):
             function.__qualname__ = f"{owner.__name__}.{function.__name__}"
+            _owners[function] = owner
         if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
@@ -89,12 +92,28 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
                 return cast(R, _stored(function, args, kwargs))
             return function(*args, **kwargs)
         except Exception as error:
+            if isinstance(error, TypeError) and (others := _by_other_names(function, kwargs)):
+                return call(*args, **others)
             explain(function, args, kwargs, error)
             raise
 
     call.__module__, call.__qualname__ = module, name  # pickle looks there
     _behind[call], _published[function] = function, call
     return call
+
+
+def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns keyword arguments under the names that a function has for them; None where it has those that were given.
+
+    A call by a name that a function does not have fails before it begins, so that it can be made again.
+
+    Example: pg.select(input=x, axis=0, index=1)  ->  Tensor.select(self=x, dim=0, index=1)
+    """
+    if kwargs.keys().isdisjoint(OTHER_NAMES):
+        return None
+    has = signature_of(function)[0].parameters
+    named = {OTHER_NAMES.get(name, name) if name not in has else name: value for name, value in kwargs.items()}
+    return named if named.keys() != kwargs.keys() and len(named) == len(kwargs) and named.keys() <= has.keys() else None
 
 
 def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -193,7 +212,8 @@ def check_arguments(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentTypeError(f"{name}: {error}.", hint=hint or usage(name, signature)) from None
+        foreign = next((INSTEAD_OF_ARGUMENT[key] for key in kwargs if key in INSTEAD_OF_ARGUMENT), None)
+        raise ArgumentTypeError(f"{name}: {error}.", hint=hint or foreign or usage(name, signature)) from None
     for argument, value in bound.arguments.items():
         kind, wanted = signature.parameters[argument].kind, hints.get(argument, Any)
         if kind is inspect.Parameter.VAR_POSITIONAL:
@@ -218,7 +238,9 @@ def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[
     """Returns the signature of a function, and the types that its annotations stand for; self is of the class it is in."""
     signature, hints = inspect.signature(function), get_type_hints(function)
     if "self" in signature.parameters:
-        hints["self"] = inspect.unwrap(function).__globals__.get(inspect.unwrap(function).__qualname__.split(".")[0], Any)
+        behind = inspect.unwrap(function)
+        home = behind.__globals__.get(behind.__qualname__.split(".")[0], Any)
+        hints["self"] = _owners.get(behind, home)
     return signature, hints
 
 

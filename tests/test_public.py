@@ -53,3 +53,21 @@ def test_a_forward_of_the_users_is_not_explained() -> None:
     with pytest.raises(TypeError, match="unsupported operand") as caught:
         Net()(1)
     assert not isinstance(caught.value, pg.PicogradError)
+
+
+def test_arguments_may_have_the_other_names_that_pytorch_takes() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert pg.select(input=x, axis=0, index=1).tolist() == x.select(axis=0, index=1).tolist() == [3.0, 4.0]
+    assert pg.matmul(input=x, other=x).tolist() == (x @ x).tolist() and pg.cat(tensors=[x, x], axis=1).shape == (2, 4)
+    assert x.gather(axis=1, index=Tensor([[1], [0]])).tolist() == [[2.0], [3.0]]
+    with pytest.raises(pg.ArgumentTypeError, match="select: missing a required argument: 'dim'"):
+        x.select(axes=0, index=1)
+    with pytest.raises(pg.ArgumentTypeError, match="select: multiple values for argument 'dim'"):
+        x.select(0, axis=0, index=1)
+
+
+def test_an_argument_that_has_no_meaning_here_says_so() -> None:
+    with pytest.raises(pg.ArgumentTypeError) as told:
+        pg.zeros(3, pin_memory=True)
+    assert told.value.fact == "zeros: got an unexpected keyword argument 'pin_memory'."
+    assert told.value.hint == "leave it out; copies to a GPU go by way of pinned memory by themselves."

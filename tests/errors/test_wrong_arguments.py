@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+import picograd as pg
 from picograd import Tensor, nn
 from picograd.errors import PicogradError
 from picograd.public import plain, signature_of
@@ -24,8 +25,14 @@ CALLS = list(calls())
 
 
 @pytest.fixture(autouse=True)
-def on_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel is at stake; and what a setting was called with holds for one test."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    monkeypatch.setenv("PICOGRAD_THREADS", "1")
+    yield
+    pg.autograd.set_detect_anomaly(False)
+    pg.set_default_dtype(pg.float32)
+    pg.set_printoptions(profile="default")
 
 
 def computed(value: Any) -> None:

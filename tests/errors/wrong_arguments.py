@@ -177,6 +177,18 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "index_put_": lambda: sample(ROWS, (INDEX,), np.array(1.0)),
     "is_tensor": lambda: sample(ROWS),
     "realize": lambda: sample([ROWS]),
+    "batch_norm": lambda: sample(ROWS, None, None, None, None, True, 0.1, 1e-5),
+    "cond": lambda: sample(True, lambda *_: 1, lambda *_: 2),
+    "while_loop": lambda: sample(lambda n, *_: n < 3, lambda n, *_: n + 1, [0]),
+    "as_strided": lambda: sample(ROWS, (2, 2), (1, 1)),
+    "embedding": lambda: sample(ROWS, np.array([0, 1])),
+    "set_default_dtype": lambda: sample(pg.float32),
+    "nn.functional.multi_head_attention_forward": lambda: sample(
+        ROWS, ROWS, ROWS, 3, 1, np.ones((9, 3)), None, None, None, False, 0.0, np.ones((3, 3)), None
+    ),
+    "nn.utils.parametrizations.orthogonal": lambda: sample(nn.Linear(2, 2)),
+    "Tensor.apply_": lambda: sample(Tensor(ROWS), float),
+    "Tensor.prelu": lambda: sample(ROWS, np.array([0.5])),
     "scan": lambda: sample(lambda carry, x: (carry + x, carry), np.array(0.0), VECTOR),
     "multinomial": lambda: sample(VECTOR, 1),
     "Variable": lambda: sample("n", 1, 4),
@@ -301,6 +313,10 @@ CALLS["Tensor.item"] = lambda: sample(np.array(1.0))
 CALLS["Tensor.retain_grad"] = lambda: sample(loss(parameter()))
 for name in ("gcd_", "lcm_"):
     CALLS[name] = lambda: sample(INTS, INTS)
+
+
+for name in ("max_pool2d", "max_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d"):
+    CALLS[f"nn.functional.{name}_with_indices"] = lambda n=int(name[-2]): sample(np.ones((1,) + (4,) * n), 2)
 
 
 # Names without a call, and why.

@@ -15,6 +15,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.attention import additive_mask, attention_weights, causal_mask, scaled_dot_product_attention
 from picograd.nn.functions.dropout import dropout
 from picograd.nn.functions.linear import linear
+from picograd.tensor.build import whole
 from picograd.tensor.tensor import Tensor
 
 
@@ -79,11 +80,17 @@ def multi_head_attention_forward(
     >>> multi_head_attention_forward(x, x, x, 2, 1, pg.cat([w, w, w]), None, None, None, False, 0.0, w, None)[0].shape
     (3, 1, 2)
     """
+    num_heads = whole("multi_head_attention_forward", "num_heads", num_heads)
+    _check_inputs(query, key, value)
     if num_heads < 1 or embed_dim_to_check % num_heads or query.shape[-1] != embed_dim_to_check:
         raise ArgumentError(
             f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {embed_dim_to_check}, and query"
             f" {query.shape} have so many features."
         )
+    for name, given in (("in_proj_weight", in_proj_weight), ("in_proj_bias", in_proj_bias)):
+        if given is not None and (not given.ndim or given.shape[0] != 3 * embed_dim_to_check):
+            wanted = f"3 * embed_dim = {3 * embed_dim_to_check} rows"
+            raise ShapeError(f"multi_head_attention_forward: {name} {given.shape} must have {wanted}.")
     is_batch = query.ndim == 3
     parts = [x.transpose(0, 1) if is_batch else x.unsqueeze(0) for x in (query, key, value)]
     if key is query and value is key:
@@ -105,6 +112,15 @@ def multi_head_attention_forward(
     if not is_batch:
         return out_NLE.squeeze(0), None if weights is None else weights.squeeze(0)
     return out_NLE.transpose(0, 1), weights
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raises ShapeError unless queries, keys and values have two axes each, or three, and fit each other."""
+    shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
+    if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
+        raise ShapeError(f"multi_head_attention_forward: {shapes} must have three axes each, or two without a batch.")
+    if key.shape[:-1] != value.shape[:-1] or query.shape[1:-1] != key.shape[1:-1]:
+        raise ShapeError(f"multi_head_attention_forward: {shapes} do not fit each other.")
 
 
 def _projected(

@@ -24,6 +24,8 @@ class OldType(str):
     ((2, 3), Tensor([1, 2]))
     >>> Tensor([1.5]).type(IntTensor)
     Tensor([1], dtype=int32)
+    >>> isinstance(Tensor([1.5]), FloatTensor)
+    True
     """
 
     dtype: DType
@@ -36,6 +38,9 @@ class OldType(str):
     def __call__(self, *args: Any) -> Tensor:
         is_data = len(args) == 1 and not isinstance(args[0], int)
         return Tensor(args[0], self.dtype) if is_data else Tensor.empty(*(args or (0,)), dtype=self.dtype)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is self.dtype
 
     def __repr__(self) -> str:
         return str(self)
