@@ -107,7 +107,7 @@ def named(place: str) -> Iterator[None]:
         error.restate(_within(place, error.fact))
         raise
     except MemoryError as error:
-        raise OutOfMemoryError(f"{place}: there is not enough memory for what it makes.") from error
+        raise OutOfMemoryError(f"{place}: there is not enough memory for it.") from error
     except Exception as error:
         text = f"{error}".partition("\n")[0].rstrip(".")
         raise DataError(f"{place}: {text or type(error).__name__}.") from error

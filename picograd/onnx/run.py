@@ -117,7 +117,8 @@ class Run:
             keywords["step"] = step
         if operator.takes_run:
             keywords["run"], keywords["outer"] = self, values
-        return operator.function(*given, **keywords)
+        with np.errstate(all="ignore"):  # numbers of a model may be infinite
+            return operator.function(*given, **keywords)
 
     def _argument(self, operator: Operator, number: int, value: Value, ahead: bool) -> Any:
         """Returns an input as the function of an operator takes it."""

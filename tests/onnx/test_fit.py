@@ -141,7 +141,7 @@ def test_an_error_that_is_none_of_picograds_becomes_one_with_the_nodes_place(mon
     monkeypatch.setitem(OPERATORS, ("", "Abs"), [type(row)("Abs", 1, fails)])
     for count, error, text in (
         (1, DataError, "StopIteration."), (2, DataError, "'weight'."),
-        (3, pg.OutOfMemoryError, "there is not enough memory for what it makes."),
+        (3, pg.OutOfMemoryError, "there is not enough memory for it."),
     ):  # fmt: skip
         with pytest.raises(error) as found:
             pg.onnx.load(data("net (float[N] x) => (y) { y = Abs(x) }"))(pg.Tensor.ones(count))

@@ -113,6 +113,13 @@ def test_work_counts_what_lies_between() -> None:
     assert not is_little([long]) and is_little([long[:1]])
 
 
+def test_sequences_have_as_many_pieces_as_can_be_made() -> None:
+    text = """net () => (y) <int32[1] one = {1}, int64[1] shape = {1099511627776}, int64 k = {2}>
+    { e = Expand(one, shape)  s = SplitToSequence(e, k)  y = SequenceLength(s) }"""
+    expected = "1099511627776 elements by 2 are not 1 to 65536 pieces."
+    assert fact_of(data(text)) == f"onnx: node 1 (SplitToSequence): SplitToSequence: {expected}"
+
+
 # ---- loops ----
 LOOP = """
 net ({inputs}) => (y) <int64 zero = {{0}}, int64 one = {{1}}, int64 most = {{{most}}}, bool yes = {{1}}>

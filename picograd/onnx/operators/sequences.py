@@ -18,6 +18,8 @@ from picograd.onnx.record import row
 from picograd.onnx.values import Array, numpy_of
 from picograd.tensor.tensor import Tensor
 
+PIECES_MAX = 1 << 16  # of a tensor
+
 
 def construct(*values: Any) -> list[Any]:
     """Returns a sequence of the values."""
@@ -69,10 +71,13 @@ def concat_from(sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
 
 def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
     """Returns pieces along an axis: of one length each, of length `split`, or of several."""
-    if split is None:
-        pieces = x.split(1, axis)
-        return [*pieces] if keepdims else [piece.squeeze(axis) for piece in pieces]
-    return [*x.split(int(split) if split.ndim == 0 else split.tolist(), axis)]
+    if split is not None and split.ndim:
+        return [*x.split(split.tolist(), axis)]
+    each = 1 if split is None else int(split)
+    if each < 1 or x.shape[axis] > each * PIECES_MAX:
+        raise ArgumentError(f"SplitToSequence: {x.shape[axis]} elements by {each} are not 1 to {PIECES_MAX} pieces.")
+    pieces = x.split(each, axis)
+    return [*pieces] if keepdims or split is not None else [piece.squeeze(axis) for piece in pieces]
 
 
 def optional(value: Any = None, *, type: Any = None) -> Any:  # noqa: A002
