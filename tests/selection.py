@@ -1,10 +1,11 @@
 """Chooses among variants: `python -m pytest` runs every test, and of long tables of variants some rows; `--full` runs all.
 
 A test whose rows are variants of one thing (shapes, dtypes, seeds, devices) has the mark `variants`: by default every
-eighth row runs, from the first on. `--tenth K` adds a tenth of the others, for a run in pieces; `--in-full PATH`, any
-number of times, leaves nothing out of a file or a folder. Tests named by "::" always run. TEST_PART="2/8" runs every eighth
-of all tests, from the third on. At the end it is said what was left out. Where no path is named, tests run on as many
-processes as there are processors, eight at most (`-n 0` has one).
+eighth row runs, from the first on (`every=4`: every fourth). `first=1` begins with the second row, so that a test of one
+row is left out: a long one whose subject others test, too. `--tenth K` adds a tenth of the others, for a run in pieces;
+`--in-full PATH`, any number of times, leaves nothing out of a file or a folder. Tests named by "::" always run.
+TEST_PART="2/8" runs every eighth of all tests, from the third on. At the end it is said what was left out. Where no path
+is named, tests run on as many processes as there are processors, eight at most (`-n 0` has one).
 
 In:    marks, options, TEST_PART
 Out:   the tests to run
@@ -59,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         row = rows[file + function]
         rows[file + function] += 1
-        if row % mark.kwargs.get("every", EVERY):
+        every = mark.kwargs.get("every", EVERY)
+        if row % every != mark.kwargs.get("first", 0) % every:
             variants += 1
             if variants % 10 != config.option.tenth:
                 left_out.append(item)

@@ -88,6 +88,7 @@ def test_it_computes_what_the_evaluator_does(
     check("LOOM", rng, monkeypatch)
 
 
+@pytest.mark.variants
 @pytest.mark.req("G7")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_operations_give_what_pytorch_gives(

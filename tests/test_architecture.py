@@ -65,6 +65,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_imports_only_from_its_left(path: Path) -> None:
     relative = path.relative_to(PACKAGE)

@@ -45,6 +45,7 @@ OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
 ]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize(("spelled", "operation", "most"), OPERATIONS, ids=[o[0] for o in OPERATIONS])
 def test_a_tensor_operation_calls_few_functions(spelled: str, operation: Callable[[], object], most: int) -> None:
     for _ in range(2):  # numbers, shapes and file names are new only once

@@ -41,6 +41,7 @@ def examples() -> list[doctest.DocTest]:
     return found
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("test", examples(), ids=lambda test: test.name.removeprefix("picograd."))
 def test_examples_print_what_they_say(test, monkeypatch):
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
@@ -98,6 +99,7 @@ def methods_of(owner: type) -> dict[str, object]:
 PUBLIC = public_names()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_is_described(name: str) -> None:
     value = PUBLIC[name]

@@ -100,6 +100,7 @@ def compiled(kernel: Kernel) -> Executable:
     return Executable(kernel.name, kernel.params, kernel.variables, (Launch("f", 1, 1, 1),), (0,))
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.req("A7", "G8")
 @pytest.mark.parametrize("make", GRAPHS)
 def test_work_grows_as_the_graph_does(make: Callable[[int], Roots], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +126,7 @@ def test_many_equal_kernels_are_few_distinct_ones(make: Callable[[int], Roots], 
     assert len(schedules[1].items) >= 2 * len(schedules[0].items)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("G8")
 @pytest.mark.parametrize("make", GRAPHS)
 def test_kernels_stay_short(make: Callable[[int], Roots]) -> None:
@@ -134,6 +136,7 @@ def test_kernels_stay_short(make: Callable[[int], Roots]) -> None:
         assert len([op for op in toposort(values) if op.code in ELEMENTWISE]) <= MAX_KERNEL_OPS
 
 
+@pytest.mark.variants(first=1)
 @pytest.mark.req("A7")
 @pytest.mark.filterwarnings("ignore:a result of shape")  # that so long a graph is kept is mentioned
 def test_100_000_ops_forward_and_backward_are_right() -> None:

@@ -53,12 +53,14 @@ def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
 
 
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("name", TORCH_NBYTES)
 def test_a_training_step_holds_at_most_what_pytorch_holds(name: str) -> None:
     tensors, whole = peak_nbytes(name)
     assert tensors <= whole <= TORCH_NBYTES[name]
 
 
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("name", TORCH_CALL_NBYTES)
 def test_a_call_holds_at_most_what_pytorch_holds(name: str) -> None:
     tensors, _ = peak_nbytes(name)

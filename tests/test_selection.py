@@ -24,6 +24,9 @@ def test_few(n): pass
 
 @pytest.mark.parametrize("n", range(9))
 def test_all(n): pass
+
+@pytest.mark.variants(first=1)
+def test_long(): pass
 """
 
 
@@ -47,11 +50,11 @@ def said(tmp_path: Path):
 @pytest.mark.parametrize(
     "options, ran, left",
     [
-        ((), 2 * (3 + 2 + 9), 2 * (17 + 2)),
-        (("-n", "0"), 2 * (3 + 2 + 9), 2 * (17 + 2)),
-        (("--full",), 2 * 33, 0),
-        (("--in-full", "test_a.py"), 33 + 14, 19),
-        (("test_a.py",), 14, 19),
+        ((), 2 * (3 + 2 + 9), 2 * (17 + 2 + 1)),
+        (("-n", "0"), 2 * (3 + 2 + 9), 2 * (17 + 2 + 1)),
+        (("--full",), 2 * 34, 0),
+        (("--in-full", "test_a.py"), 34 + 14, 20),
+        (("test_a.py",), 14, 20),
         (("test_a.py::test_many",), 20, 0),
         (("test_a.py::test_many[5]",), 1, 0),
     ],

@@ -64,7 +64,7 @@ def lowered(kernels: Sequence[Kernel], target: Target) -> list[Program]:
     return [lower(kernel, target) for kernel in kernels]
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.parametrize("name", MOST)
 def test_a_proof_of_bounds_is_a_small_part_of_lowering_and_rendering(name: str) -> None:
     """In calls; of the time of the whole way to machine code, most of which is LLVM's, it is a third of that part."""

@@ -512,7 +512,7 @@ def test_scan_of_columns_wider_than_a_piece(inputs):
     inputs.check(build.scan(inputs(2, 3, 300), ADD, 1), gpu=False)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("code", [ADD, MAX])
 @pytest.mark.parametrize("shape", [(32,), (50,), (3, 100), (1000,), (2, 1028), (5, 515), (130, 40)])
 def test_scan_of_long_rows(inputs, code, shape):
@@ -542,7 +542,7 @@ def test_sort_is_stable(inputs, shape, axis, descending):
     inputs.check(argsort(inputs(*shape), axis, descending))
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=10)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("shape", [(127,), (128,), (129,), (2, 300), (513,)])
 def test_sort_of_rows_longer_than_a_tile(inputs, shape, descending):

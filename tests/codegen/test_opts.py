@@ -133,7 +133,7 @@ def test_whole_tiles_of_a_plain_product_are_stored_from_registers(target, rng):
     np.testing.assert_allclose(out, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
 def test_every_candidate_gives_the_same_bits(target, turn_b, rng):

@@ -225,7 +225,7 @@ def is_like(line: str, known: str) -> bool:
     )
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=45)
 @pytest.mark.parametrize("arch", CUDA)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None:
@@ -237,7 +237,7 @@ def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None
         assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compilers.test_generations"
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=23)
 @pytest.mark.parametrize("arch", PTX)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ptx_assembles_and_keeps_to_registers(program: str, arch: str) -> None:

@@ -156,7 +156,7 @@ def check_plans_and_bits(
     return planned
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=20)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = check_plans_and_bits(FUNCTIONS[name], LENGTHS, monkeypatch)
@@ -164,14 +164,14 @@ def test_few_plans_and_the_bits_of_each_length_alone(name: str, monkeypatch: pyt
     assert planned[4] == 0, planned
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_and_its_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = check_plans_and_bits(ATTENTIONS[name], (20, 23, 31, 17, 70, 129, 64), monkeypatch)
     assert planned[3] == planned[5] == planned[6] == 0, planned
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = check_plans_and_bits(CONVOLUTIONS[name], (20, 23, 31, 17, 70, 129, 64, 3), monkeypatch, num_near=1)
@@ -194,6 +194,7 @@ def test_convolutions_along_lines_of_changing_lengths(name: str, monkeypatch: py
     assert planned[3] == planned[5] == planned[6] == 0, planned
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.filterwarnings("ignore:jit.* has been captured for")
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 def test_attention_trains_on_padded_batches_with_few_plans(jitted: bool) -> None:

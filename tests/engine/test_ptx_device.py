@@ -58,7 +58,7 @@ def test_shared_memory_and_barriers_work_in_any_order_of_threads(order: str) -> 
 
 
 # ---- what they need ----
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @needs_assembler
 @pytest.mark.parametrize("major", [8, 9, 10])
 def test_every_kernel_assembles_without_spills(major: int) -> None:

@@ -60,7 +60,7 @@ def outcome(name: str, work: Callable[[], Any]) -> str | None:
     return None
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.parametrize("call", CALLS, ids=[call.name for call in CALLS])
 def test_a_wrong_argument_is_named(call: Call) -> None:
     found = {

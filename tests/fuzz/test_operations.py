@@ -11,7 +11,7 @@ from tests.fuzz.operations import MOST_STEPS, Differs, Program, Step, check, fai
 SEEDS = range(16)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.req("C3")
 @pytest.mark.req("I1")
 @pytest.mark.parametrize("seed", SEEDS)

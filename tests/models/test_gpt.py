@@ -48,6 +48,7 @@ def test_logits_loss_and_gradients_are_pytorchs(bias, device, rng):
 NANOGPT_CPU = GPTConfig(vocabulary=65, block=64, layers=4, heads=4, width=128, bias=False)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("D7")
 @pytest.mark.parametrize(("config", "num", "steps"), [(SMALL, 3, 25), (NANOGPT_CPU, 12, 3)], ids=["small", "nanogpt"])
 def test_training_under_jit_follows_pytorch(config, num, steps, rng):

@@ -20,6 +20,7 @@ def batch(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return text[:, :-1].copy(), targets
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("D5")
 def test_training_under_jit_follows_pytorch(device, rng):
     theirs = TorchCharacterLSTM(7, 8, 2)

@@ -24,7 +24,7 @@ def test_the_models_are_there() -> None:
     assert len(found) == 9 and found >= {*NAMES}
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @pytest.mark.req("C10")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_light_model_gives_what_it_expects(name: str, monkeypatch) -> None:

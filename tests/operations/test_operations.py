@@ -123,13 +123,13 @@ def test_values(row: Operation, device: str, rng: np.random.Generator) -> None:
         compare(row, call, "float32")
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_values_of_views(row: Operation, device: str, rng: np.random.Generator) -> None:
     compare(row, row.samples(rng)[0], "float32", backwards)
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C9")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:
@@ -140,7 +140,7 @@ def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:
 DRAWN = [row for row in OPERATIONS if row.drawn is not None]
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.parametrize("row", DRAWN, ids=str)
 def test_drawn_calls(row: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the evaluator: what a kernel makes of a graph is compared with that elsewhere."""

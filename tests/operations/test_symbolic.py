@@ -73,7 +73,7 @@ def run(row: Operation, call: Sample, first: Array, length: Any, together: bool)
     return row.ours()(*args, **kwargs)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.req("G4")
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_row_works_on_symbolic_lengths_or_is_refused_for_a_reason(row: Operation, rng: np.random.Generator) -> None:

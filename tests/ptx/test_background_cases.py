@@ -39,7 +39,7 @@ def compiled(header: str, arch: str) -> Binary:
     return compile_nvrtc(source_of(header, arch), target_of(arch))
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=49)
 @pytest.mark.parametrize("name", OF_THIS)
 def test_it_does_what_is_meant(name: str) -> None:
     header, case = CASES[name]

@@ -122,7 +122,7 @@ ATTENTIONS: dict[str, tuple[Lengths, AttentionArg, DType]] = {
 }
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=10)
 @both_roads
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_and_its_gradients(name: str, road: str) -> None:
@@ -133,6 +133,7 @@ def test_attention_and_its_gradients(name: str, road: str) -> None:
             check_attention(given, kernel, memory, OF_TF32 if arg.tf32 else TOLERANCES[dtype])
 
 
+@pytest.mark.variants(every=2)
 @both_roads
 def test_attention_of_few_queries(road: str) -> None:
     for lengths, arg, dtype in (

@@ -25,7 +25,7 @@ def compiled(arch: str) -> Binary:
     return compile_nvrtc(source_of("primitives.h", arch), replace(TARGETS[NVRTC], arch=arch))
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=15)
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_THIS])
 def test_the_body_for_a_gpu_does_what_is_meant(name: str, arch: str) -> None:

@@ -55,7 +55,7 @@ def found_wrong(binary: Binary) -> str | None:
     return None
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize(("order", "when"), MOMENTS)
 def test_it_is_exact_at_every_moment(order: Order, when: When) -> None:
     np.testing.assert_array_equal(outcome(right_one(), order, when), operands()[2])
@@ -84,7 +84,7 @@ SAYS = {  # where a rule is broken, how it is said; else the result shows it, or
 }
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     said = found_wrong(compile_nvrtc(source_of(changed(name)), TARGET))

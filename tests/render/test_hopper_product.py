@@ -117,7 +117,7 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
     check(compiler.device, compiler.backend.compile(source_of(problem, tile), compiler.device.target), problem)
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("majors", MAJORS)
 def test_it_is_machine_code_that_waits_for_nothing(majors: str) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""

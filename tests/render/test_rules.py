@@ -148,6 +148,7 @@ def check(case: Case, got: Array, expected: Array) -> None:
     np.testing.assert_allclose(wide, wide_expected, rtol=rtol, atol=atol, equal_nan=True, err_msg=case.name)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("device", LANGUAGES)
 def test_every_row_means_what_the_evaluator_says(device: str) -> None:
     rules = [rule for rule in RULES if device != "OPENCL" or rule.code not in TRANSCENDENTAL - {OpCode.SQRT}]
@@ -165,7 +166,7 @@ def test_every_row_means_what_the_evaluator_says(device: str) -> None:
 CAST_DTYPES = tuple(t for t in dtypes.ALL)
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=15)
 @pytest.mark.parametrize("device", LANGUAGES)
 @pytest.mark.parametrize("source", CAST_DTYPES, ids=str)
 def test_every_cast_means_what_the_evaluator_says(source: DType, device: str) -> None:

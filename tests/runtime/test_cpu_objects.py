@@ -79,6 +79,7 @@ def test_objects_of_other_formats_are_not_placed(triple: str) -> None:
     assert image_of(compile_source(source, processor_target(triple, arch, "")).data) is None
 
 
+@pytest.mark.variants(first=1)
 def test_what_dropped_code_took_is_used_again() -> None:
     binary = compiled(PLAIN)
     seen = set()

@@ -106,6 +106,7 @@ def test_the_simulator_does_what_is_meant(name: str) -> None:
         check(outcome(CudaSimDevice(order, 2), simulated(header), name), case.expected, case.tolerance)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("arch", EVERYWHERE)
 @pytest.mark.parametrize("header", HEADERS)
 def test_they_are_machine_code(header: str, arch: str) -> None:

@@ -61,7 +61,7 @@ ARRAYS = {H: whole(3, 4), W: whole(4, 4, seed=1), X: whole(5, 3, 4, seed=2)}
 STEP = halved(matmul(h, w) + x)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("asked", [(0,), (2,), (0, 2), (0, 1, 2, 3), (3,)])
 def test_a_recurrent_net_means_the_same(turned: bool, asked: tuple[int, ...]) -> None:
@@ -80,7 +80,7 @@ READS: dict[str, tuple[Op, int]] = {  # how a step reads w, and in how many kern
 }
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=12)
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("given_turned", [False, True])
 def test_an_invariant_that_every_step_would_turn_is_turned_once(name: str, given_turned: bool) -> None:

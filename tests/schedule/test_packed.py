@@ -107,7 +107,7 @@ PARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_several_rows_are_multiplied_with_each_part_of_a_byte(name: str) -> None:
     rows = Op(OpCode.PARAM, dtypes.float32, (), (4, (3, K)))
@@ -154,6 +154,7 @@ def test_a_weight_of_floats_is_not_of_bytes() -> None:
 
 
 # ---- several rows at once ----
+@pytest.mark.variants(first=1)
 def test_rows_that_are_multiplied_with_one_vector_read_it_once_and_ask_for_the_next_ones() -> None:
     shapes = ((34, 2048), (2048, 1))
     w, x = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate(shapes))

@@ -104,7 +104,7 @@ def nbytes_moved(schedule: Schedule) -> int:
     return sum(greatest(p.numel) * p.dtype.itemsize for item in schedule.kernel_items() for p in item.kernel.params)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=16)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "settings",

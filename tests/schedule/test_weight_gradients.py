@@ -79,6 +79,7 @@ def test_vectors_are_of_channels_where_outputs_would_leave_them_empty(channels: 
     assert outputs_of_conv(graph, GPU_TARGET) == outputs
 
 
+@pytest.mark.variants(every=6)
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize("taps", [2, 3])
 def test_roles_are_swapped_with_padding_that_every_window_leaves(taps: int, padding: int) -> None:
@@ -87,6 +88,7 @@ def test_roles_are_swapped_with_padding_that_every_window_leaves(taps: int, padd
     check_same_meaning([graph], arrays_for([graph]), tolerance=1e-4)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("dtype", "error"), [(dtypes.float64, 1e-5), (dtypes.float32, 1e-4), (dtypes.bfloat16, 0.5), (dtypes.float16, 0.1)]
 )

@@ -58,6 +58,7 @@ def random_expression(source: random.Random, leaves: list, depth: int):
     )()
 
 
+@pytest.mark.variants
 @pytest.mark.req("A2")
 @pytest.mark.parametrize("seed", range(20))
 def test_random_expressions_equal_pytorch(seed, device):

@@ -24,6 +24,7 @@ KEPT: dict[str, list[float]] = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.req("C1")
 @pytest.mark.parametrize("name", DRAWS)
 def test_what_is_drawn_has_the_same_bits_as_the_evaluators(name: str, device: str) -> None:

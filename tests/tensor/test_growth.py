@@ -56,6 +56,7 @@ def test_a_value_carried_through_a_loop_is_computed_now_and_then() -> None:
     assert (x.numpy() == expected).all()
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("G1")
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_sum_of_long_graphs_is_computed_now_and_then(in_place: bool) -> None:

@@ -40,6 +40,7 @@ def agree(ours: Any, theirs: Any, name: str = "") -> None:
     np.testing.assert_allclose(x, y, rtol=3e-6, atol=2e-8 if name == "logaddexp2" else 1e-12)
 
 
+@pytest.mark.variants
 @pytest.mark.req("C3")
 @pytest.mark.parametrize("name", OF_ONE.split())
 def test_awkward_numbers(name: str, device: str) -> None:

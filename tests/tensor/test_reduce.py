@@ -13,6 +13,7 @@ from tests.helpers import same_as_torch, same_value
 DIMS = [None, 0, -1, (0, 2), (0, 1, 2)]
 
 
+@pytest.mark.variants
 @pytest.mark.req("C4")
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("keepdim", [False, True])

@@ -40,6 +40,7 @@ def test_logcumsumexp_keeps_small_numbers_beside_large_ones(device: str) -> None
     same_value(Tensor([-np.inf, -np.inf]).logcumsumexp(0), torch.tensor([-np.inf, -np.inf]).logcumsumexp(0))
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C4")
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 257, 300])
 def test_logcumsumexp_by_blocks(length: int, device: str) -> None:

@@ -32,6 +32,7 @@ def test_run_leaves_checkpoint_and_picture_and_says_so(
     assert load_checkpoint(settings.out, "cnn").step == 16
 
 
+@pytest.mark.variants(first=1)  # a minute; `train mnist` reaches 98 % in seconds
 @pytest.mark.req("B8")
 def test_mnist_reaches_99_percent(
     published_mnist: Mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

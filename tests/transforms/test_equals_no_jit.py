@@ -1009,6 +1009,7 @@ def test_it_gives_what_it_gives_without_jit(name: str) -> None:
     assert run(WORK[name], pg.jit) == run(WORK[name], plain)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_with_a_remedy(name: str) -> None:
     run(REFUSED[name], plain)

@@ -211,6 +211,7 @@ WRITES = {
 }
 
 
+@pytest.mark.variants(every=5)
 @IN_PLACE
 @pytest.mark.req("G4")
 @pytest.mark.parametrize("form", WRITES)

@@ -75,14 +75,14 @@ def check(lengths: Lengths, arg: AttentionArg, targets: Sequence[Target], device
     check_same_meaning(gradients, arrays, 1e-4, targets, device)
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=12)
 @pytest.mark.parametrize("arg", ARGS, ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_the_kernels_mean_what_the_ops_mean(lengths: Lengths, arg: AttentionArg) -> None:
     check(lengths, arg, CPU_TARGETS if lengths in SHORT else ())
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: f"{target.vector_bytes} bytes")
 def test_blocks_on_each_width_of_vectors(target: Target) -> None:
     check((1, 1, 1, 67, 70, 1, 1), AttentionArg(0.35, causal=True, window=65), (target,), device=False)
@@ -140,6 +140,7 @@ def test_keys_that_only_divisions_find_are_copied_first() -> None:
     assert len(list(schedule.kernel_items())) == 2
 
 
+@pytest.mark.variants(first=1)
 def test_nothing_is_guarded() -> None:
     for lengths in LENGTHS:
         (q, k, v, grad, delta), _ = drawn(lengths)

@@ -143,6 +143,7 @@ def test_a_large_weight_is_packed_by_blocks(rng: np.random.Generator) -> None:
     check_same_meaning([root], {op: whole(rng, op) for op in (x, w)}, targets=())
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int32, dtypes.uint8])
 def test_dtypes(dtype: DType, rng: np.random.Generator) -> None:
     x, w = param(0, 1, 2, 3, 15, dtype=dtype), param(1, 3, 2, 2, 3, dtype=dtype)

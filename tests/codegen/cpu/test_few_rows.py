@@ -31,7 +31,7 @@ def whole_numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=11)
 @pytest.mark.parametrize(("k", "n"), SHAPES, ids=str)
 @pytest.mark.parametrize("layout", ["columns", "K", "K computed", "K of halves", "padded", "masked"])
 def test_it_means_the_same_however_the_matrix_lies(k: int, n: int, layout: str) -> None:
@@ -53,7 +53,7 @@ def test_it_means_the_same_however_the_matrix_lies(k: int, n: int, layout: str) 
     check_same_meaning([root], arrays, tolerance=1e-5)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=12)
 @pytest.mark.parametrize("m", [2, 5])
 @pytest.mark.parametrize("layout", ["columns", "K", "K of bytes"])
 @pytest.mark.parametrize(("k", "n"), [(17, 75), (40, 64)], ids=str)
@@ -91,7 +91,7 @@ def test_rows_of_a_power_of_two_are_spread_over_the_cache() -> None:
         assert [int(p.numel) for p in program.params if p.role == "scratch"] == extra
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=10)
 @pytest.mark.parametrize("dtype", [pg.float32, pg.float64, pg.float16, pg.bfloat16, pg.int32], ids=lambda d: d.name)
 @pytest.mark.parametrize("is_turned", [True, False], ids=["K", "columns"])
 def test_a_row_has_the_same_bits_alone_and_among_others(dtype: DType, is_turned: bool) -> None:

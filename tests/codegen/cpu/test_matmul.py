@@ -75,7 +75,7 @@ def test_what_a_tiles_epilogue_reads_of_large_values_is_asked_for_before_it(n: i
 
 
 # ---- the last panel of columns ----
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=10)
 @pytest.mark.parametrize(
     ("n", "grids"),
     [(80, 2), (96, 1), (65, 2), (32 * 16 + 1, 2), (32 * 20 + 1, 1)],

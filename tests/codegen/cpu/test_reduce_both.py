@@ -112,7 +112,7 @@ def check(roots: list[Op]) -> None:
     check_same_meaning(roots, arrays)
 
 
-@pytest.mark.variants
+@pytest.mark.variants(every=34)
 @pytest.mark.parametrize("cached", [0, 1024], ids=["several rows at a time", "one row at a time"])
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:

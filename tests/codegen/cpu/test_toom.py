@@ -80,6 +80,7 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
     check(rng, conv_w(grad, out), x, grad)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize(
     ("case", "toom"),
     [

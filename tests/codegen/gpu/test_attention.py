@@ -99,7 +99,7 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], toler
             )
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.req("G13")
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 @pytest.mark.parametrize("lengths", SMALL, ids=str)
@@ -163,6 +163,7 @@ def test_blocks_share_keys_that_are_many_times_the_queries(
         assert cut is not None and part_of_keys(attention, cut) == expected
 
 
+@pytest.mark.variants(first=1)
 def test_nothing_is_guarded() -> None:
     for lengths in (*LENGTHS, (1, 2, 1, 70, 1200, 16, 16)):
         for dtype in (dtypes.float32, dtypes.bfloat16):

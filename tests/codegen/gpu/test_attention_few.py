@@ -200,6 +200,7 @@ def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
             check(simulated(kernel, memory, "backward", keys), kernel, memory, TOLERANCES[dtypes.float32], keys)
 
 
+@pytest.mark.variants(first=1)
 def test_nothing_is_guarded() -> None:
     """But the first and last key of a number of keys that may be 0: whose index would be -1."""
     some = Op(OpCode.VARIABLE, dtypes.int64, (), ("keys", 1, MOST_KEYS))

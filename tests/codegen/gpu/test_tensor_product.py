@@ -72,7 +72,7 @@ def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int])
     check(product(*shape, letters, dtypes.float32, tf32=True), Opts((WarpTile(1, 1, 1, 2, 16),)), 32)
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("tile", [WarpTile(1, 1, 2, 6, 32), WarpTile(1, 2, 1, 2, 16), WarpTile(2, 1, 1, 4, 32)], ids=str)
 def test_every_tile(tile: WarpTile) -> None:
     check(product(40, 50, 30, dtype=dtypes.bfloat16), Opts((tile,)), tile.threads)
@@ -94,6 +94,7 @@ def test_operands_are_parts_of_wider_ones(m: int, k: int, n: int) -> None:
             compare(item.kernel, lower(item.kernel, GPU_TARGET))
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize(
     ("x", "w", "arg"),
     [
@@ -106,6 +107,7 @@ def test_so_are_convolutions(x: tuple[int, ...], w: tuple[int, ...], arg: ConvAr
     check(convolution(x, w, replace(arg, tf32=True), dtypes.float32), Opts(), 32)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
 def test_blocks_share_a_long_k(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "LEAST_PART", 40)

@@ -60,7 +60,7 @@ def copies_of(program: Program) -> list[Op]:
     return [one.memory for one in statements if isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED]
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", ["and as it lies", "channels last", "int8"])
 def test_it_means_the_same_at_every_level(name: str) -> None:
     check_same_meaning([MORE[name]], values_for(MORE[name]), targets=(GPU_TARGET,), device=False)

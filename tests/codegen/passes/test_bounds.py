@@ -535,6 +535,7 @@ def replaced(statement: Statement, old: Op, new: Op) -> Statement:
     return statement
 
 
+@pytest.mark.variants(first=1)
 def test_a_hundred_kernels_made_wrong_touch_nothing_outside() -> None:
     """Those that the evaluator sees outside are refused or guarded, and guarded they stay inside."""
     found, seed, refused = 0, 0, 0

@@ -216,6 +216,7 @@ def random_program(rng: np.random.Generator) -> str:
 {body}"""
 
 
+@pytest.mark.variants(first=1)
 def test_random_arithmetic_around_the_limits_means_the_same() -> None:
     rng = np.random.default_rng(0)
     num_narrow = num_wide = 0

@@ -161,7 +161,7 @@ def pytorchs(model: Reader, name: str, **settings: Any) -> list[Any]:
     return losses_and_weights(step, other, torch.tensor)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=16)
 @pytest.mark.parametrize(
     ("name", "settings"), [("LSTM", {}), ("LSTM", {"proj_size": 2}), ("GRU", {}), ("RNN", {"nonlinearity": "relu"})]
 )

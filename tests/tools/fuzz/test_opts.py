@@ -28,6 +28,7 @@ def test_a_seed_draws_the_same_graph_and_tiles_again() -> None:
     assert first.roots == second.roots and [*first.arrays] == [*second.arrays]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("seed", range(8))
 def test_products_cut_in_any_way_have_the_same_bits(seed: int) -> None:
     failure, _ = try_seed("opts", seed, "CPU")
