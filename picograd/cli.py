@@ -86,15 +86,13 @@ ABOUT = """A deep-learning framework one person can read, from Tensor to machine
 Begin with `picograd train mnist`: it trains a network on handwritten digits in half a minute. `picograd doctor` lists what
 this machine can use, `picograd --version` prints the version; docs/train.md shows how to train something of your own."""
 
-LADDER = "Climbs from three naive loops to a fused product and measures what each idea brings."
-
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
-    | Annotated[LadderConfig, tyro.conf.subcommand("ladder", description=LADDER)]
+    | Annotated[LadderConfig, tyro.conf.subcommand("ladder")]
 )
 
 

@@ -106,7 +106,7 @@ def show(record: dict[str, Any], figures: Sequence[Figure], console: Console) ->
     """Prints the table."""
     table = Table(title=title_of(record), caption=source_of(record), title_justify="left", caption_justify="left")
     for place, head in enumerate(HEADS):
-        table.add_column(head, justify="left" if place < 2 else "right", no_wrap=True)
+        table.add_column(head, justify="left" if place < 2 else "right", no_wrap=place != 1)
     for row in rows_of(figures):
         table.add_row(*row)
     console.print(table)

@@ -26,18 +26,15 @@ from picograd.tools.ladder.programs import text_of
 from picograd.tools.ladder.report import describe, load_average, show, write_docs
 from picograd.tools.ladder.rungs import RUNGS
 
-WIDEST = 140  # letters of the table
+WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a terminal that is narrower
 LADDERS = {"gemm": "CPU"}  # by name: the device it climbs on
 
 
 @dataclass(frozen=True)
 class LadderConfig:
-    """Climbs from three naive loops to a fused product and measures what each idea brings.
+    """Climbs from three naive loops to a fused product and measures what each idea brings."""
 
-    Example: picograd ladder gemm --size 1024 --json gemm.json.  picograd ladder gemm --show packed
-    """
-
-    # Which ladder: gemm, a product of float32 matrices.
+    # Which ladder: gemm, a product of float32 matrices. Example: picograd ladder gemm --size 1024 --json gemm.json
     name: tyro.conf.Positional[str] = "gemm"
     # Device to measure.
     device: str = "CPU"
@@ -73,7 +70,8 @@ def ladder(config: LadderConfig) -> int:
     load = load_average()
     figures, versions = climb(product, compiler, config.repeats)
     record = describe(product, figures, versions, compiler.device.target, load)
-    show(record, figures, Console(highlight=False, width=max(console.width, WIDEST)))
+    width = max(console.width, NARROWEST) if console.is_terminal else WIDEST
+    show(record, figures, Console(highlight=False, width=width))
     if config.json is not None:
         config.json.write_text(json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
