@@ -177,6 +177,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+def test_pythons_own_errors_call_a_method_what_users_call_it() -> None:
+    """Methods that picograd calls at every step are not wrapped: their error has no hint, but no internal name either."""
+    with pytest.raises(TypeError, match=r"^Tensor.reshape\(\) got an unexpected keyword argument 'dims'"):
+        Tensor([1.0]).reshape(dims=0)  # type: ignore[call-arg]
+
+
 @pytest.mark.req("B6")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_common_mistake_is_answered_with_what_to_do(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
