@@ -112,6 +112,11 @@ class Op:
     def __deepcopy__(self, memo: object) -> Op:
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.code is OpCode.BUFFER or self.code is OpCode.LEAF:
+            raise TypeError("a graph cannot be pickled, for it is bound to memory of this process; pickle tensors instead")
+        return Op, (self.code, self.dtype, self.src, self.arg)
+
     def __repr__(self) -> str:
         length = _length_text(self)
         if length is not None:

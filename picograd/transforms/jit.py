@@ -16,7 +16,9 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.absent import INSTEAD, refusing
@@ -83,7 +85,11 @@ class Jit:
     def __post_init__(self) -> None:
         _functions.add(self)
 
-    def __reduce__(self) -> Any:  # a copy captures the copied function anew
+    def __reduce__(self) -> Any:  # a copy captures the copied function anew; what a module has by its name is itself
+        name = f"{getattr(self.function, '__module__', '')}:{getattr(self.function, '__qualname__', '')}"
+        with suppress(ValueError, ImportError, AttributeError):  # no name, or one inside a function
+            if resolve_name(name) is self:
+                return resolve_name, (name,)
         return _jitted, (self.function, self.steps, self.donate, self.tune)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -151,3 +153,45 @@ def test_parameters_and_buffers_that_are_views_move_as_others_do(call, device):
     sum((p * p).sum() for p in parameters).backward()
     optimizer.step()
     assert net.first.tolist() == [0.0, 0.0] and net.mask.tolist() == before["mask"]
+
+
+class OfViews(nn.Module):
+    """Buffers and parameters that are views of other memory, as programs make them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positions", pg.arange(4).expand((1, -1)))
+        self.register_buffer("mask", pg.tril(pg.ones(2, 2)).view(1, 1, 2, 2))
+        self.register_buffer("row", pg.arange(6).reshape(2, 3)[1])
+        self.first = nn.Parameter(pg.arange(4.0)[:2])
+        self.turned = nn.Parameter(pg.ones(2, 3).t())
+
+
+@pytest.mark.parametrize("change", [
+    lambda net: net, lambda net: net.double().float(), lambda net: net.to("numpy").to("cpu"), lambda net: net.half(),
+    copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net)),
+], ids=["as it is", "double", "device", "half", "copy", "pickle"])  # fmt: skip
+def test_buffers_and_parameters_that_are_views(change: Callable[[OfViews], OfViews]) -> None:
+    net = OfViews()
+    before = {name: value.tolist() for name, value in net.state_dict().items()}
+    net = change(net)
+    assert {name: value.tolist() for name, value in net.state_dict().items()} == before
+    net.load_state_dict({name: value * 2 for name, value in OfViews().state_dict().items()})
+    assert {name: value.tolist() for name, value in net.state_dict().items()} == {
+        name: (value * 2).tolist() for name, value in OfViews().state_dict().items()
+    }
+    assert [name for name, _ in net.named_parameters()] == ["first", "turned"]
+    (net.first.sum() + net.turned.sum()).backward()
+    assert net.first.grad is not None and net.first.grad.shape == (2,)
+
+
+def test_one_element_that_stands_for_several_is_not_loaded_into() -> None:
+    import torch
+
+    for library, kind in ((torch, RuntimeError), (pg, pg.ShapeError)):
+        net = library.nn.Module()
+        net.register_buffer("repeated", library.ones(1).expand(3))
+        with pytest.raises(kind):
+            net.load_state_dict({"repeated": library.ones(3) * 2})
+        net.double().load_state_dict({"repeated": library.arange(3)})  # now it has memory of its own
+        assert net.repeated.tolist() == [0.0, 1.0, 2.0]

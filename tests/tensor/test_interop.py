@@ -240,3 +240,15 @@ def test_what_numpy_has_no_arrays_for_is_said(name: str) -> None:
         Tensor(nested)
     if name == "CPU":
         assert deep.sum().item() == 1.0 and deep.flatten().tolist() == [1.0]
+
+
+def test_a_result_of_a_graph_is_not_copied_without_it(device):
+    import torch
+
+    for library in (torch, pg):
+        result = library.ones(2, requires_grad=True) * 2
+        with pytest.raises((RuntimeError, GradientError), match="deepcopy"):
+            copy.deepcopy(result)
+        again = pickle.loads(pickle.dumps(result))
+        assert again.requires_grad and again.is_leaf and again.tolist() == [2.0, 2.0]
+        assert copy.deepcopy(result.detach()).tolist() == [2.0, 2.0]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 
 import picograd as pg
 from picograd import ArgumentError, Generator, Tensor, dtypes
+from picograd.engine.realize import to_host
 from picograd.tensor.creation import generator as generators
 from picograd.tensor.creation.random import normal_op
 
@@ -259,3 +264,34 @@ def test_a_draw_brings_its_key_to_the_device_and_no_more(monkeypatch: pytest.Mon
 def test_a_state_is_two_numbers() -> None:
     with pytest.raises(ArgumentError, match=r"set_state: a state is what get_state returned, two numbers, got \(1,\)"):
         Generator(1).set_state((1,))
+
+
+def test_a_copy_of_a_generator_goes_on_from_where_it_stands() -> None:
+    generator = pg.Generator(3)
+    pg.rand(4, generator=generator)
+    twins = [copy.copy(generator), copy.deepcopy(generator), pickle.loads(pickle.dumps(generator))]
+    drawn = pg.rand(4, generator=generator).tolist()
+    for twin in twins:
+        assert twin.initial_seed() == 3 and twin.get_state() == (3, 1)
+        assert pg.rand(4, generator=twin).tolist() == drawn
+
+
+def test_threads_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    generator, keys, before = pg.Generator(5), [], sys.getswitchinterval()
+
+    def draw() -> None:
+        for _ in range(100):
+            keys.append(generator.next_key("CPU"))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=draw) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len({int(to_host(key)) for key in keys}) == len(keys) == 600
+    assert generator.get_state("CPU") == (5, 600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -146,3 +148,17 @@ def test_a_tensor_holds_a_symbolic_integer() -> None:
     for number in (5, 30, 100):
         count, moved = seen(variable.bind(number))
         assert (count.item(), moved.tolist()) == (min(20, number + 1), [number + 1.0] * 2)
+
+
+def test_symbolic_integers_are_pickled_and_copied() -> None:
+    n = pg.Variable("n", 1, 8)
+    for twin in (copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+        assert twin(n).op is n.op
+        length = twin(2 * n.bind(3) - 1)
+        assert length == 2 * n.bind(3) - 1 and length.value == 5
+        assert pg.ones(8)[: twin(n.bind(3))].sum().item() == 3.0
+
+
+def test_a_graph_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="a graph cannot be pickled"):
+        pickle.dumps((pg.rand(2) * 2).op)

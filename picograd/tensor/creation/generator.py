@@ -27,7 +27,7 @@ from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
-from picograd.tensor.cell import Cell, changing, set_op, trace
+from picograd.tensor.cell import Cell, changing, replace_op, set_op, trace
 from picograd.tensor.exchange.host import default_device, device_named, device_or_default
 
 MASK = 0xFFFFFFFF  # 32 bits
@@ -64,22 +64,28 @@ class Word(Cell):
 
     def on_host(self) -> int:
         """Returns what it holds, which is asked of the device only where the host does not know it."""
-        if self.number is None:
-            number = int(to_host(realize([self.op])[0]))
-            if type(_content.__get__(self)) is not tuple:  # a graph, or a plan may have it
-                return number
-            self.number = number
-        return self.number
+        number = self.number
+        if number is None:
+            op = self.op
+            number = int(to_host(realize([op])[0]))
+            with changing:
+                if _content.__get__(self) == op.arg:  # else a graph, or a plan may have it, or it is another by now
+                    self.number = number
+        return number
 
-    def become(self, number: int) -> None:
-        """Holds another number from now on; for outside a trace."""
-        with changing:
-            if self.number is not None:  # nobody else has it
-                _content.__set__(self, None)
-                self.number = number
-                return
-        self.op = _word(number, str(self.device))
-        self.number = number
+    def advance(self) -> int:
+        """Adds 1, and returns what it held; for outside a trace. Each of several threads gets another number."""
+        while True:
+            number = self.on_host()
+            with changing:
+                if self.number == number:  # nobody else has it
+                    _content.__set__(self, None)
+                    self.number = (number + 1) % 2**64
+                    return number
+            before = self.op
+            number = int(to_host(realize([before])[0]))
+            if replace_op(self, before, _word((number + 1) % 2**64, str(self.device))):
+                return number
 
 
 _content = Cell.__dict__["content"]  # the slot
@@ -146,6 +152,9 @@ class Generator:
         """
         return Device(self._device or default_device())
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy goes on from where this one stands
+        return _generator, (self._seed, {device: self.get_state(device) for device in list(self.states)})
+
     def manual_seed(self, seed: int) -> Generator:
         """Starts the sequence of `seed` anew on every device; returns self.
 
@@ -211,7 +220,8 @@ class Generator:
             outer = trace.get()
             try:
                 trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
-                self.states[device] = GeneratorState(self._seed, str(device))
+                made = GeneratorState(self._seed, str(device))
+                return self.states.setdefault(device, made)  # another thread may have been faster
             finally:
                 trace.set(outer)
         return self.states[device]
@@ -226,9 +236,15 @@ class Generator:
             number = state.count.op
             set_op(state.count, _plus_one(number))
             return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
-        count = state.count.on_host()
-        state.count.become((count + 1) % 2**64)
-        return _word(state.key(count), str(state.count.device))
+        return _word(state.key(state.count.advance()), str(state.count.device))
+
+
+def _generator(seed: int, states: dict[str, tuple[int, int]]) -> Generator:
+    generator = Generator(seed)
+    for device, state in states.items():
+        generator.set_state(state, device)
+    generator._seed = seed
+    return generator
 
 
 def threefry(counter: Any, key: int) -> Any:

@@ -6,6 +6,8 @@ Next:  picograd/tensor/exchange/ufuncs.py
 
 A deep copy has all of the storage that its original is a view of, as in PyTorch, and so all views of one storage that are
 copied together. A pickle has it where the view shows all of it; a part, such as a row of a data set, is pickled alone.
+Graphs are neither copied nor pickled. As in PyTorch a deep copy of a result that needs gradients is refused, and one that
+is pickled comes back as a leaf.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from picograd.dtype import DType
+from picograd.errors import GradientError
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, View
@@ -34,6 +37,11 @@ class Copies(Ufuncs):
         return _with_role(self.from_cell(self.cell, self.steps), self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self.requires_grad and not self.is_leaf:
+            raise GradientError(
+                f"deepcopy: a tensor of shape {self.shape} is the result of a graph, which a copy would not have.",
+                hint="x.detach().clone() has its values; x.clone() is part of the graph.",
+            )
         whole = memo.get(id(self.cell))
         if whole is None:
             whole = memo[id(self.cell)] = type(self).from_op(detached(self.cell.op), self.cell.device)
@@ -50,7 +58,7 @@ class Copies(Ufuncs):
         known = all(isinstance(dim, int) for dim in (*self.op.shape, *cell.op.shape))
         if not known or self.op.numel < cell.op.numel:
             cell, steps = self.from_op(detached(self.op), cell.device).cell, ()
-        return _rebuilt, (type(self), cell, steps, self.requires_grad and self.is_leaf, getattr(self, "_role", None))
+        return _rebuilt, (type(self), cell, steps, self.requires_grad, getattr(self, "_role", None))
 
 
 def shown_steps(tensor: TensorCore) -> View:
