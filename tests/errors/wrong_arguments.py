@@ -23,7 +23,7 @@ MODULES = (
     "", "nn.functional", "nn.init", "linalg", "fft", "special", "signal.windows", "nn", "optim",
     "optim.lr_scheduler", "nn.utils",
     "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim.swa_utils", "autograd",
-    "autograd.functional", "utils.checkpoint", "utils.data",
+    "autograd.functional", "utils.checkpoint", "utils.data", "amp", "distributions", "nn.utils.prune", "random",
 )  # fmt: skip
 
 
@@ -98,6 +98,15 @@ def parameter() -> Tensor:
 
 
 BY_ANNOTATION: dict[str, Callable[[], Any]] = {
+    "str": lambda: "weight",
+    "Module": lambda: nn.Linear(2, 2),
+    "Number": lambda: 0.5,
+    "Distribution": lambda: pg.distributions.Normal(0.0, 1.0),
+    "type[Distribution]": lambda: pg.distributions.Normal,
+    "Transform | Sequence[Transform]": lambda: pg.distributions.ExpTransform(),
+    "Sequence[Transform]": lambda: [pg.distributions.ExpTransform()],
+    "type[BasePruningMethod]": lambda: nn.utils.prune.Identity,
+    "Iterable[tuple[Module, str]]": lambda: [(nn.Linear(2, 2), "weight")],
     "int": lambda: 2,
     "float": lambda: 0.5,
     "Each": lambda: 2,
@@ -189,6 +198,22 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "nn.utils.parametrizations.orthogonal": lambda: sample(nn.Linear(2, 2)),
     "Tensor.apply_": lambda: sample(Tensor(ROWS), float),
     "Tensor.prelu": lambda: sample(ROWS, np.array([0.5])),
+    "amp.is_autocast_available": lambda: sample("cpu"),
+    "distributions.Bernoulli": lambda: sample(0.5),
+    "distributions.Geometric": lambda: sample(0.5),
+    "distributions.Binomial": lambda: sample(2, 0.5),
+    "distributions.NegativeBinomial": lambda: sample(2, 0.5),
+    "distributions.Categorical": lambda: sample(ROWS),
+    "distributions.OneHotCategorical": lambda: sample(ROWS),
+    "distributions.OneHotCategoricalStraightThrough": lambda: sample(ROWS),
+    "distributions.Multinomial": lambda: sample(2, ROWS),
+    "distributions.MultivariateNormal": lambda: sample(VECTOR, SQUARE),
+    "distributions.Independent": lambda: sample(pg.distributions.Normal(Tensor(VECTOR), 1.0), 1),
+    "nn.utils.prune.remove": lambda: sample(nn.utils.prune.identity(nn.Linear(2, 2), "weight"), "weight"),
+    "nn.utils.prune.custom_from_mask": lambda: sample(nn.Linear(2, 2), "weight", np.ones((2, 2))),
+    "nn.utils.prune.ln_structured": lambda: sample(nn.Linear(2, 2), "weight", 1, 2, 0),
+    "nn.utils.prune.LnStructured": lambda: sample(1, 2),
+    "nn.utils.prune.random_structured": lambda: sample(nn.Linear(2, 2), "weight", 1, 0),
     "scan": lambda: sample(lambda carry, x: (carry + x, carry), np.array(0.0), VECTOR),
     "multinomial": lambda: sample(VECTOR, 1),
     "Variable": lambda: sample("n", 1, 4),

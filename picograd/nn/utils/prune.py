@@ -14,10 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from picograd.annotations import fits
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
 from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "RandomStructured",
+    "RandomUnstructured", "custom_from_mask", "global_unstructured", "identity", "is_pruned", "l1_unstructured",
+    "ln_structured", "random_structured", "random_unstructured", "remove",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -389,6 +396,9 @@ def global_unstructured(
     if method.PRUNING_TYPE == "structured":
         raise ArgumentError(f"global_unstructured: {pruning_method.__name__} does not choose single elements.")
     pairs, scores = list(parameters), importance_scores or {}
+    for pair in pairs:
+        if not fits(pair, tuple[Module, str]):
+            raise ArgumentError(f"global_unstructured: parameters must be pairs of a module and a name, got {pair!r}.")
     weights = [getattr(module, name) for module, name in pairs]
     masks = [getattr(module, f"{name}_mask", weight.detach().new_ones(weight.shape)) for (module, name), weight in
              zip(pairs, weights)]  # fmt: skip
