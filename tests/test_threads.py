@@ -202,3 +202,16 @@ def test_one_who_reads_beside_a_jitted_step_sees_one_version_after_the_other() -
 
     in_threads(run)
     np.testing.assert_array_equal(state.numpy(), np.full(4096, 1500.0, np.float32))
+
+
+def test_threads_that_trace_at_once_leave_gradients_as_they_were() -> None:
+    weight = pg.ones(3, requires_grad=True)
+    (weight * 2).sum().backward()
+
+    def trace(number: int) -> None:
+        for factor in range(20):
+            function = pg.jit(lambda x, factor=factor: (x * weight * (number + factor)).sum())
+            assert [function(pg.ones(3)).item() for _ in range(3)] == [3.0 * (number + factor)] * 3
+
+    in_threads(trace)
+    assert weight.grad is not None and weight.grad.tolist() == [2.0, 2.0, 2.0]

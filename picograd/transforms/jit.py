@@ -222,7 +222,7 @@ class Jit:
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
-        with held_back() as hold:  # what was put aside comes back before anything is interrupted
+        with _tracing, held_back() as hold:  # what was put aside comes back before anything is interrupted
             return self._captured(hold, args, kwargs, given)
 
     def _captured(self, hold: HeldBack, args: Any, kwargs: Any, given: Arguments) -> Capture:
@@ -274,6 +274,7 @@ class Jit:
 
 
 _functions: LivingSet[Jit] = LivingSet()
+_tracing = rlock()  # one thread at a time: a trace puts gradients aside that belong to all
 
 
 def forget_captures() -> None:
