@@ -27,12 +27,9 @@ NO_STORAGE = "a lazy tensor has no storage until it is computed; x.numpy() copie
 OTHER_MACHINES = "pg.device names the devices of picograd; python -m picograd doctor says which work here."
 LIBRARY_OF_PYTORCH = "it belongs to PyTorch's own implementation; no program of picograd needs it."
 OLD = "the name is deprecated in PyTorch, too."
-DTYPE = "dtype=... of a function or a layer, or pg.set_default_dtype."
 SAVED = "pg.save(model.state_dict(), path) and model.load_state_dict(pg.load(path))."
-SHOWN = "pg.explain(x) shows what becomes of a graph, and python -m picograd doctor describes the machine."
 THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
 PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
-
 OWN_FORMULA = "a class of your own that extends distributions.Distribution, with rsample and log_prob."
 RELAXED = "nn.functional.gumbel_softmax, or TransformedDistribution of a Normal with SigmoidTransform."
 ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
