@@ -40,8 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """All tests together run on several processes, each file on one of them."""
-    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    """All tests together run on several processes, each file on one of them; those processes start no others."""
+    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if is_all and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses = min(PROCESSES_MAX, len(os.sched_getaffinity(0)))
         config.option.dist = "loadfile"

@@ -130,7 +130,7 @@ def test_a_call_and_an_argument_cost_few_instructions(monkeypatch: pytest.Monkey
         found[count] = min(bytecodes_of(lambda call=add, given=given: call(*given)) for _ in range(3))
     an_argument = (found[12] - found[2]) / 10
     assert an_argument <= 50
-    assert found[2] - 2 * an_argument <= 400
+    assert found[2] - 2 * an_argument <= 410
 
 
 @pytest.mark.req("G10")
