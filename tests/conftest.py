@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,8 +55,7 @@ def ctrl_c_is_heard() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# ---- published data sets: found or fetched once, else the test is skipped ----
-BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+# ---- published data sets; MNIST is found or fetched once, else the test is skipped ----
 
 
 @cache
@@ -67,21 +64,6 @@ def _load_mnist() -> Mnist | str:
         return load_mnist()
     except DataError as error:
         return error.fact
-
-
-@cache
-def _beside_checkout(load: Callable[[], Any]) -> Any:
-    """Returns what `load` finds, or why it finds nothing; the folder beside the checkout counts as PICOGRAD_DATA."""
-    before = os.environ.get("PICOGRAD_DATA")
-    if before is None and BESIDE_CHECKOUT.is_dir():
-        os.environ["PICOGRAD_DATA"] = str(BESIDE_CHECKOUT)
-    try:
-        return load()
-    except DataError as error:
-        return error
-    finally:
-        if before is None:
-            os.environ.pop("PICOGRAD_DATA", None)
 
 
 @pytest.fixture
@@ -95,21 +77,11 @@ def published_mnist() -> Mnist:
 
 @pytest.fixture
 def published_names() -> list[str]:
-    """The names from PICOGRAD_DATA, the folder beside the checkout, the cache or their address."""
-    data = _beside_checkout(load_names)
-    if isinstance(data, DataError):
-        pytest.skip(f"names.txt is not here: {data.fact}")
-    return data
+    """The 32,033 names."""
+    return load_names()
 
 
 @pytest.fixture
 def published_shakespeare() -> str:
-    """Tiny Shakespeare from PICOGRAD_DATA, the folder beside the checkout, the cache or its address."""
-    data = _beside_checkout(_load_shakespeare)
-    if isinstance(data, DataError):
-        pytest.skip(f"tinyshakespeare.txt is not here: {data.fact}")
-    return data
-
-
-def _load_shakespeare() -> str:
+    """Tiny Shakespeare."""
     return load_text("shakespeare")

