@@ -7,11 +7,11 @@ Next:  picograd/onnx/run.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.onnx.kinds import ELEMENT, Kind, Span, of_input
+from picograd.onnx.kinds import ANY, ELEMENT, Kind, Span, of_input
 from picograd.onnx.record import Operator, Step
 from picograd.onnx.values import Value, as_array
 
@@ -35,28 +35,36 @@ FLAGS = {
 }  # fmt: skip
 
 
+def check_attributes(operator: str, attributes: Mapping[str, Any]) -> None:
+    """Checks what attributes say by themselves.
+
+    Raises:
+      ArgumentError: one counts less than nothing, or a flag is neither 0 nor 1.
+    """
+    for name, value in attributes.items():
+        values = value if isinstance(value, list) else [value]
+        if name in COUNTS and any(number < COUNTS[name] for number in values):
+            raise ArgumentError(f"{operator}: {name} must be at least {COUNTS[name]}, got {value}.")
+        if name in FLAGS and value not in (0, 1):
+            raise ArgumentError(f"{operator}: {name} must be 0 or 1, got {value}.")
+
+
 def check_fit(step: Step, inputs: Sequence[Value]) -> None:
-    """Checks the ranks of inputs, and the axes and counts among attributes.
+    """Checks the ranks of inputs, and what attributes say of their axes; `fitted` checks axes of a row of the table.
 
     Raises:
       ShapeError:    an input has another number of axes or of elements than the operator takes.
       IndexingError: an axis is none.
-      ArgumentError: an attribute counts less than nothing, or a flag is neither 0 nor 1.
     """
     row = step.does if isinstance(step.does, Operator) else None
-    kinds = row.kinds if row is not None else ()
-    for number, value in enumerate(inputs):
-        if number < len(kinds) and value is not None and not isinstance(value, list):
-            _check_rank(_label(step, number), kinds[number], value, inputs[0])
-    for name, value in step.attributes.items():
-        values = value if isinstance(value, list) else [value]
-        if name in COUNTS and any(number < COUNTS[name] for number in values):
-            raise ArgumentError(f"{step.schema.name}: {name} must be at least {COUNTS[name]}, got {value}.")
-        if name in FLAGS and value not in (0, 1):
-            raise ArgumentError(f"{step.schema.name}: {name} must be 0 or 1, got {value}.")
-    if "kernel_shape" in step.schema.attributes and inputs and hasattr(inputs[0], "shape"):
+    if row is None:
+        _axes_of(step, row, inputs)
+        return
+    for number, (kind, value) in enumerate(zip(row.kinds, inputs)):
+        if value is not None and kind is not ANY and not isinstance(value, list):
+            _check_rank(step, number, kind, value, inputs[0])
+    if "kernel_shape" in row.parameters:
         _check_windows(step, len(inputs[0].shape) - 2)
-    _axes_of(step, row, inputs)
 
 
 def _check_windows(step: Step, axes: int) -> None:
@@ -72,64 +80,70 @@ def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any
     """Returns inputs and attributes in the forms that the function of a row takes."""
     attributes, span = _axes_of(step, row, inputs)
     given = [
-        value if value is None or isinstance(value, list) else _formed(_label(step, number), row.kind(number), value, span)
+        value if value is None or kind is ANY or isinstance(value, list) else _formed(step, number, kind, value, span)
         for number, value in enumerate(inputs)
+        for kind in (row.kind(number),)
     ]
     return given, attributes
 
 
 # ---- ranks ----
-def _label(step: Step, number: int) -> str:
-    formal = step.schema.inputs[min(number, len(step.schema.inputs) - 1)].name
-    return f"{step.schema.name}: input {formal}"
+def _label(step: Step, about: int | str) -> str:
+    """Returns what errors call an input, by its number, or an attribute."""
+    if isinstance(about, int):
+        about = f"input {step.schema.inputs[min(about, len(step.schema.inputs) - 1)].name}"
+    return f"{step.schema.name}: {about}"
 
 
-def _check_rank(label: str, kind: Kind, value: Value, first: Value) -> None:
+def _check_rank(step: Step, number: int, kind: Kind, value: Value, first: Value) -> None:
     shape = tuple(value.shape)
+    fact = ""
     if kind.form in ELEMENT:
         if any(length != 1 for length in shape):
-            raise ShapeError(f"{label} must have one element, got shape {shape}.")
+            fact = "must have one element"
     elif not kind.least <= len(shape) <= kind.most:
-        count = f"{kind.least}" if kind.least == kind.most else f"{kind.least} to {kind.most}"
-        raise ShapeError(f"{label} must have {count} axes, got shape {shape}.")
-    if kind.form == "like" and len(shape) != len(first.shape):
-        raise ShapeError(f"{label} must have as many axes as {tuple(first.shape)}, got shape {shape}.")
-    if kind.form == "each" and shape != (len(first.shape),):
-        raise ShapeError(f"{label} must have a number for each axis of {tuple(first.shape)}, got shape {shape}.")
-    if kind.form in ("row", "axes") and shape and isinstance(shape[0], int) and shape[0] > ROW_LENGTH_MAX:
-        raise ShapeError(f"{label} may have up to {ROW_LENGTH_MAX} elements, got {shape[0]}.")
+        fact = f"must have {kind.least}" + ("" if kind.least == kind.most else f" to {kind.most}") + " axes"
+    elif kind.form == "like" and len(shape) != len(first.shape):
+        fact = f"must have as many axes as {tuple(first.shape)}"
+    elif kind.form == "each" and shape != (len(first.shape),):
+        fact = f"must have a number for each axis of {tuple(first.shape)}"
+    elif kind.form in ("row", "axes") and shape and isinstance(shape[0], int) and shape[0] > ROW_LENGTH_MAX:
+        fact = f"may have up to {ROW_LENGTH_MAX} elements"
+    if fact:
+        raise ShapeError(f"{_label(step, number)} {fact}, got shape {shape}.")
 
 
 # ---- axes ----
 def _axes_of(step: Step, row: Operator | None, inputs: Sequence[Value]) -> tuple[dict[str, Any], Span]:
     """Returns the attributes with axes counted from the first one, and which axes such numbers may mean."""
-    attributes: dict[str, Any] = dict(step.attributes)
-    named = [name for name in AXES if name in attributes]
-    if not named and not (row is not None and any(kind.form in ("axis", "axes") for kind in row.kinds)):
+    attributes: dict[str, Any] = {**step.attributes}
+    named = [name for name in AXES if name in attributes] if attributes else ()
+    if not named and (row is None or not row.takes_axes):
         return attributes, None
     span = (row.span if row is not None else of_input)(inputs, attributes)
     for name in named if span is not None else ():
-        label, value = f"{step.schema.name}: {name}", attributes[name]
-        attributes[name] = _axes(label, value, span) if isinstance(value, list) else _axis(label, value, span)
+        value = attributes[name]
+        attributes[name] = (_axes if isinstance(value, list) else _axis)(step, name, value, span)
     return attributes, span
 
 
-def _axis(label: str, axis: int, span: Span) -> int:
+def _axis(step: Step, about: int | str, axis: int, span: Span) -> int:
     ndim, most = span or (0, -1)
     if not -ndim <= axis <= most:
+        label = _label(step, about)
         raise IndexingError(f"{label} must be from {-ndim} to {most}, got {axis}." if most >= 0 else f"{label}: no axes.")
     return axis + ndim if axis < 0 else axis
 
 
-def _axes(label: str, axes: Sequence[int], span: Span) -> list[int]:
-    found = [_axis(label, axis, span) for axis in axes]
+def _axes(step: Step, about: int | str, axes: Sequence[int], span: Span) -> list[int]:
+    found = [_axis(step, about, axis, span) for axis in axes]
     if len({*found}) < len(found):
-        raise ArgumentError(f"{label} must name different axes, got {[*axes]}.")
+        raise ArgumentError(f"{_label(step, about)} must name different axes, got {[*axes]}.")
     return found
 
 
 # ---- forms ----
-def _formed(label: str, kind: Kind, value: Value, span: Span) -> Any:
+def _formed(step: Step, number: int, kind: Kind, value: Value, span: Span) -> Any:
     """Returns an input in the form of its kind."""
     if kind.form == "single":
         return value.reshape(())
@@ -139,7 +153,7 @@ def _formed(label: str, kind: Kind, value: Value, span: Span) -> Any:
     if kind.form in ("array", "scalar"):
         return array if kind.form == "array" else array.reshape(())
     if kind.form in ("one", "axis"):
-        number = array.reshape(()).item()
-        return number if kind.form == "one" else _axis(label, number, span)
+        single = array.reshape(()).item()
+        return single if kind.form == "one" else _axis(step, number, single, span)
     numbers = array.reshape(-1).tolist()
-    return numbers if kind.form != "axes" else _axes(label, numbers, span)
+    return numbers if kind.form != "axes" else _axes(step, number, numbers, span)

@@ -68,7 +68,7 @@ def _of_axes(word: str) -> Kind:
     assert found is not None, word
     form = "array" if found[4] else "tensor"
     if found[1] is None:
-        return Kind(form)
+        return Kind(form) if found[4] else ANY
     least = int(found[1])
     return Kind(form, least, least if not found[2] else int(found[3] or NDIM_MAX))
 

@@ -16,6 +16,7 @@ from onnx.defs import OpSchema
 
 from picograd.errors import DataError, UnsupportedOp
 from picograd.onnx.check import FunctionKey, domain_of, functions_of, named, opsets_of, place_of
+from picograd.onnx.fit import check_attributes
 from picograd.onnx.read import Source
 from picograd.onnx.record import Call, Declared, Graph, Operator, Step
 from picograd.onnx.table import find, newest
@@ -110,6 +111,7 @@ class Planner:
         schema = _schema(node.op_type, domain, version, place)
         _check_counts(schema, inputs, outputs, place)
         attributes = self._attributes(node, schema, opsets, bound, place)
+        check_attributes(schema.name, attributes)
         does = self._does(node, schema, version, attributes, place)
         return Step(place, does, node, schema, version, inputs, outputs, attributes)
 

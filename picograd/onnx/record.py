@@ -43,6 +43,11 @@ class Operator(Record, dict=True):
     hosts: bool = False
     domain: str = ""
 
+    @cached_property
+    def takes_axes(self) -> bool:
+        """Whether inputs are numbers of axes."""
+        return any(kind.form in ("axis", "axes") for kind in self.kinds)
+
     def kind(self, number: int) -> Kind:
         """Returns the kind of an input."""
         return self.kinds[number] if number < len(self.kinds) else ANY

@@ -66,7 +66,7 @@ class Run:
         Raises:
           PicogradError: what the operator raises, with the step's place before it; a DataError for what else it raises.
         """
-        with named(f"onnx: {step.place}"):
+        try:
             inputs = [values[name] if name else None for name in step.inputs]
             if step.schema is not None:
                 check_types(step, inputs)
@@ -76,6 +76,9 @@ class Run:
                 raise UnsupportedOp(f"only the first {len(results)} of its outputs are computed.")
             if step.schema is not None:
                 check_results(step, results)
+        except Exception:
+            with named(f"onnx: {step.place}"):
+                raise
         values.update((name, result) for name, result in zip(step.outputs, results) if name)
 
     def results(self, step: Step, inputs: Sequence[Value], values: Mapping[str, Value]) -> Sequence[Value]:
@@ -117,6 +120,8 @@ class Run:
             keywords["step"] = step
         if operator.takes_run:
             keywords["run"], keywords["outer"] = self, values
+        if not ahead:
+            return operator.function(*given, **keywords)
         with np.errstate(all="ignore"):  # numbers of a model may be infinite
             return operator.function(*given, **keywords)
 

@@ -20,6 +20,8 @@ from picograd.onnx.record import Step
 from picograd.onnx.values import Value, element_type, type_name
 from picograd.tensor.tensor import Tensor
 
+TYPES = {"dtype", "to", "output_dtype", "output_datatype"}  # attributes that say an element type
+
 
 @lru_cache(maxsize=4096)
 def _allowed(name: str, domain: str, since: int) -> dict[str, frozenset[str]]:
@@ -40,11 +42,11 @@ def check_types(step: Step, inputs: Sequence[Value]) -> None:
     for number, value in enumerate(inputs):
         formal = schema.inputs[min(number, len(schema.inputs) - 1)]
         kinds = allowed.get(formal.type_str, frozenset((formal.type_str,)))
-        if isinstance(value, list) and not any(kind.startswith(("seq(", "optional(seq(")) for kind in kinds):
-            raise DTypeError(f"{schema.name}: input {formal.name} is a sequence; it may be {_listed(kinds)}.")
-        if value is None and step.inputs[number] and not any(kind.startswith("optional(") for kind in kinds):
-            raise DTypeError(f"{schema.name}: input {formal.name} is an empty optional; it may be {_listed(kinds)}.")
         if not isinstance(value, (Tensor, np.ndarray)):
+            if isinstance(value, list) and not any(kind.startswith(("seq(", "optional(seq(")) for kind in kinds):
+                raise DTypeError(f"{schema.name}: input {formal.name} is a sequence; it may be {_listed(kinds)}.")
+            if value is None and step.inputs[number] and not any(kind.startswith("optional(") for kind in kinds):
+                raise DTypeError(f"{schema.name}: input {formal.name} is an empty optional; it may be {_listed(kinds)}.")
             continue
         found = type_name(element_type(value))
         if not {f"tensor({found})", f"optional(tensor({found}))"} & kinds:
@@ -63,6 +65,8 @@ def check_results(step: Step, results: Sequence[Value]) -> None:
     Raises:
       DTypeError: with the types there are.
     """
+    if TYPES.isdisjoint(step.attributes):
+        return
     schema: OpSchema = step.schema
     allowed = _allowed(schema.name, schema.domain, schema.since_version)
     for number, (value, _) in enumerate(zip(results, step.outputs)):
