@@ -33,6 +33,7 @@ from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Settled, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
+from picograd.living import AtDeath
 from picograd.render.grids import launch_of
 from picograd.runtime.host_calls import HostFunction, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, LaunchList, list_launches, runner_by_steps
@@ -47,15 +48,11 @@ MEMORY_NBYTES, ALIGNMENT = 256 << 20, 64
 
 # ---- 2. the allocator ----
 class LoomMemory:
-    """A piece of the accelerator's memory; free again when this object dies."""
+    """A piece of the accelerator's memory; free again, and counted no more, when this object dies."""
 
     def __init__(self, address: int, nbytes: int, free: list[int], count: MemoryCount):
-        self.address, self.nbytes, self._free, self._count = address, nbytes, free, count
-        count.take(nbytes)
-
-    def __del__(self) -> None:
-        self._free.append(self.address)
-        self._count.give(self.nbytes)
+        self.address, self.nbytes = address, nbytes
+        self._at_death = count.take(nbytes), AtDeath(free.append, address)
 
 
 class Allocator:

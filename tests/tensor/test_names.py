@@ -75,7 +75,7 @@ NOT_YET = {
     "torch": """
         alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_
     """,
-    "Tensor": "prelu",
+    "Tensor": "",
     "functional": "",
     "special": "",
     "signal.windows": "",
