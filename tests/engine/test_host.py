@@ -116,11 +116,11 @@ def test_another_error_leaves_the_plan_as_it_is(monkeypatch):
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
 
     def fails(a):
-        raise MemoryError("no room")
+        raise ArithmeticError("no room")
 
     monkeypatch.setitem(functions.HOST_FUNCTIONS, "matrix_exp", fails)
     x = Tensor(MATRIX)
-    with pytest.raises(MemoryError, match="no room"):
+    with pytest.raises(ArithmeticError, match="no room"):
         x.matrix_exp().numpy()
     monkeypatch.undo()
     assert np.isfinite(Tensor(MATRIX).matrix_exp().numpy()).all()

@@ -88,6 +88,7 @@ OPERATIONS = [
     activation("softsign", dtypes="fiu"),
     activation("tanhshrink", dtypes="fiu"),
     Operation("nn.functional.prelu", slopes),
+    Operation("Tensor.prelu", slopes),
     Operation("nn.functional.glu", halves),
     Operation("nn.functional.softmax", along_an_axis, drawn=drawn_axis(-5.0, 5.0)),
     Operation("nn.functional.log_softmax", along_an_axis, drawn=drawn_axis(-5.0, 5.0)),

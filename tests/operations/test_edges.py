@@ -48,7 +48,7 @@ DIFFERS = {
     ),
     SIDE: (
         "nn.functional.huber_loss'' nn.functional.smooth_l1_loss'' nn.functional.pairwise_distance'' "
-        "nn.functional.triplet_margin_with_distance_loss'' nn.functional.prelu''"
+        "nn.functional.triplet_margin_with_distance_loss'' nn.functional.prelu'' Tensor.prelu''"
     ),
     LIMIT: (
         "Tensor.pow Tensor.float_power Tensor.logaddexp Tensor.logaddexp2 Tensor.atan2 Tensor.hypot Tensor.copysign "
@@ -123,7 +123,7 @@ def places(row: Operation) -> tuple[Sample, list[int]] | None:
 def is_elementwise(row: Operation) -> bool:
     """True for a row that takes floats of any shape, and gives one tensor of their common shape."""
     found = places(row)
-    if found is None or row.name == "nn.functional.prelu" or "max" in row.name and "softm" in row.name:
+    if found is None or row.name.endswith(".prelu") or "max" in row.name and "softm" in row.name:
         return False
     args = [torch.ones(7) if isinstance(arg, np.ndarray) else arg for arg in found[0].args]
     try:

@@ -232,7 +232,7 @@ def test_every_call_of_the_library_is_checked() -> None:
         "cublasLtGetStatusName", "cublasLtGetVersion",
     ]  # fmt: skip
     by_name = re.findall(r"getattr\((.*)\)", text)
-    assert by_name == ['lt.library(), f"cublasLt{kind}Destroy"', "library(), name)(*arguments)"]
+    assert by_name == ['lt.library(), f"cublasLt{kind}Destroy"), self.handle)', "library(), name)(*arguments)"]
 
 
 def test_a_call_that_fails_while_candidates_are_timed_leaves_the_library_out(
