@@ -295,3 +295,20 @@ def test_threads_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None
         sys.setswitchinterval(before)
     assert len({int(to_host(key)) for key in keys}) == len(keys) == 600
     assert generator.get_state("CPU") == (5, 600)
+
+
+def test_seeding_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked worker of a loader seeds its generator, which may stand on a device that a child cannot use."""
+    drawn = pg.jit(lambda: Tensor.rand(3))
+    for _ in range(4):
+        drawn(), Tensor.rand(3)
+
+    def refused(*args: object) -> None:
+        raise pg.DeviceError("a forked process cannot use the device.")
+
+    with monkeypatch.context() as forked:
+        forked.setattr(generators, "from_host", refused)
+        pg.manual_seed(7)
+    first = [drawn().tolist(), Tensor.rand(3).tolist()]
+    pg.manual_seed(7)
+    assert [Tensor.rand(3).tolist(), drawn().tolist()] == first

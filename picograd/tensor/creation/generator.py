@@ -27,7 +27,7 @@ from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
-from picograd.tensor.cell import Cell, changing, replace_op, set_op, trace
+from picograd.tensor.cell import Cell, Claim, changing, replace_op, set_op, trace
 from picograd.tensor.exchange.host import default_device, device_named, device_or_default
 
 MASK = 0xFFFFFFFF  # 32 bits
@@ -73,6 +73,20 @@ class Word(Cell):
                     self.number = number
         return number
 
+    def start(self, number: int) -> None:
+        """Makes it hold a number; outside a trace the device is not asked, which a forked child may not use."""
+        if trace.get() is not None:
+            set_op(self, _word(number, self.device or default_device()))
+            return
+        while True:
+            if isinstance(held := _content.__get__(self), Claim):
+                held.leave(self)  # waits while the plan runs
+            with changing:
+                if not isinstance(_content.__get__(self), Claim):
+                    _content.__set__(self, None)
+                    self._named, self.number = None, number
+                    return
+
     def advance(self) -> int:
         """Adds 1, and returns what it held; for outside a trace. Each of several threads gets another number."""
         while True:
@@ -104,11 +118,8 @@ class GeneratorState:
 
     def start(self, seed: int, count: int) -> None:
         """Goes on with draw number `count` of the sequence of `seed`."""
-        device = self.seed.device or default_device()
         for cell, number in ((self.seed, seed), (self.count, count)):
-            set_op(cell, _word(number, device))
-            if trace.get() is None:
-                cell.number = number
+            cell.start(number)
 
     def key(self, count: int) -> int:
         """Returns the key of a draw."""
