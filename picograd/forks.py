@@ -1,4 +1,4 @@
-"""What a forked child finds: locks free, and nothing half done by a thread that only the parent has.
+"""Forks: a child finds locks free, and nothing half done by a thread that only the parent has.
 
 In:    locks; methods that give a value once
 Out:   `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits for who holds one, or is in a block;

@@ -1,4 +1,4 @@
-"""What distributions have in common: shapes, draws, moments, from the formulas that each of them gives.
+"""The common part of distributions: shapes, draws and moments, from the formulas of each.
 
 In:    parameters, numbers or tensors
 Out:   `Distribution`, `Independent`; `Elementwise`, whose parameters broadcast to the shape of a draw

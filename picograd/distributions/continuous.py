@@ -14,7 +14,22 @@ from picograd.tensor.tensor import Tensor
 EULER = 0.5772156649015329  # Euler's constant
 
 
-class Normal(Elementwise):
+class _Located(Elementwise):
+    """A distribution with a place and a width."""
+
+    parameters, has_rsample = ("loc", "scale"), True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
+        super().__init__(loc, scale)
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        """Returns draws through which gradients flow, where no other formula is given: icdf of uniform numbers."""
+        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
+
+
+class Normal(_Located):
     """p(x) = exp(-(x - loc)^2 / (2 scale^2)) / (scale sqrt(2 pi)).
 
     Args:
@@ -24,13 +39,6 @@ class Normal(Elementwise):
     >>> pg.distributions.Normal(1.0, 2.0).log_prob(Tensor(1.0))
     Tensor(-1.6120857)
     """
-
-    parameters, has_rsample = ("loc", "scale"), True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         noise = Tensor.randn(*self._extended(sample_shape), dtype=self.loc.dtype, device=str(self.loc.device))
@@ -63,7 +71,7 @@ class Normal(Elementwise):
         return self.scale**2
 
 
-class LogNormal(Elementwise):
+class LogNormal(_Located):
     """The distribution of exp(y), y of Normal(loc, scale).
 
     Args:
@@ -73,13 +81,6 @@ class LogNormal(Elementwise):
     >>> pg.distributions.LogNormal(0.0, 1.0).mode.item()
     0.3678794503211975
     """
-
-    parameters, has_rsample = ("loc", "scale"), True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
 
     @property
     def base_dist(self) -> Normal:
@@ -270,7 +271,7 @@ class Exponential(Elementwise):
         return self.rate**-2.0
 
 
-class Laplace(Elementwise):
+class Laplace(_Located):
     """p(x) = exp(-|x - loc| / scale) / (2 scale).
 
     Args:
@@ -280,16 +281,6 @@ class Laplace(Elementwise):
     >>> pg.distributions.Laplace(0.0, 1.0).variance
     Tensor(2.)
     """
-
-    parameters, has_rsample = ("loc", "scale"), True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
@@ -320,7 +311,7 @@ class Laplace(Elementwise):
         return 2 * self.scale**2
 
 
-class Cauchy(Elementwise):
+class Cauchy(_Located):
     """p(x) = 1 / (pi scale (1 + ((x - loc) / scale)^2)); it has no mean, and an infinite variance.
 
     Args:
@@ -330,16 +321,6 @@ class Cauchy(Elementwise):
     >>> pg.distributions.Cauchy(0.0, 1.0).cdf(Tensor(1.0))
     Tensor(0.75)
     """
-
-    parameters, has_rsample = ("loc", "scale"), True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
@@ -389,7 +370,7 @@ class HalfCauchy(_Half):
         return self.scale * math.inf
 
 
-class Gumbel(Elementwise):
+class Gumbel(_Located):
     """p(x) = exp(-z - exp(-z)) / scale, z = (x - loc) / scale: of maxima.
 
     Args:
@@ -399,16 +380,6 @@ class Gumbel(Elementwise):
     >>> pg.distributions.Gumbel(0.0, 1.0).mean
     Tensor(0.5772157)
     """
-
-    parameters, has_rsample = ("loc", "scale"), True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         z = (self.loc - value) / self.scale

@@ -351,7 +351,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(Categorical):
-    """How often each of K classes comes in total_count draws.
+    """Counts of each of K classes in total_count draws.
 
     Args:
       total_count:  of draws

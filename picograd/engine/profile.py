@@ -30,7 +30,7 @@ PLANNING = "planning"  # of a Span
 
 
 class Profiling:
-    """What this process records.
+    """Records of this process.
 
     recorder:  the one that is on, or None
     """

@@ -30,7 +30,7 @@ COPIED_MAX = 2  # bytes of tensors for each byte of a file, beside views
 
 
 class Place(Record):
-    """What a tensor shows of a storage, in elements of its dtype.
+    """The part of a storage that a tensor shows, in elements of its dtype.
 
     offset:   of the first element
     strides:  from one element to the next along each axis

@@ -23,7 +23,7 @@ of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picogra
 
 
 class Following:
-    """What is noted of Ops besides their lines, while somebody profiles.
+    """Notes on Ops besides their lines, taken while somebody profiles.
 
     is_on:   Ops that a function makes on its way to a result have the line of the result
     module:  the one whose forward runs, by its name; "" elsewhere

@@ -32,7 +32,7 @@ KNOWN = {"array", "scalar", "one", "row", "each", "axis", "axes"}  # forms that 
 
 
 class Kind(Record):
-    """How an operator takes an input.
+    """The form in which an operator takes an input.
 
     form:         one of the words; "tensor" and "array" for those of a number of axes
     least, most:  axes it may have
@@ -44,7 +44,7 @@ class Kind(Record):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is taken as an array of the host."""
+        """True where it is taken as an array of the host."""
         return self.form in KNOWN
 
 

@@ -45,7 +45,7 @@ class Operator(Record, dict=True):
 
     @cached_property
     def takes_axes(self) -> bool:
-        """Whether inputs are numbers of axes."""
+        """True where inputs are numbers of axes."""
         return any(kind.form in ("axis", "axes") for kind in self.kinds)
 
     def kind(self, number: int) -> Kind:

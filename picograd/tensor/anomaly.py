@@ -30,7 +30,7 @@ HINT = "keep divisors, and what logarithms and roots are taken of, away from 0: 
 
 
 class Anomaly:
-    """What this process looks for.
+    """Settings of the search for NaN in this process.
 
     is_on:  whether values that are computed are looked at
     """

@@ -11,18 +11,13 @@ precision.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from contextvars import ContextVar
-from typing import ParamSpec, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.tensor.exchange.host import device_named
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from picograd.tensor.modes import Mode
 
 IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 unless told otherwise, as PyTorch's does
 PRECISIONS = ("highest", "high", "medium")  # of products of float32, as PyTorch calls them
@@ -30,7 +25,7 @@ float32_mode: ContextVar[str] = ContextVar("float32", default="highest")
 precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given
 
 
-class autocast:  # noqa: N801  # PyTorch's name
+class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
     """Computes products of float32 in 16 bits inside a `with` block or a decorated function; a block inside one counts.
 
     Products (matmul, einsum, linear, attention, convolution) take and give `dtype`. Losses and norms of
@@ -65,33 +60,7 @@ class autocast:  # noqa: N801  # PyTorch's name
         chosen = dtype or usual
         if chosen not in (dtypes.bfloat16, dtypes.float16):
             raise ArgumentError(f"autocast: dtype must be bfloat16 or float16, got {chosen}.")
-        self.dtype = chosen if enabled else None
-        self._outer: list[DType | None] = []
-
-    def __enter__(self) -> None:
-        outer = precision_mode.get()
-        self._outer.append(outer)
-        try:
-            precision_mode.set(self.dtype)
-        except BaseException:  # an interrupt, when it is set; the block does not begin, and so does not end
-            precision_mode.set(outer)
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        precision_mode.set(self._outer[-1])
-        self._outer.pop()
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            outer = precision_mode.get()
-            try:
-                precision_mode.set(self.dtype)
-                return function(*args, **kwargs)
-            finally:
-                precision_mode.set(outer)
-
-        return wrapped
+        super().__init__(precision_mode, chosen if enabled else None)
 
 
 def is_autocast_enabled() -> bool:

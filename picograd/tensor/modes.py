@@ -1,7 +1,7 @@
 """Where gradients are recorded, and where not: contexts that are decorators, too.
 
 In:    nothing
-Out:   `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`, `is_grad_enabled`
+Out:   `Mode`; `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`, `is_grad_enabled`
 Next:  picograd/tensor/default_device.py
 """
 
@@ -9,57 +9,59 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from contextvars import ContextVar
+from typing import Generic, ParamSpec, TypeVar
 
 from picograd.tensor.cell import grad_mode
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class GradMode:
-    """Turns the recording of gradients on or off, as a `with` block or as a decorator."""
+class Mode(Generic[T]):
+    """Gives a context variable a value, in a `with` block or in a decorated function."""
 
-    def __init__(self, record: bool):
-        self.record = record
-        self._outer: list[bool] = []
+    def __init__(self, variable: ContextVar[T], value: T):
+        self._variable, self._value = variable, value
+        self._outer: list[T] = []
 
     def __enter__(self) -> None:
-        outer = grad_mode.get()
+        outer = self._variable.get()
         self._outer.append(outer)
         try:
-            grad_mode.set(self.record)
+            self._variable.set(self._value)
         except BaseException:  # an interrupt, when it is set; the block does not begin, and so does not end
-            grad_mode.set(outer)
+            self._variable.set(outer)
             raise
 
     def __exit__(self, *error: object) -> None:
-        grad_mode.set(self._outer[-1])
+        self._variable.set(self._outer[-1])
         self._outer.pop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            outer = grad_mode.get()
+            outer = self._variable.get()
             try:
-                grad_mode.set(self.record)
+                self._variable.set(self._value)
                 return function(*args, **kwargs)
             finally:
-                grad_mode.set(outer)
+                self._variable.set(outer)
 
         return wrapped
 
 
-class GradSwitch(GradMode):
+class GradSwitch(Mode[bool]):
     """Turns the recording of gradients on or off at once; as a `with` block until its end."""
 
     def __init__(self, record: bool):
-        super().__init__(record)
+        super().__init__(grad_mode, record)
         self._before = grad_mode.get()
         grad_mode.set(record)
 
     def __enter__(self) -> None:
-        grad_mode.set(self.record)
+        grad_mode.set(self._value)
 
     def __exit__(self, *error: object) -> None:
         grad_mode.set(self._before)
@@ -69,7 +71,7 @@ class GradSwitch(GradMode):
         return super().__call__(function)
 
 
-def no_grad() -> GradMode:
+def no_grad() -> Mode[bool]:
     """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
 
     A result that is changed in place here has no history afterwards: backward() from it raises GradientError. PyTorch keeps
@@ -80,20 +82,20 @@ def no_grad() -> GradMode:
     ...     (x * 2).requires_grad
     False
     """
-    return GradMode(False)
+    return Mode(grad_mode, False)
 
 
-def enable_grad() -> GradMode:
+def enable_grad() -> Mode[bool]:
     """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
 
     >>> with no_grad(), enable_grad():
     ...     is_grad_enabled()
     True
     """
-    return GradMode(True)
+    return Mode(grad_mode, True)
 
 
-def set_grad_enabled(mode: bool) -> GradMode:
+def set_grad_enabled(mode: bool) -> Mode[bool]:
     """Turns the recording of gradients on or off from here on; as a `with` block until its end, or as a decorator.
 
     Args:
@@ -108,7 +110,7 @@ def set_grad_enabled(mode: bool) -> GradMode:
     return GradSwitch(bool(mode))
 
 
-def inference_mode(mode: bool = True) -> GradMode:
+def inference_mode(mode: bool = True) -> Mode[bool]:
     """Returns a context, or decorator, in which results need no gradients: no_grad by PyTorch's other name.
 
     What is made in it is like any other tensor, and may be used where gradients are recorded.
@@ -121,7 +123,7 @@ def inference_mode(mode: bool = True) -> GradMode:
     ...     (x * 2).requires_grad
     False
     """
-    return GradMode(False) if mode else GradMode(grad_mode.get())
+    return Mode(grad_mode, False if mode else grad_mode.get())
 
 
 def is_grad_enabled() -> bool:

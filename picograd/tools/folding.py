@@ -1,4 +1,4 @@
-"""What a drawing shows as one box: a function of several Ops, random numbers, a module with its parameters.
+"""Boxes of a drawing that stand for several Ops: a function, random numbers, a module with its parameters.
 
 In:    a graph, names
 Out:   `Folds`, `folds_of`
@@ -25,7 +25,7 @@ BITS = "bits_of"  # the function that draws
 
 
 class Folds(Record):
-    """What is drawn within other boxes.
+    """Ops that are drawn within other boxes.
 
     random:  Ops made of random bits and constants alone: boxes without sources
     inside:  Ops that are a part of the box that reads them

@@ -1,4 +1,4 @@
-"""Where the time goes: seconds, GFLOP/s and GB/s of each kernel, by line and by module, and what planning took.
+"""Profiles: seconds, GFLOP/s and GB/s of each kernel, by line and by module, and the time of planning.
 
 In:    a block of a program
 Out:   `profile`, whose result prints as a table and is saved as a trace
@@ -30,7 +30,7 @@ MOST_ROWS, LINE_LETTERS = 20, 72
 
 
 class Profile(Struct):
-    """What a block of a program took.
+    """Times of a block of a program.
 
     spans:    kernels, and the making of plans, in order
     start:    of the block, seconds on the clock of perf_counter

@@ -174,7 +174,7 @@ class LnStructured(RandomStructured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """What a mask says goes.
+    """Pruning by a mask that is given.
 
     Args:
       mask:  0 where an element goes, of the shape of the weight

@@ -22,7 +22,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class Fetch(Record):
-    """How a loader makes a batch.
+    """The way in which a loader makes a batch.
 
     dataset:     the examples
     collate_fn:  makes a batch of a list of them; of one of them where they come without batches
@@ -62,7 +62,7 @@ class Fetch(Record):
 
 # ---- workers ----
 class WorkerInfo(Record):
-    """What a worker is.
+    """Facts about a worker.
 
     id:           its number, from 0
     num_workers:  how many there are

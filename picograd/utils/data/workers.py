@@ -40,7 +40,7 @@ BATCH, ERROR, END = "batch", "error", "end of the data"
 
 
 class WorkerTraceback(Exception):
-    """Where a worker was when it raised: the cause of the error in the process of the loader."""
+    """The traceback of a worker that raised: the cause of the error in the process of the loader."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
