@@ -9,6 +9,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -375,11 +376,13 @@ def from_annotations(function: Callable[..., Any]) -> Sample:
 def calls() -> Iterator[Call]:
     """Yields a right call of every public function for which there is one."""
     table = rows()
+    # By function: one with a second name may be met under either.
+    written = {id(plain(attrgetter(name)(pg))): make for name, make in CALLS.items()}
     for name, function in public_functions():
         if name in WITHOUT_CALL:
             continue
-        if name in CALLS:
-            yield Call(name, function, CALLS[name])
+        if id(plain(function)) in written:
+            yield Call(name, function, written[id(plain(function))])
         elif plain(function) in table:
             yield Call(name, function, partial(table.get, plain(function)))
         else:
