@@ -212,7 +212,7 @@ def test_errors_and_text() -> None:
         with pytest.raises(pg.ArgumentError) as told:
             call()
         assert told.value.fact == fact
-    assert repr(D.Normal(0.0, pg.ones(3))) == "Normal(loc: 'shape (3,)', scale: 'shape (3,)')"
+    assert repr(D.Normal(0.0, pg.ones(3))) == "Normal(loc: shape (3,), scale: shape (3,))"
     assert repr(D.Normal(0.0, 2.0)) == "Normal(loc: 0.0, scale: 2.0)"
 
 

@@ -6,9 +6,8 @@ Out:   `Distribution`, `Independent`; `Elementwise`, whose parameters broadcast 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
@@ -29,9 +28,11 @@ class Distribution:
     batch_shape:  of the parameters
     event_shape:  of one value
     has_rsample:  whether gradients flow from a draw to the parameters
+    parameters:   names of attributes, in the order of the constructor
     """
 
     has_rsample: ClassVar[bool] = False
+    parameters: tuple[str, ...] = ()
 
     def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
@@ -72,7 +73,7 @@ class Distribution:
         """Returns n draws: sample((n,))."""
         return self.sample((n,))
 
-    # ---- what the distributions give ----
+    # ---- formulas ----
     def log_prob(self, value: Tensor) -> Tensor:
         """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape."""
         raise self._lacks("log_prob")
@@ -126,28 +127,17 @@ class Distribution:
         return (*sample_shape, *self.batch_shape, *self.event_shape)
 
     def __repr__(self) -> str:
-        parts = [f"{name}: {value!r}" for name, value in self._shown()]
+        parts = [f"{name}: {_shown(getattr(self, name))}" for name in self.parameters]
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def _shown(self) -> list[tuple[str, Any]]:
-        """Returns the parameters by name; of a long one the shape."""
-        return [(name, _short(value)) for name, value in vars(self).items() if name in self._parameters()]
 
-    def _parameters(self) -> tuple[str, ...]:
-        return ()
-
-
-def _short(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else f"shape {value.shape}"
+def _shown(value: Tensor) -> str:
+    """Returns the number of a parameter; of a long one the shape."""
+    return str(value.item()) if value.numel() == 1 else f"shape {value.shape}"
 
 
 class Elementwise(Distribution):
-    """A distribution of numbers, whose parameters broadcast to batch_shape.
-
-    parameters:  their names, in the order of the constructor
-    """
-
-    parameters: ClassVar[tuple[str, ...]] = ()
+    """A distribution of numbers, whose parameters broadcast to batch_shape."""
 
     def __init__(self, *values: Number):
         tensors = together(*values)
@@ -161,10 +151,7 @@ class Elementwise(Distribution):
         >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
         (3,)
         """
-        return type(self)(*(getattr(self, name).expand(tuple(batch_shape)) for name in self.parameters))
-
-    def _parameters(self) -> tuple[str, ...]:
-        return self.parameters
+        return type(self)(**{name: getattr(self, name).expand(tuple(batch_shape)) for name in self.parameters})
 
 
 class Independent(Distribution):
@@ -247,8 +234,3 @@ def entropy_of(probabilities: Tensor, logarithms: Tensor) -> Tensor:
     """Returns -sum p log p over the last axis, where 0 log 0 is 0."""
     least = dtypes.finfo(logarithms.dtype).min
     return -(probabilities * logarithms.clamp(min=least)).sum(-1)
-
-
-def number_of(shape: Sizes) -> int:
-    """Returns how many elements a shape has."""
-    return math.prod(shape)

@@ -14,19 +14,33 @@ from picograd.tensor.tensor import Tensor
 EULER = 0.5772156649015329  # Euler's constant
 
 
-class _Located(Elementwise):
+class _Inverted(Elementwise):
+    """A distribution whose draws are icdf of uniform numbers."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        """Returns draws through which gradients flow to the parameters."""
+        return self.icdf(self._uniform(sample_shape))
+
+    def _uniform(self, sample_shape: Sizes) -> Tensor:
+        """Returns numbers from [0, 1)."""
+        return Tensor.rand_like(getattr(self, self.parameters[0]).expand(self._extended(sample_shape)))
+
+
+class _Located(_Inverted):
     """A distribution with a place and a width."""
 
-    parameters, has_rsample = ("loc", "scale"), True
+    parameters = ("loc", "scale")
     loc: Tensor
     scale: Tensor
 
     def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
         super().__init__(loc, scale)
 
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        """Returns draws through which gradients flow, where no other formula is given: icdf of uniform numbers."""
-        return self.icdf(_open_uniform(self.loc, self._extended(sample_shape)))
+    def _uniform(self, sample_shape: Sizes) -> Tensor:
+        """Returns numbers from (0, 1): a 0, one of 2^24 draws, becomes half the step between draws."""
+        return super()._uniform(sample_shape).clamp(min=2.0**-25)
 
 
 class Normal(_Located):
@@ -41,8 +55,7 @@ class Normal(_Located):
     """
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        noise = Tensor.randn(*self._extended(sample_shape), dtype=self.loc.dtype, device=str(self.loc.device))
-        return self.loc + noise * self.scale
+        return self.loc + Tensor.randn_like(self.loc.expand(self._extended(sample_shape))) * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -((value - self.loc) ** 2) / (2 * self.scale**2) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
@@ -172,7 +185,7 @@ class HalfNormal(_Half):
         return self.scale**2 * (1 - 2 / math.pi)
 
 
-class Uniform(Elementwise):
+class Uniform(_Inverted):
     """p(x) = 1 / (high - low) for low <= x < high.
 
     Args:
@@ -183,15 +196,12 @@ class Uniform(Elementwise):
     Tensor([0.  , 0.25, 1.  ])
     """
 
-    parameters, has_rsample = ("low", "high"), True
+    parameters = ("low", "high")
     low: Tensor
     high: Tensor
 
     def __init__(self, low: Number, high: Number, validate_args: bool | None = None):
         super().__init__(low, high)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.low + _uniform(self.low, self._extended(sample_shape)) * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
         inside = (self.low <= value) & (value < self.high)
@@ -223,7 +233,7 @@ class Uniform(Elementwise):
         return (self.high - self.low) ** 2 / 12
 
 
-class Exponential(Elementwise):
+class Exponential(_Inverted):
     """p(x) = rate exp(-rate x) for x >= 0.
 
     Args:
@@ -233,14 +243,11 @@ class Exponential(Elementwise):
     Tensor(0.5)
     """
 
-    parameters, has_rsample = ("rate",), True
+    parameters = ("rate",)
     rate: Tensor
 
     def __init__(self, rate: Number, validate_args: bool | None = None):
         super().__init__(rate)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return -(-_uniform(self.rate, self._extended(sample_shape))).log1p() / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self.rate.log() - self.rate * value
@@ -411,7 +418,7 @@ class Gumbel(_Located):
         return self.stddev**2
 
 
-class Pareto(Elementwise):
+class Pareto(_Inverted):
     """p(x) = alpha scale^alpha / x^(alpha + 1) for x >= scale.
 
     Args:
@@ -422,15 +429,12 @@ class Pareto(Elementwise):
     Tensor(2.)
     """
 
-    parameters, has_rsample = ("scale", "alpha"), True
+    parameters = ("scale", "alpha")
     scale: Tensor
     alpha: Tensor
 
     def __init__(self, scale: Number, alpha: Number, validate_args: bool | None = None):
         super().__init__(scale, alpha)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.icdf(_uniform(self.scale, self._extended(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         inside = self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
@@ -460,7 +464,7 @@ class Pareto(Elementwise):
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
 
-class Weibull(Elementwise):
+class Weibull(_Inverted):
     """cdf(x) = 1 - exp(-(x / scale)^k) for x >= 0, k = concentration.
 
     Args:
@@ -471,15 +475,12 @@ class Weibull(Elementwise):
     Tensor(2.)
     """
 
-    parameters, has_rsample = ("scale", "concentration"), True
+    parameters = ("scale", "concentration")
     scale: Tensor
     concentration: Tensor
 
     def __init__(self, scale: Number, concentration: Number, validate_args: bool | None = None):
         super().__init__(scale, concentration)
-
-    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.icdf(_uniform(self.scale, self._extended(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         k, z = self.concentration, value / self.scale
@@ -508,14 +509,3 @@ class Weibull(Elementwise):
     def variance(self) -> Tensor:
         inverse = self.concentration.reciprocal()
         return self.scale**2 * ((1 + 2 * inverse).lgamma().exp() - (2 * (1 + inverse).lgamma()).exp())
-
-
-# ---- draws ----
-def _uniform(like: Tensor, shape: Sizes) -> Tensor:
-    """Returns numbers from [0, 1)."""
-    return Tensor.rand(*shape, dtype=like.dtype, device=str(like.device))
-
-
-def _open_uniform(like: Tensor, shape: Sizes) -> Tensor:
-    """Returns numbers from (0, 1): a 0, one of 2^24 draws, becomes the number behind it that a float32 has there."""
-    return _uniform(like, shape).clamp(min=2.0**-25)

@@ -6,10 +6,11 @@ Out:   Bernoulli Geometric Binomial Poisson Categorical OneHotCategorical OneHot
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+import math
+from typing import Self
 
 from picograd import dtype as dtypes
-from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, number_of, together
+from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, together
 from picograd.errors import ArgumentError
 from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 from picograd.special import xlogy
@@ -33,7 +34,6 @@ class _OfProbability(Elementwise):
 
     probs: Tensor
     logits: Tensor
-    parameters: ClassVar[tuple[str, ...]] = ("probs",)
 
     def __init__(self, probs: Number | None = None, logits: Number | None = None, validate_args: bool | None = None):
         if (probs is None) == (logits is None):
@@ -45,12 +45,8 @@ class _OfProbability(Elementwise):
         elif logits is not None:
             (self.logits,) = together(logits)
             self.probs = self.logits.sigmoid()
+        self.parameters = ("logits",) if probs is None else ("probs",)
         Distribution.__init__(self, self.probs.shape)
-        self._by_logits = probs is None
-
-    def expand(self, batch_shape: Sizes) -> Self:
-        shape = tuple(batch_shape)
-        return type(self)(logits=self.logits.expand(shape)) if self._by_logits else type(self)(self.probs.expand(shape))
 
 
 class Bernoulli(_OfProbability):
@@ -102,7 +98,7 @@ class Geometric(_OfProbability):
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
-            drawn = Tensor.rand(*self._extended(sample_shape), dtype=self.probs.dtype, device=str(self.probs.device))
+            drawn = Tensor.rand_like(self.probs.expand(self._extended(sample_shape)))
             return ((-drawn).log1p() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -137,17 +133,8 @@ class Counted(_OfProbability):
     ):  # fmt: skip
         super().__init__(probs, logits)
         self.total_count, self.probs, self.logits = together(total_count, self.probs, self.logits)
+        self.parameters = ("total_count", *self.parameters)
         Distribution.__init__(self, self.probs.shape)
-
-    def _parameters(self) -> tuple[str, ...]:
-        return ("total_count", *super()._parameters())
-
-    def expand(self, batch_shape: Sizes) -> Self:
-        shape = tuple(batch_shape)
-        total = self.total_count.expand(shape)
-        if self._by_logits:
-            return type(self)(total, logits=self.logits.expand(shape))
-        return type(self)(total, self.probs.expand(shape))
 
 
 class Binomial(Counted):
@@ -247,24 +234,21 @@ class Categorical(Distribution):
         else:
             self.logits = given - given.logsumexp(-1, keepdim=True)
             self.probs = self.logits.softmax(-1)
-        self._by_logits, self.num_classes = probs is None, given.shape[-1]
+        self.parameters = ("logits",) if probs is None else ("probs",)
+        self.num_classes = given.shape[-1]
         super().__init__(given.shape[:-1], self._event())
 
     def _event(self) -> Sizes:
         return ()
 
-    def _parameters(self) -> tuple[str, ...]:
-        return ("logits",) if self._by_logits else ("probs",)
-
     def expand(self, batch_shape: Sizes) -> Self:
         shape = (*batch_shape, self.num_classes)
-        return type(self)(logits=self.logits.expand(shape)) if self._by_logits else type(self)(self.probs.expand(shape))
+        return type(self)(**{name: getattr(self, name).expand(shape) for name in self.parameters})
 
     def _classes(self, sample_shape: Sizes) -> Tensor:
         """Returns classes, (*sample_shape, *batch_shape) int64."""
-        count = number_of(sample_shape)
         with no_grad():
-            rows = self.probs.reshape(-1, self.num_classes).multinomial(count, replacement=True)
+            rows = self.probs.reshape(-1, self.num_classes).multinomial(math.prod(sample_shape), replacement=True)
             return rows.T.reshape((*sample_shape, *self.batch_shape))
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:

@@ -62,8 +62,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Returns KL(p || q), of shape batch_shape, in nats.
 
     Args:
-      p:  what values are distributed by
-      q:  what they are measured by
+      p:  the distribution of the values
+      q:  the one that is compared with it
 
     Raises:
       ArgumentError: there is no formula for the two.
@@ -91,12 +91,8 @@ def _normal(p: Normal, q: Normal) -> Tensor:
 
 
 @register_kl(LogNormal, LogNormal)
-def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
-    return _normal(p.base_dist, q.base_dist)
-
-
 @register_kl(HalfNormal, HalfNormal)
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+def _of_normals(p: LogNormal | HalfNormal, q: LogNormal | HalfNormal) -> Tensor:
     return _normal(p.base_dist, q.base_dist)
 
 
@@ -185,13 +181,11 @@ def _poisson(p: Poisson, q: Poisson) -> Tensor:
 
 
 @register_kl(Categorical, Categorical)
+@register_kl(OneHotCategorical, OneHotCategorical)
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
     each = p.probs * (p.logits - q.logits)
     each = either(q.probs == 0, math.inf, each)
     return either(p.probs == 0, 0.0, each).sum(-1)
-
-
-register_kl(OneHotCategorical, OneHotCategorical)(_categorical)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
@@ -199,9 +193,9 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     count = p.event_shape[0]
     batch = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
     lower = q.scale_tril.expand((*batch, count, count))
-    turned = solve_triangular(lower, p.scale_tril.expand((*batch, count, count)), upper=False)
+    whitened = solve_triangular(lower, p.scale_tril.expand((*batch, count, count)), upper=False)
     moved = solve_triangular(lower, (q.loc - p.loc).expand((*batch, count)).unsqueeze(-1), upper=False)
-    squares = turned.square().sum((-2, -1)) + moved.square().sum((-2, -1))
+    squares = whitened.square().sum((-2, -1)) + moved.square().sum((-2, -1))
     return q.half_log_det() - p.half_log_det() + 0.5 * (squares - count)
 
 

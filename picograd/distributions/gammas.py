@@ -32,14 +32,13 @@ def standard_gamma(shape: Tensor) -> Tensor:
     with no_grad():
         small = shape < 1
         d = either(small, shape + 1, shape) - 1 / 3
-        dtype, device = shape.dtype, str(shape.device)
-        x = Tensor.randn(TRIES, *shape.shape, dtype=dtype, device=device)
-        u = Tensor.rand(TRIES, *shape.shape, dtype=dtype, device=device)
+        tries = shape.expand((TRIES, *shape.shape))
+        x, u = Tensor.randn_like(tries), Tensor.rand_like(tries)
         v = (1 + x / (9 * d).sqrt()) ** 3
         taken = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=1e-30).log())
         first = taken.to(shape.dtype).argmax(0)
         drawn = d * v.gather(0, first.unsqueeze(0)).squeeze(0)
-        power = Tensor.rand(*shape.shape, dtype=dtype, device=device) ** shape.reciprocal()
+        power = Tensor.rand_like(shape) ** shape.reciprocal()
         return (drawn * either(small, power, 1.0)).clamp(min=dtypes.finfo(shape.dtype).tiny)
 
 
@@ -225,14 +224,13 @@ class Dirichlet(Distribution):
     Tensor([0.25, 0.75])
     """
 
+    parameters = ("concentration",)
+
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         if not concentration.ndim:
             raise ArgumentError("Dirichlet: concentration needs an axis, got a tensor without axes.")
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:])
-
-    def _parameters(self) -> tuple[str, ...]:
-        return ("concentration",)
 
     def expand(self, batch_shape: Sizes) -> Dirichlet:
         return Dirichlet(self.concentration.expand((*batch_shape, *self.event_shape)))
@@ -293,7 +291,7 @@ class StudentT(Elementwise):
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             shape = self._extended(sample_shape)
-            noise = Tensor.randn(*shape, dtype=self.loc.dtype, device=str(self.loc.device))
+            noise = Tensor.randn_like(self.loc.expand(shape))
             spread = Chi2(self.df).sample(sample_shape) / self.df
             return self.loc + self.scale * noise / spread.sqrt()
 

@@ -30,7 +30,7 @@ class MultivariateNormal(Distribution):
     Tensor(-1.837877)
     """
 
-    has_rsample = True
+    parameters, has_rsample = ("loc", "scale_tril"), True
 
     def __init__(
         self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
@@ -48,16 +48,13 @@ class MultivariateNormal(Distribution):
         self.scale_tril = scale_tril.expand((*batch, *scale_tril.shape[-2:]))
         super().__init__(batch, loc.shape[-1:])
 
-    def _parameters(self) -> tuple[str, ...]:
-        return ("loc", "scale_tril")
-
     def expand(self, batch_shape: Sizes) -> MultivariateNormal:
         shape = tuple(batch_shape)
         tril = self.scale_tril.expand((*shape, *self.scale_tril.shape[-2:]))
         return MultivariateNormal(self.loc.expand((*shape, *self.event_shape)), scale_tril=tril)
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        noise = Tensor.randn(*self._extended(sample_shape), dtype=self.loc.dtype, device=str(self.loc.device))
+        noise = Tensor.randn_like(self.loc.expand(self._extended(sample_shape)))
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distributions of functions of what another distribution draws.
+"""Functions of draws, and the distributions of their results.
 
 In:    a distribution, functions that can be inverted
 Out:   AffineTransform ExpTransform SigmoidTransform TanhTransform ComposeTransform; TransformedDistribution
