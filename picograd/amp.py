@@ -17,6 +17,7 @@ from picograd.optim.scaler import GradScaler
 from picograd.public import publish
 from picograd.tensor.autocast import autocast, precision_mode
 from picograd.tensor.exchange.host import device_named
+from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
@@ -60,17 +61,13 @@ def custom_fwd(
 
     @functools.wraps(forward)
     def wrapped(context: Any, *args: Any, **kwargs: Any) -> Any:
-        around = precision_mode.get()
-        if cast_inputs is None or around is None:
-            context.precision = around
+        context.precision = precision_mode.get()
+        if cast_inputs is None or context.precision is None:
             return forward(context, *args, **kwargs)
         context.precision = None
         args, kwargs = mapped((args, kwargs), lambda one: one.to(cast_inputs) if one.dtype.is_float else one)
-        try:
-            precision_mode.set(None)
+        with Mode(precision_mode, None):
             return forward(context, *args, **kwargs)
-        finally:
-            precision_mode.set(around)
 
     return wrapped
 
@@ -88,12 +85,8 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cud
 
     @functools.wraps(backward)
     def wrapped(context: Any, *grads: Tensor) -> Any:
-        around = precision_mode.get()
-        try:
-            precision_mode.set(context.precision)
+        with Mode(precision_mode, context.precision):
             return backward(context, *grads)
-        finally:
-            precision_mode.set(around)
 
     return wrapped
 

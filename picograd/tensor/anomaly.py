@@ -10,7 +10,8 @@ computes its graph once more, Op by Op, and the NaN is followed from source to s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Anomaly:
 
 
 class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
-    """Turns the search for NaN on or off at once; as a `with` block until its end.
+    """Switches the search for NaN on or off at once; as a `with` block until its end.
 
     Args:
       mode:       True looks at all values that are computed, forward and backward
@@ -52,9 +53,10 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
 
     def __init__(self, mode: bool, check_nan: bool = True):
         self._before = Anomaly.is_on, at_once.get()
-        self._turn(bool(mode and check_nan), bool(mode and check_nan))
+        is_on = bool(mode and check_nan)
+        self._set(is_on, is_on)
 
-    def _turn(self, is_on: bool, is_at_once: bool) -> None:
+    def _set(self, is_on: bool, is_at_once: bool) -> None:
         Anomaly.is_on = is_on
         at_once.set(is_at_once)  # each Op then knows its line, and functions under jit run as they are
 
@@ -62,11 +64,12 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
         pass
 
     def __exit__(self, *error: object) -> None:
-        self._turn(*self._before)
+        self._set(*self._before)
 
 
-class detect_anomaly:  # noqa: N801  # by PyTorch's name
-    """A `with` block in which a NaN is an error that names the operation that made it, with the user's line.
+@contextmanager
+def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
+    """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 
     A value is looked at when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
     computed, such as one that `where` does not choose, is none. Functions under jit run without it.
@@ -84,15 +87,8 @@ class detect_anomaly:  # noqa: N801  # by PyTorch's name
     ...         print(error.fact)
     detect_anomaly: this line has the first NaN: SQRT gives 1 of 2 elements, from operands of -1 to 4.
     """
-
-    def __init__(self, check_nan: bool = True):
-        self.check_nan = check_nan
-
-    def __enter__(self) -> None:
-        self._block = set_detect_anomaly(True, self.check_nan)
-
-    def __exit__(self, *error: object) -> None:
-        self._block.__exit__(*error)
+    with set_detect_anomaly(True, check_nan):
+        yield
 
 
 def is_anomaly_enabled() -> bool:
@@ -145,7 +141,7 @@ def raise_for(op: Op, kind: str) -> None:
 
 
 def _sources(op: Op) -> tuple[Op, ...]:
-    """Returns what an Op is computed from; one of several results, what all of them are."""
+    """Returns the operands of an Op; those of all results, for one of several."""
     return op.src[0].src if op.code is OpCode.OUTPUT else op.src
 
 

@@ -71,9 +71,8 @@ class StoredData(TensorCore):
         if active is not None:
             active.on_read(self.cell)
         cell = Cell(detached(self.cell.op), self.cell.device)
-        for key, one in kept.items():
-            one.cell, one._shown = cell, None
-            del shown[key]
         kept_data[cell] = left = Kept()
         for key, one in kept.items():
+            one.cell, one._shown = cell, None
             left[key] = one
+            del shown[key]

@@ -47,7 +47,7 @@ class Copies(Ufuncs):
             whole = memo[id(self.cell)] = type(self).from_op(detached(self.cell.op), self.cell.device)
         copy = _with_role(self.from_cell(whole.cell, shown_steps(self)), self)
         memo[id(self)] = copy
-        if self.requires_grad and self.is_leaf:
+        if self.requires_grad:
             copy.requires_grad_()
         if isinstance(self._grad, TensorCore):
             copy._grad = self._grad.__deepcopy__(memo)

@@ -26,7 +26,7 @@ OPERATORS = {
     "less_equal": ("__le__", "__ge__"), "greater": ("__gt__", "__lt__"), "greater_equal": ("__ge__", "__le__"),
 }  # fmt: skip
 # By ufunc: the method, where it has another name.
-METHODS = {"invert": "bitwise_not", "rint": "round", "fabs": "abs", "conjugate": "conj", "float_power": "float_power"}
+METHODS = {"invert": "bitwise_not", "rint": "round", "fabs": "abs", "conjugate": "conj"}
 
 
 class Ufuncs(Distributions):
@@ -35,7 +35,7 @@ class Ufuncs(Distributions):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Self:
-        """Returns what picograd's function of that name returns: a tensor, with a gradient where one is recorded.
+        """Returns the result of picograd's function of that name: a tensor, with a gradient where one is recorded.
 
         Raises:
           ArgumentTypeError: there is none, a reduction or an argument such as out= or where= is asked for.
