@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
@@ -40,7 +40,7 @@ def finish_later() -> None:
 
 
 class AtDeath:
-    """Calls a function of C, with some arguments, when it dies: whoever holds it alone dies with it.
+    """A finalizer for the object that holds it: calls a function of C, with some arguments, when it dies.
 
     >>> gone = deque()
     >>> held = AtDeath(gone.append, "a")
@@ -79,7 +79,7 @@ class LivingSet(dict[weakref.ref[K], None]):
 
 
 class LivingKeys(Generic[K, V]):
-    """A table by objects, each told from its equals; what is known of one leaves when it dies.
+    """A table by objects, equal ones apart; an entry leaves when its object dies.
 
     data:  the dict within, whose length costs no call
     """
@@ -109,15 +109,15 @@ class LivingKeys(Generic[K, V]):
     @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
-        """Returns what is known of an object, or the default."""
+        """Returns the entry of an object, or the default."""
         return self.data.get(weakref.ref(key), default)
 
     def setdefault(self, key: K, value: V) -> V:
-        """Returns what is known of an object: `value` from now on, if nothing was."""
+        """Returns the entry of an object, which is `value` if there was none."""
         return self.data.setdefault(weakref.ref(key, self.data.pop), value)
 
     def pop(self, key: K, default: D) -> V | D:
-        """Takes out what is known of an object, and returns it, or the default."""
+        """Removes the entry of an object, and returns it, or the default."""
         return self.data.pop(weakref.ref(key), default)
 
     def living(self) -> list[K]:
@@ -125,49 +125,45 @@ class LivingKeys(Generic[K, V]):
         return [key for reference in list(self.data) if (key := reference()) is not None]
 
     def items(self) -> list[tuple[K, V]]:
-        """Returns the objects of now, each with what is known of it."""
+        """Returns the objects of now with their entries."""
         return [(key, value) for reference, value in self.data.copy().items() if (key := reference()) is not None]
 
 
 class LivingValues(Generic[K, V]):
     """A table of objects that leave it when they die; a key has one object after another, or always the same.
 
+    data:  the dict within
+
     NOTE: keys need a hash and an equality in C: an entry is looked up when its object dies.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("data",)
 
     def __init__(self) -> None:
-        self._data: dict[K, weakref.ref[V]] = {}
+        self.data: dict[K, weakref.ref[V]] = {}
 
     def __setitem__(self, key: K, value: V) -> None:
-        data = self._data
+        data = self.data
         data[key] = weakref.ref(value, partial(data.pop, key))  # the reference itself is the default: nothing is raised
 
     def __getitem__(self, key: K) -> V:
-        found = self._data[key]()
+        found = self.data[key]()
         if found is None:
             raise KeyError(key)
         return found
 
     def __delitem__(self, key: K) -> None:
-        del self._data[key]
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(list(self._data))
-
-    def __len__(self) -> int:
-        return len(self._data)
+        del self.data[key]
 
     def get(self, key: K, default: V | None = None) -> V | None:
         """Returns the object of a key, or the default."""
-        reference = self._data.get(key)
+        reference = self.data.get(key)
         found = None if reference is None else reference()
         return default if found is None else found
 
     def items(self) -> list[tuple[K, V]]:
         """Returns the objects of now with their keys; other threads may add some meanwhile."""
-        return [(key, one) for key, reference in self._data.copy().items() if (one := reference()) is not None]
+        return [(key, one) for key, reference in self.data.copy().items() if (one := reference()) is not None]
 
     def values(self) -> list[V]:
         """Returns the objects of now."""
