@@ -1,12 +1,12 @@
 """Pickles, read by a machine that knows containers, text and numbers and calls nothing that a file names.
 
-In:    a file of bytes; what stands for the few names that it may hold
+In:    a file of bytes; the values of the few names that it may hold
 Out:   `Unpickler`; `Stored`
 Called by: formats/torch_file.py, data/mnist.py
 
-Python's own unpickler imports and calls whatever a pickle asks for, sets states on any object, and makes a memo as large
-as a file says. Here a name is a key of a table, an argument of a builder in that table, or refused; nothing is larger than
-the bytes that are there, nothing recurses, and only plain values are hashed.
+Python's own unpickler imports and calls everything that a pickle names, sets states on any object, and makes a memo as
+large as a file says. Here a name is a key of a table, an argument of a builder in that table, or refused; nothing is
+larger than the bytes that are there, nothing recurses, and only plain values are hashed.
 
 Source: CPython, Lib/pickletools.py, protocols 0 to 5.
 """
@@ -80,10 +80,10 @@ class Unpickler:
     """A stack machine on an open file.
 
     Args:
-      file:        read from where it stands
+      file:        read from its position
       nbytes:      how many bytes it has
-      names:       by "module.name" what stands for it: a value, or a Builder
-      persistent:  makes a value of an id that stands for something outside the pickle
+      names:       by "module.name" its value, or a Builder
+      persistent:  makes a value of an id of something outside the pickle
       encoding:    of text that Python 2 wrote
       others:      a name that is not in the table is a class of Stored objects; else it is refused
     """
@@ -101,7 +101,7 @@ class Unpickler:
         self.encoding, self.others = encoding, others
 
     def load(self) -> Any:
-        """Returns the value of the pickle that begins where the file stands; the file then stands behind it.
+        """Returns the value of the pickle at the file's position, which is behind it then.
 
         Raises:
           DataError: it is cut short or damaged, or it names what is not in the table.
@@ -174,7 +174,7 @@ class Unpickler:
 
     # ---- values ----
     def named(self, module: str, name: str) -> Any:
-        """Returns what stands for a name; Python 2 had other modules."""
+        """Returns the value of a name; Python 2 had other modules."""
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         full = f"{module}.{name}"
         if full in self.names:
@@ -187,7 +187,7 @@ class Unpickler:
         return Builder(full, lambda *args: Stored(full, args))
 
     def call(self, builder: Any, args: Any) -> None:
-        """Pushes what a builder makes of its arguments."""
+        """Pushes the value that a builder makes of its arguments."""
         if not isinstance(builder, Builder) or type(args) is not tuple:
             raise TypeError
         if builder.build is None:
@@ -244,7 +244,7 @@ class Unpickler:
         owner.update(map(key_of, values))
 
     def sized(self, layout: str, made: Callable[[bytes], Any]) -> None:
-        """Pushes what is made of as many bytes as a number before them says."""
+        """Pushes the value of some bytes, whose number comes before them."""
         self.push(made(self.read(self.number(layout))))
 
     def old_text(self, data: bytes) -> str:
@@ -252,13 +252,13 @@ class Unpickler:
         return data.decode(self.encoding)
 
     def persist(self, identity: Any) -> None:
-        """Pushes what stands for something outside the pickle."""
+        """Pushes the value of an id of something outside the pickle."""
         if self.persistent is None:
             raise TypeError
         self.push(self.persistent(identity))
 
     def named_by(self, module: Any, name: Any) -> None:
-        """Pushes what stands for a name."""
+        """Pushes the value of a name."""
         if type(module) is not str or type(name) is not str:
             raise TypeError
         self.push(self.named(module, name))
@@ -308,8 +308,8 @@ def _quoted(machine: Unpickler) -> str:
     return machine.old_text(line[1:-1].decode("unicode_escape").encode("latin1"))
 
 
-def _new(machine: Unpickler, with_keywords: bool) -> None:
-    builder, args, keywords = machine.popped(3) if with_keywords else (*machine.popped(2), {})
+def _new_with_keywords(machine: Unpickler) -> None:
+    builder, args, keywords = machine.popped(3)
     if keywords != {}:
         raise TypeError
     machine.call(builder, args)
@@ -380,8 +380,8 @@ STEPS: dict[int, Step] = {
     ord("c"): lambda m: m.named_by(m.line().decode(), m.line().decode()),
     0x93: lambda m: m.named_by(*m.popped(2)),
     ord("R"): lambda m: m.call(*m.popped(2)),
-    0x81: lambda m: _new(m, False),
-    0x92: lambda m: _new(m, True),
+    0x81: lambda m: m.call(*m.popped(2)),
+    0x92: _new_with_keywords,
     ord("b"): lambda m: m.build(),
     ord("Q"): lambda m: m.persist(m.pop()),
     ord("P"): lambda m: m.persist(m.line().decode()),

@@ -25,7 +25,7 @@ from picograd.tensor.tensor import Tensor
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 DIGEST = "picograd.sha256"  # metadata entry with the checksum
 FORMAT = {"format": "pt"}  # what programs that read PyTorch's weights ask of a file that has metadata
-# A dict with one of these keys alone stands for something else.
+# A dict with one of these keys alone is the form of another value.
 TENSOR, TUPLE = "__tensor__", "__tuple__"
 INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings
 PLAIN = "__dict__"  # a dict that has one of these keys alone itself
@@ -92,17 +92,17 @@ def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
-    if value and all(type(key) is int for key in value):
-        by_name = {str(key): item for key, item in value.items()}
-        return {INTEGERS: {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in by_name.items()}}
+    is_numbered = bool(value) and all(type(key) is int for key in value)
     for key in value:
-        if not isinstance(key, str):
+        if not is_numbered and not isinstance(key, str):
             where = path or "the state"
             raise ArgumentError(
                 f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are.",
                 hint="a .pt file has keys of every kind.",
             )
-    taken = {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in value.items()}
+    taken = {str(key): _take_out(item, f"{path}.{key}" if path else str(key), tensors) for key, item in value.items()}
+    if is_numbered:
+        return {INTEGERS: taken}
     return {PLAIN: taken} if len(taken) == 1 and MARKS & taken.keys() else taken
 
 

@@ -26,7 +26,7 @@ from picograd.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 AXES_MAX = 64  # of a NumPy array
-COPIED_MAX = 2  # bytes of tensors for each byte of a file, beside views
+COPIED_MAX = 2  # bytes of tensors for each byte of a file, views not counted
 
 
 class Place(Record):
@@ -158,7 +158,7 @@ def _elements(data: bytearray, dtype: DType, is_little: bool) -> Array:
 
 
 def _shown(elements: Array, place: Place) -> Array:
-    """Returns what a tensor shows of a storage."""
+    """Returns the elements of a storage that a tensor shows."""
     if 0 in place.shape:
         return np.empty(place.shape, elements.dtype)
     part = elements[place.offset : place.offset + place.extent]
@@ -168,7 +168,7 @@ def _shown(elements: Array, place: Place) -> Array:
 def _on_one_memory(
     elements: Array, arrays: Mapping[Place, Array], dtype: DType, device: str | None
 ) -> dict[Place, Tensor]:
-    """Returns tensors that are views of one memory, those that can be said by steps."""
+    """Returns tensors that are views of one memory: those whose strides the steps of a view can make."""
     memory = Tensor(elements, dtype, device)
     views: dict[Place, Tensor] = {}
     for place, array in arrays.items():

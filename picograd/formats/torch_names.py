@@ -47,10 +47,9 @@ def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
 
 
 def _counter(counts: Any = None) -> Counter[Any]:
-    counted: Counter[Any] = Counter()
-    for key, number in (counts or {}).items() if isinstance(counts or {}, dict) else ():
-        counted[key] = number
-    return counted
+    if not (counts is None or isinstance(counts, dict)):
+        raise TypeError
+    return Counter(counts)
 
 
 def _set(values: Any = ()) -> set[Any]:
@@ -123,7 +122,7 @@ VALUES: dict[str, Any] = {
 
 
 def torch_names(storages: Storages) -> Mapping[str, Any]:
-    """Returns what stands for each name in a file whose tensors are views of `storages`."""
+    """Returns the values of the names in a file whose tensors are views of `storages`."""
 
     def tensor(storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, *more: Any) -> Tensor:
         return view(storage, offset, shape, strides, requires_grad, storage.dtype)

@@ -237,7 +237,7 @@ def _collect(value: Any, tensors: dict[int, Tensor], depth: int, seen: set[int])
 
 
 def hint_for(value: Any) -> str | None:
-    """Returns what to save in place of something that has no place in a file of tensors."""
+    """Returns the remedy for a value that has no place in a file of tensors."""
     if hasattr(value, "state_dict"):
         return "save its state_dict()."
     return "Tensor(array)" if isinstance(value, np.ndarray) else None

@@ -1,4 +1,4 @@
-"""Zip files, read and written: every fault of one is a DataError, entries lie at multiples of 64 bytes.
+"""Zip files, read and written: every fault of one is a DataError, entries begin at multiples of 64 bytes.
 
 In:    an open file
 Out:   `opened_zip`, `stored_entry`, `read_into`; `write_entry`
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from picograd.errors import DataError
 
-# Beside the first, what Python's zipfile raises for damaged files, of its own or of modules that it calls.
+# After the first, errors of Python's zipfile, and of modules that it calls, for damaged files.
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError, LookupError,
     OverflowError,

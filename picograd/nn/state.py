@@ -46,7 +46,7 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts, lists and tuples, to one file.
 
     Args:
-      path:  the file's name, or a file that is open for writing bytes; there the state goes on from where it stands
+      path:  the file's name, or a file that is open for writing bytes; the state begins at its position
 
     The end of the name says the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on one
     memory, such as a weight that two layers share, come back so; .npy has one tensor, .npz a dict of tensors. Everything
@@ -78,7 +78,7 @@ def _ending(path: str | os.PathLike[str]) -> str:
 
 
 def _writer(state: Any, ending: str) -> Callable[[Any], object]:
-    """Returns what writes a state to an open file, in the format of a name's ending."""
+    """Returns a function that writes a state to an open file, in the format of a name's ending."""
     if ending in (".pt", ".pth"):
         return TorchFile(state).write_to
     if ending == ".npy":
@@ -142,7 +142,7 @@ def load(
 
 
 def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str], str | None]:
-    """Returns what says where the tensors of a storage go, by where they were."""
+    """Returns a function: the device a storage was on, as the file names it -> the device for its tensors."""
     if callable(map_location):
         # PyTorch's is given the storage, and returns it on the device where it belongs.
         return lambda home: getattr(map_location(Tensor([]), home), "device", None)
