@@ -1,7 +1,7 @@
 """Times each kernel of the plans that run, and says which of the user's lines it computes.
 
 In:    plans, with the graphs they are made of
-Out:   `Recorder`, and `Span`s: what took how long
+Out:   `Recorder`, and its `Span`s
 Called by: engine/realize.py, transforms/profile.py.    Next: picograd/engine/watch.py
 
 A plan that is profiled runs kernel by kernel, each to its end before the next begins. Its schedule is made once more from
@@ -39,7 +39,7 @@ class Profiling:
 
 
 class Span(Record):
-    """A time that something took.
+    """A kernel that ran, or a plan that was made, with its time.
 
     name:     of the kernel; "planning" for the making of a plan
     start:    seconds on the clock of perf_counter
@@ -116,10 +116,11 @@ class Recorder:
             self._wait(own)
             seconds = perf_counter() - began
             nbytes = sum({id(buffer.memory): buffer.nbytes for buffer in own}.values())
-            self.spans.append(Span(part.name, began, seconds, *_shares(work, variables, nbytes)))
+            flops, lines = _shares(work, variables)
+            self.spans.append(Span(part.name, began, seconds, flops, nbytes, lines))
 
     def _wait(self, buffers: Sequence[Buffer]) -> None:
-        """Waits for a device that works beside the host."""
+        """Waits for a device that works asynchronously."""
         wait = getattr(compiler_for(buffers[0].device).device, "synchronize", None) if buffers else None
         if wait is not None:
             wait()
@@ -184,7 +185,7 @@ def _all_buffers(
     return found
 
 
-# ---- whose work it is ----
+# ---- shares of lines ----
 def _lines_in(item: ScheduleItem | LoopItem) -> dict[Op, Line]:
     """Returns the Ops that a kernel, or the kernels of a loop, compute, each with the user's line.
 
@@ -205,8 +206,8 @@ def _steps_of(item: ScheduleItem | LoopItem) -> Dim:
     return item.steps if isinstance(item, LoopItem) else 1
 
 
-def _shares(work: _Work, variables: Mapping[str, int], nbytes: int) -> tuple[int, int, Mapping[Line, float]]:
-    """Returns FLOPs, bytes, and the part of each line: by FLOPs, or equal parts where there are none."""
+def _shares(work: _Work, variables: Mapping[str, int]) -> tuple[int, Mapping[Line, float]]:
+    """Returns FLOPs, and the part of each line: by FLOPs, or equal parts where there are none."""
     flops = {op: flops_of(op, variables) for op in work.lines}
     total = sum(flops.values())
     parts: dict[Line, float] = {}
@@ -215,4 +216,4 @@ def _shares(work: _Work, variables: Mapping[str, int], nbytes: int) -> tuple[int
             parts[line] = parts.get(line, 0.0) + (flops[op] if total else 1.0)
     whole = sum(parts.values())
     shares = {line: part / whole for line, part in parts.items() if part} if whole else {NOWHERE: 1.0}
-    return total * dim_value(work.steps, variables), nbytes, shares
+    return total * dim_value(work.steps, variables), shares

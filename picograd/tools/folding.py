@@ -1,11 +1,10 @@
-"""Boxes of a drawing that stand for several Ops: a function, random numbers, a module with its parameters.
+"""Boxes of a drawing for several Ops: a function, random numbers, a module with its parameters.
 
 In:    a graph, names
 Out:   `Folds`, `folds_of`
 Called by: tools/view.py.    Next: picograd/tools/layout.py
 
-An Op that the user made knows the line of that; one that a function made on its way to a result knows none, and is a part
-of the box that reads it.
+An Op that the user made has that line; an intermediate Op of a function has none, and is a part of the box that reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
 KEPT = SEVERAL_RESULTS | {OpCode.LEAF, OpCode.OUTPUT, OpCode.BUFFER}  # never random, never a part of another box
-MOST_NAMES = 3  # of Ops in a title
+NAMES_MAX = 3  # of Ops in a title
 BITS = "bits_of"  # the function that draws
 
 
@@ -39,7 +38,7 @@ class Folds(Record):
     names: Mapping[Op, str] = {}
 
     def below(self, op: Op) -> Op:
-        """Returns what an Op broadcasts, or the Op itself: broadcasts are no boxes."""
+        """Returns the operand of a broadcast, or the Op itself: broadcasts are no boxes."""
         while op not in self.names and is_broadcast(op):
             op = op.src[0]
         return op
@@ -52,7 +51,7 @@ class Folds(Record):
         """Returns the title of a box of several Ops, or with parameters; None for others.
 
         Args:
-          own:  what the Op alone is called
+          own:  the name of the Op alone
         """
         if op in self.random:
             return "RANDOM"
@@ -63,12 +62,12 @@ class Folds(Record):
         names = [name_of(part) for part in parts[:-1]]
         if not names:
             return None
-        shown = names if len(names) <= MOST_NAMES else [*names[:MOST_NAMES], "..."]
+        shown = names if len(names) <= NAMES_MAX else [*names[:NAMES_MAX], "..."]
         return f"{own} of {', '.join(shown)}"
 
 
 def folds_of(root: Op, names: Mapping[Op, str], model: Module | None) -> Folds:
-    """Returns what of a graph is drawn within other boxes."""
+    """Returns the Ops of a graph that are drawn within other boxes."""
     order = toposort([root])
     random = _random(order)
     own = {root, *names, *random}
@@ -108,7 +107,7 @@ def is_broadcast(op: Op) -> bool:
 
 
 def name_of(op: Op) -> str:
-    """Returns the opcode of an Op, or the name of the function that it stands for."""
+    """Returns the opcode of an Op, or the name of its function."""
     formula = op.src[0] if op.code is OpCode.OUTPUT else op
     if formula.code is not OpCode.FORMULA:
         return op.code.name

@@ -3,7 +3,7 @@
 In:    a Tensor
 Out:   a `Drawing`, which notebooks show by themselves
 
-Constants stand in the title of the Op that reads them, broadcasts on the edge. A function of several Ops is one box, and so
+Constants are in the title of the Op that reads them, broadcasts on the edge. A function of several Ops is one box, and so
 are random numbers. Drawing changes no tensor: what is shown and has no value yet is computed by the evaluator, all at once,
 and compiles nothing.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from picograd.dtype import DType
 from picograd.engine.realize import realized, to_host
 from picograd.errors import ArgumentError, GradientError
 from picograd.evaluator.graph import evaluate
+from picograd.files import write_whole
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
@@ -75,8 +75,12 @@ class Drawing(Record):
         return f"Drawing(format={self.format!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the text to a file, in UTF-8."""
-        Path(path).write_text(self.text, encoding="utf-8")
+        """Writes the text to a file, in UTF-8.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
+        write_whole("Drawing.save", path, lambda file: file.write(self.text.encode()))
 
     def _repr_svg_(self) -> str | None:
         """Returns the picture a notebook shows; None for DOT."""
@@ -86,11 +90,11 @@ class Drawing(Record):
 class _Node(Struct):
     """A box.
 
-    op:       what it stands for
+    op:       the Op, or the last one of several
     kind:     "leaf", "data", "root" or "box"
     sources:  (number of the node an arrow comes from, shape it is broadcast to or "")
     rows:     (kind of text, text) of each line
-    note:     what is shown when the mouse rests on it
+    note:     the text under the mouse
     """
 
     op: Op
@@ -219,7 +223,7 @@ def _heading(op: Op, names: Mapping[Op, str], folds: Folds) -> list[tuple[str, s
 
 
 def _title(op: Op) -> str:
-    """Returns what an Op is called, with its constants."""
+    """Returns the name of an Op, with its constants."""
     title = name_of(op)
     if op.code is OpCode.FORMULA:
         return title

@@ -12,12 +12,12 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from picograd.engine.profile import NOWHERE, PLANNING, Profiling, Recorder, Span
 from picograd.errors import ArgumentError, Line
+from picograd.files import write_whole
 from picograd.ir.lines import Following
 from picograd.nn.module import Module
 from picograd.notebook import table
@@ -26,7 +26,7 @@ from picograd.transforms.jit import forget_captures
 
 HEADS = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "line")
 TEXTS = frozenset({"kernel", "line", "module"})  # the other columns are numbers
-MOST_ROWS, LINE_LETTERS = 20, 72
+ROWS_MAX, LINE_LETTERS_MAX = 20, 72
 
 
 class Profile(Struct):
@@ -55,7 +55,7 @@ class Profile(Struct):
         return self._by("line", _shown)
 
     def by_module(self) -> str:
-        """Returns a table of the modules of the model that was given, gradients with the module whose they are."""
+        """Returns a table of the modules of the model that was given, gradients with their modules."""
         return self._by("module", lambda line: line.module or "outside of the model")
 
     def _by(self, head: str, name: Any) -> str:
@@ -87,9 +87,9 @@ class Profile(Struct):
             flops, nbytes = sum(span.flops for span in spans), sum(span.nbytes for span in spans)
             rates = _rate(flops, taken), _rate(nbytes, taken)
             rows.append((name, str(len(spans)), f"{1e3 * taken:.3f}", f"{100 * taken / total:.0f}", *rates, shown))
-        if len(rows) > MOST_ROWS:
-            rest = rows[MOST_ROWS:]
-            rows = [*rows[:MOST_ROWS], (f"{len(rest)} others", *_sums(rest), "", "", "")]
+        if len(rows) > ROWS_MAX:
+            rest = rows[ROWS_MAX:]
+            rows = [*rows[:ROWS_MAX], (f"{len(rest)} others", *_sums(rest), "", "", "")]
         return rows
 
     @property
@@ -118,7 +118,11 @@ class Profile(Struct):
 
     # ---- a trace ----
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a trace that chrome://tracing and https://ui.perfetto.dev show, with FLOPs, bytes and lines."""
+        """Writes a trace that chrome://tracing and https://ui.perfetto.dev show, with FLOPs, bytes and lines.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
         tracks = {"kernel": 0, PLANNING: 1}
         events: list[dict[str, Any]] = [
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": tracks[kind], "args": {"name": kind}} for kind in tracks
@@ -130,12 +134,13 @@ class Profile(Struct):
                 "name": span.name, "cat": kind, "ph": "X", "pid": 0, "tid": tracks[kind],
                 "ts": 1e6 * (span.start - self.start), "dur": 1e6 * span.seconds, "args": details,
             })  # fmt: skip
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+        write_whole("Profile.save", path, lambda file: file.write(text.encode()))
 
 
 def _shown(line: Line) -> str:
     """Returns a line for a table, its text shortened."""
-    return "no line known" if line is NOWHERE else textwrap.shorten(str(line), LINE_LETTERS, placeholder=" ...")
+    return "no line known" if line is NOWHERE else textwrap.shorten(str(line), LINE_LETTERS_MAX, placeholder=" ...")
 
 
 def _seconds(spans: Iterable[Span]) -> float:
@@ -158,7 +163,7 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
     A kernel of several lines is shared among them by their FLOPs. Functions under jit are traced again, before and after.
 
     Args:
-      model:  its modules are told apart in by_module()
+      model:  by_module() has a row for each of its modules
 
     Raises:
       ArgumentError: a profile is being made already.
