@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from picograd.engine.realize import copied, realize, realized
-from picograd.ir.checks import Refused
-from picograd.ir.op import Op, toposort
+from picograd.engine.realize import copied
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.living import LivingKeys
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, replace_op, trace
-from picograd.tensor.compute import compute
+from picograd.tensor.compute import compute, compute_unasked
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 from picograd.tensor.core import realize as realize_tensors
 from picograd.tensor.gradient_flow import stale_leaves
@@ -79,26 +78,18 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
     Args:
       values:  of cells, which they get once everything has been computed
     """
-    cells = [tensor.cell for tensor in tensors]
     owner = replaced[0].arg if replaced else None
     _compute_late(owner)
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     grads = [leaf._grad for leaf in leaf_tensors.values()]
-    cells += [grad.cell for grad in grads if isinstance(grad, TensorCore)]
     readers = _readers({cell: cell.op for cell in differentiable_cells.living()}, set(replaced))
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
-    try:
-        buffers = compute(cells, [*wanted.values(), *values.values()])
-    except Refused as error:
-        for cell, op in readers.items():  # or they would fail every later step too, for as long as somebody holds them
-            if error.check in toposort([op], stop=realized):
-                differentiable_cells.discard(cell)
-        raise
-    Cell.put(values, buffers[len(wanted) :])
-    for (cell, op), buffer in zip(wanted.items(), buffers):
-        _drop_graph(cell, op, buffer)
+    unasked = [*(grad.cell for grad in grads if isinstance(grad, TensorCore)), *wanted]
+    Cell.put(values, compute([tensor.cell for tensor in tensors], [*values.values()], unasked))
     for cell, op in readers.items():
-        if cell not in wanted and _drop_graph(cell, op):
+        if cell in wanted and op.realized is not None:
+            _drop_graph(cell, op, op.realized)
+        elif _drop_graph(cell, op):
             _put_off[cell] = _place(op), owner
             cell.__class__ = PutOff
 
@@ -113,8 +104,9 @@ def _compute_late(owner: Hashable) -> None:
         return
     late = [cell for cell, (_, by) in _put_off.items() if by == owner]
     ops = [cell.op for cell in late]
-    for cell, op, buffer in zip(late, ops, realize(ops)):
-        _drop_graph(cell, op, buffer)
+    for cell, op, buffer in zip(late, ops, compute_unasked(ops)):
+        if buffer is not None:  # or it fails, where somebody asks for it
+            _drop_graph(cell, op, buffer)
 
 
 def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:

@@ -1,12 +1,13 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory; `compute_together`, `compute_first`, `placed`, `cell_buffer`, `all_or_nothing`
+Out:   `compute`; the cells then hold memory; `compute_together`, `compute_first`, `compute_unasked`, `placed`,
+       `cell_buffer`, `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
 longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for one of
-them will ask for the others.
+them will ask for the others. What joins unasked and fails is left out: a failure belongs to who asks for what fails.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
+from picograd.autodiff.later import written_out
 from picograd.engine.realize import default_device, devices_of, realize, realized
-from picograd.errors import OutOfMemoryError, PicogradError
+from picograd.errors import OutOfMemoryError, PicogradError, VerifyError
+from picograd.ir.bodies import bodies_in
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingSet
 from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, pending, replace_op
 
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
+_failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked, and failed: they join no other
 
 
 def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
@@ -44,10 +49,14 @@ def compute_first(ops: Iterable[Op]) -> None:
     pending.starts += [weakref.ref(op) for op in ops if not _known(op) and devices_of([op])[0] is not None]
 
 
-def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
+def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cell] = ()) -> list[Op]:
     """Computes cells, and Ops for which it returns the BUFFER Ops, in one plan with what is pending.
 
-    A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same.
+    A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same. Where a gradient
+    or a loss that joins the plan fails, the plan is made without it; that fails again where somebody asks for it.
+
+    Args:
+      unasked:  cells that join the plan as those `beside` do
 
     Raises:
       Refused:          an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place
@@ -57,32 +66,29 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
     graphs = [cell for cell in cells if type(cell.content) is not tuple]
-    if not graphs and not ops:
+    if not graphs and not ops and not unasked:
         return []
     wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
-    asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
-    others: list[Cell | None] = []
-    written: list[Cell | None] = []
-    if joined:
-        if pending.starts:
-            starts, pending.starts = [reference() for reference in pending.starts], []
-            realize([op for op in starts if op is not None])
-        given = frozenset(ops)
+    asked, joining = list(wanted), [cell for cell in unasked if type(cell.content) is not tuple]
+    written: list[Cell] = []
+    if joining or not all(map(_known, [*wanted.values(), *ops])):
+        _compute_starts()
         references: Sequence[weakref.ref[Cell]] = ()
-        for cell in asked:
+        for cell in (*asked, *joining):
             if cell.beside is not references:  # which cells that are computed together share
                 references = cell.beside
-                others += [reference() for reference in references]
+                joining += [other for reference in references if (other := reference()) is not None]
         if pending.writes.data:
-            written = [*pending.writes.living()]
-        for other in [*others, *written]:
-            if other is None or other in wanted:
+            written = pending.writes.living()
+        given = frozenset(ops)
+        for other in [*joining, *written]:
+            if other in wanted:
                 continue
             op = other.op
-            if op.code is not OpCode.BUFFER and op not in given:
+            if op.code is not OpCode.BUFFER and op not in given and not (_failed and _failed.has(op)):
                 wanted[other] = op
     try:
-        results = _compute_all(wanted, ops)
+        results = _compute_but_failures(wanted, ops, asked, written)
     except Refused as error:
         _undo_writes_of(error)
         raise
@@ -92,11 +98,26 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     if Anomaly.is_on:
         look_at([*wanted.values(), *ops], "result")
     if written:
-        pending.writes.data.clear()
-    if others:
-        for cell in asked:
+        _forget_writes(written)
+    if joining:
+        for cell in (*asked, *unasked):
             cell.beside = ()
     return results
+
+
+def compute_unasked(ops: Sequence[Op]) -> list[Op | None]:
+    """Computes graphs that somebody may ask for later; returns the BUFFER Ops, None for each that fails."""
+    try:
+        return [*realize(ops)]
+    except VerifyError:
+        raise
+    except PicogradError as error:
+        failing = {*_that_fail(ops, error)}
+        if not failing:
+            raise
+        rest = [op for op in ops if op not in failing]
+        found = dict(zip(rest, compute_unasked(rest)))
+        return [found.get(op) for op in ops]
 
 
 def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
@@ -126,6 +147,79 @@ def compute_writes(cell: Cell) -> None:
         _undo_writes_of(error)
         raise
     compute([cell])
+
+
+def _compute_starts() -> None:
+    """Computes the first values of leaves."""
+    if pending.starts:
+        starts, pending.starts = [reference() for reference in pending.starts], []
+        compute_unasked([op for op in starts if op is not None])
+
+
+def _compute_but_failures(
+    wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
+) -> list[Op]:
+    """Computes cells and Ops in one plan, without what nobody has asked for and fails: it is taken out of `wanted`.
+
+    A write in place by hand counts as asked for: it is undone, where PyTorch would not have made it.
+    """
+    while True:
+        try:
+            return _compute_all(wanted, ops)
+        except VerifyError:
+            raise
+        except PicogradError as error:
+            by_hand = [cell for cell in written if not cell.beside]
+            needed = {cell: op for cell in (*asked, *by_hand) if (op := wanted.get(cell)) is not None}
+            rest = {cell: op for cell, op in wanted.items() if cell not in needed}
+            if not rest or _that_reach(error, [*ops, *needed.values()]):
+                raise
+            failing = {*_that_fail([*rest.values()], error)}
+            for op in failing:
+                _failed.add(op)
+            if not failing:  # each alone
+                _compute_all(rest, ())
+            for cell, op in rest.items():
+                if op in failing or not failing:
+                    del wanted[cell]
+
+
+def _that_fail(graphs: Sequence[Op], error: PicogradError) -> list[Op]:
+    """Returns those of some graphs, computed together with this error, that fail.
+
+    Where the error does not say which, they are computed, those that have work in common together.
+    """
+    failing = _that_reach(error, graphs)
+    for group in [] if failing else _connected(graphs):
+        try:
+            realize(group)
+        except VerifyError:
+            raise
+        except PicogradError:
+            failing += group
+    return failing
+
+
+def _that_reach(error: PicogradError, graphs: Sequence[Op]) -> list[Op]:
+    """Returns those of some graphs in which a value was refused."""
+    if not isinstance(error, Refused) or error.check is None:
+        return []
+    found = []
+    for op, whole in zip(graphs, written_out(graphs)):
+        order = toposort([whole], stop=realized)
+        if error.check in order or any(error.check in toposort(body.src) for body in bodies_in(order)):
+            found.append(op)
+    return found
+
+
+def _forget_writes(written: Sequence[Cell]) -> None:
+    """Takes note that writes in place have been computed, all but those that were left out."""
+    if not _failed:
+        pending.writes.data.clear()
+        return
+    for cell in written:
+        if not _failed.has(cell.op):
+            pending.writes.pop(cell, None)
 
 
 def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
@@ -170,7 +264,7 @@ def cell_buffer(cell: Cell) -> Buffer:
 def _undo_writes_of(error: Refused) -> None:
     """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
     for cell, before in pending.writes.items():
-        while before and error.check in toposort([cell.op], stop=realized):
+        while before and _that_reach(error, [cell.op]):
             cell.op = before.pop()
         if not before:
             del pending.writes[cell]
@@ -181,7 +275,9 @@ def _undo_writes_that_fail() -> None:
 
     Or all that is asked for would fail with them ever after.
     """
-    for cells in _connected(pending.writes.living()):
+    holders = {cell.op: cell for cell in pending.writes.living()}
+    for group in _connected([*holders]):
+        cells = [holders[op] for op in group]
         while cells:
             try:
                 _compute_all({cell: cell.op for cell in cells}, [])
@@ -193,14 +289,14 @@ def _undo_writes_that_fail() -> None:
     pending.writes.data.clear()
 
 
-def _connected(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Returns cells in groups that have no work in common: a training step's writes are one."""
-    groups: list[tuple[set[Op], list[Cell]]] = []
-    for cell in cells:
-        work = {op for op in toposort([cell.op], stop=realized) if op.src and op not in realized}
+def _connected(graphs: Sequence[Op]) -> list[list[Op]]:
+    """Returns graphs in groups that have no work in common: a training step's writes are one."""
+    groups: list[tuple[set[Op], list[Op]]] = []
+    for root in graphs:
+        work = {op for op in toposort([root], stop=realized) if op.src and op not in realized}
         shared = [group for group in groups if not group[0].isdisjoint(work)]
         groups = [group for group in groups if group not in shared]
-        groups.append((work.union(*[ops for ops, _ in shared]), [*[c for _, others in shared for c in others], cell]))
+        groups.append((work.union(*[ops for ops, _ in shared]), [*[op for _, others in shared for op in others], root]))
     return [together for _, together in groups]
 
 

@@ -66,7 +66,7 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
         return
     line = user_line()
     if not op.needs_grad:
-        compute([cell, *long_gradients.living()])  # what they share is computed once
+        compute([cell], (), long_gradients.living())  # what they share is computed once
         long_gradients.clear()
         _Watch.limit, _Watch.left = MAX_LIVE, EVERY * MAX_LIVE
     if line not in _mentioned:
@@ -81,7 +81,7 @@ def settle_choice(chosen: Cell) -> None:
     on, such as a cache, is what PyTorch would hold in memory.
     """
     if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
-        compute([chosen, *plain_cells.living()])
+        compute([chosen], (), plain_cells.living())
         plain_cells.clear()
 
 
@@ -96,7 +96,7 @@ def settle_step() -> None:
     newest = [cell for reference in islice(reversed(list(plain_cells)), NEWEST) if (cell := reference()) is not None]
     graphs = [op for cell in newest if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
     if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
-        compute(plain_cells.living())
+        compute((), (), plain_cells.living())
         plain_cells.clear()
 
 
