@@ -82,20 +82,20 @@ def _reflected(x: Tensor) -> Tensor:
 
 
 def _reflectors(tall: Tensor) -> Tensor:
-    """Returns (..., n, k), of which `_reflected` makes the Q of tall = QR whose R has a positive diagonal."""
-    q, r = linalg.qr(tall)
-    q = q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
+    """Returns (..., n, k): the X whose `_reflected` is Q of tall = QR with R of a positive diagonal."""
+    q = _made_orthogonal(tall)
     n, k = q.shape[-2:]
+    place = Tensor.arange(n, device=q.device)
     rest, columns, signs = q, [], []
     for i in range(k):  # Householder 1958: v = column + sign e, so that v[i] is not small
         column = rest[..., i:, i]
         sign = (column[..., :1] < 0).to(q.dtype) * -2.0 + 1.0
         pivot = column[..., :1] + sign
         vector = (column / pivot).pad((i, 0))
-        vector = vector * (Tensor.arange(n) > i) + (Tensor.arange(n).eq(i)).to(q.dtype)
+        vector = vector * (place > i) + (place == i).to(q.dtype)
         tau = 2.0 / (vector * vector).sum(-1, keepdim=True)
         rest = rest - (tau * vector).unsqueeze(-1) * (vector.unsqueeze(-2) @ rest)
-        columns.append(vector * (Tensor.arange(n) > i))
+        columns.append(vector * (place > i))
         signs.append(-sign)
     lower = Tensor.stack(columns, -1)
     return lower + Tensor.cat(signs, -1).diag_embed().pad((0, 0, 0, n - k))
@@ -107,9 +107,9 @@ def _is_orthogonal(q: Tensor) -> bool:
     return bool((off.abs() <= 10.0 * dtypes.finfo(q.dtype).eps * n).all())
 
 
-def _made_orthogonal(square: Tensor) -> Tensor:
+def _made_orthogonal(matrix: Tensor) -> Tensor:
     """Returns Q of a matrix QR with R of a positive diagonal."""
-    q, r = linalg.qr(square)
+    q, r = linalg.qr(matrix)
     made: Tensor = q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
     return made
 
