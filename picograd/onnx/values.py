@@ -29,7 +29,7 @@ from picograd.errors import DataError, UnsupportedOp
 from picograd.latest import Latest
 from picograd.tensor.cell import trace
 from picograd.tensor.exchange.host import default_device
-from picograd.tensor.modes import no_grad
+from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -43,14 +43,9 @@ HOST = "NUMPY"  # where values that are known are computed
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Lets what is known be computed inside a trace, as if it had been computed before."""
-    outer = trace.get()
-    try:
-        trace.set(None)
-        with no_grad():
-            yield
-    finally:
-        trace.set(outer)
+    """Has known values be computed inside a trace, as if that had been done before it."""
+    with Mode(trace, None), no_grad():
+        yield
 
 
 def numpy_of(elem_type: int) -> np.dtype[Any]:
@@ -153,23 +148,20 @@ def affordable(function: str, *lengths: int) -> None:
     spend(math.prod(lengths) * PYTHON_WORK)
 
 
-_spent: ContextVar[list[int]] = ContextVar("spent")
+_spent: ContextVar[list[int] | None] = ContextVar("spent", default=None)
 
 
 @contextmanager
 def spending() -> Iterator[list[int]]:
     """Counts the work that is done: the first element is its sum so far."""
     counter = [0]
-    token = _spent.set(counter)
-    try:
+    with Mode(_spent, counter):
         yield counter
-    finally:
-        _spent.reset(token)
 
 
 def spend(work: int) -> None:
     """Counts work, in elements that NumPy makes."""
-    counter = _spent.get(None)
+    counter = _spent.get()
     if counter is not None:
         counter[0] += work
 

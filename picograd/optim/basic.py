@@ -31,6 +31,7 @@ from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import trace
+from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 
 
@@ -106,13 +107,9 @@ class SGD(Optimizer):
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
         """Makes state that a step which is traced can read: its graph is that of every later step."""
-        outer = trace.get()
-        try:
-            trace.set(None)
+        with Mode(trace, None):
             is_first = Tensor(True, device=parameter.device)
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})
-        finally:
-            trace.set(outer)
 
 
 def sgd_step(is_nesterov: bool, parameter: Op, *others: Any) -> list[Op]:

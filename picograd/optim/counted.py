@@ -22,6 +22,7 @@ from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import trace
+from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 
 
@@ -123,12 +124,8 @@ def _split(count: Tensor) -> Tensor:
     op = count.cell.op
     if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
         return count.clone()
-    outer = trace.get()
-    try:
-        trace.set(None)
+    with Mode(trace, None):
         return count.clone()
-    finally:
-        trace.set(outer)
 
 
 # ---- on Ops ----

@@ -31,7 +31,7 @@ from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.exchange.host import array_of
 from picograd.tensor.hooks import RemovableHandle
-from picograd.tensor.modes import no_grad
+from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 
 # What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
@@ -207,16 +207,12 @@ class Optimizer:
         homes = [parameter.device for parameter in self.parameters()]
         if homes == self._homes:
             return
-        outer = trace.get()
-        try:
-            trace.set(None)
+        with Mode(trace, None):
             parts = [part for group in self.param_groups for part, _ in group.by_device() if part["params"]]
             for part in parts:
                 for tensor in (part.lr_tensor, *part.changing.values()):
                     move(tensor, (part["params"][0].device,))
             self._move_state(homes)
-        finally:
-            trace.set(outer)
         self._homes = homes
 
     def _order_state(self) -> None:

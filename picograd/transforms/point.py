@@ -31,7 +31,7 @@ from picograd.ir.substitute import substitute
 from picograd.tensor.build import cast, detached
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
-from picograd.tensor.modes import enable_grad, is_grad_enabled
+from picograd.tensor.modes import Mode, enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
 
@@ -58,12 +58,8 @@ class Point:
         starts = [tensor.read() for taken in self.moving for tensor in taken.tensors]
         self._check_floats(starts)
         self.leaves = [Op(OpCode.LEAF, op.dtype, (op,), next(leaf_ids)) for op in starts]
-        outer = at_once.get()
-        try:
-            at_once.set(True)
+        with Mode(at_once, True):
             self._run(function, args, kwargs, numbers, has_aux)
-        finally:
-            at_once.set(outer)
 
     def _run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],

@@ -27,6 +27,7 @@ from picograd.tensor.collected import UsedUp
 from picograd.tensor.compute import placed
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.hooks import LeafNumber
+from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture
 from picograd.transforms.collected import Collected, TraceOfGradients, same_collected
@@ -47,12 +48,8 @@ class TraceOfFunction(FunctionTrace):
     def enter(self, cell: Cell) -> None:
         """Computes what a cell holds that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
-            outer = trace.get()
-            try:
-                trace.set(None)
+            with Mode(trace, None):
                 buffer = realize([placed(cell, cell.op)])[0]
-            finally:
-                trace.set(outer)
             if not cell.op.needs_grad:
                 cell.op = buffer
         # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.

@@ -115,8 +115,8 @@ class MultiheadAttention(Module):
           ShapeError: the shapes do not fit each other.
         """
         _check_inputs(self, query, key, value)
-        turned = self.batch_first and query.ndim == 3
-        parts = [x.transpose(0, 1) if turned else x for x in (query, key, value)]
+        is_swapped = self.batch_first and query.ndim == 3
+        parts = [x.transpose(0, 1) if is_swapped else x for x in (query, key, value)]
         if key is query and value is key:
             parts = [parts[0]] * 3
         out, weights = functional.multi_head_attention_forward(
@@ -125,7 +125,7 @@ class MultiheadAttention(Module):
             self.training, key_padding_mask, need_weights, attn_mask, self.in_proj_weight is None, self.q_proj_weight,
             self.k_proj_weight, self.v_proj_weight, average_attn_weights=average_attn_weights, is_causal=is_causal,
         )  # fmt: skip
-        return out.transpose(0, 1) if turned else out, weights
+        return out.transpose(0, 1) if is_swapped else out, weights
 
 
 def _check_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:

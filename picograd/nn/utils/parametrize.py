@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.containers import ModuleDict, ModuleList
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.tensor.modes import no_grad
+from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations"]
@@ -34,12 +34,9 @@ def cached() -> Iterator[None]:
     ...     net.weight is net.weight
     True
     """
-    outer = _cache.get()
-    try:
-        _cache.set({} if _cache.get() is None else _cache.get())
+    held = _cache.get()
+    with Mode(_cache, {} if held is None else held):
         yield
-    finally:
-        _cache.set(outer)
 
 
 class Parametrized:

@@ -1,4 +1,4 @@
-"""Where random bits come from: a sequence that a seed decides, whose state is a tensor cell.
+"""Random bits: a sequence that a seed decides, whose state is a tensor cell.
 
 In:    seeds
 Out:   `Generator`; `default_generator`, `manual_seed`, `seed`, `initial_seed`, `get_rng_state`, `set_rng_state`
@@ -29,6 +29,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, Claim, changing, replace_op, set_op, trace
 from picograd.tensor.exchange.host import default_device, device_named, device_or_default
+from picograd.tensor.modes import Mode
 
 MASK = 0xFFFFFFFF  # 32 bits
 AHEAD = 64  # keys that are worked out together: numpy takes for all of them what Python takes for ten
@@ -37,7 +38,7 @@ AHEAD = 64  # keys that are worked out together: numpy takes for all of them wha
 class Word(Cell):
     """A cell of one uint64 that the host mostly knows, and which has memory from when somebody else reads it.
 
-    number:  what it holds, where no plan may have written to it since
+    number:  its value, where no plan may have written to it since
     """
 
     __slots__ = ("number",)
@@ -63,7 +64,7 @@ class Word(Cell):
         _content.__set__(self, value)
 
     def on_host(self) -> int:
-        """Returns what it holds, which is asked of the device only where the host does not know it."""
+        """Returns its value, which is read from the device only where the host does not know it."""
         number = self.number
         if number is None:
             op = self.op
@@ -106,7 +107,7 @@ _content = Cell.__dict__["content"]  # the slot
 
 
 class GeneratorState:
-    """Where one device stands in the sequence.
+    """The position of one device in the sequence.
 
     seed, count:  cells of one uint64 each
     ahead:        a seed, a number, and keys that have been worked out together: of draws number * AHEAD and on
@@ -163,11 +164,11 @@ class Generator:
         """
         return Device(self._device or default_device())
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a copy goes on from where this one stands
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy goes on from the same position
         return _generator, (self._seed, {device: self.get_state(device) for device in list(self.states)})
 
     def manual_seed(self, seed: int) -> Generator:
-        """Starts the sequence of `seed` anew on every device; returns self.
+        """Starts the sequence of `seed` again on every device; returns self.
 
         >>> a = Generator(1)
         >>> Tensor.rand(2, generator=a)
@@ -191,7 +192,7 @@ class Generator:
         return self._seed
 
     def get_state(self, device: str | None = None) -> tuple[int, int]:
-        """Returns where the sequence stands on a device, to be saved: the seed, and how many draws there were.
+        """Returns the position in the sequence on a device, to be saved: the seed, and the number of draws so far.
 
         Args:
           device: default: that of new tensors
@@ -228,13 +229,9 @@ class Generator:
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
         if device not in self.states:
-            outer = trace.get()
-            try:
-                trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
+            with Mode(trace, self._made_in):  # it is as old as its generator, also when a later trace asks first
                 made = GeneratorState(self._seed, str(device))
                 return self.states.setdefault(device, made)  # another thread may have been faster
-            finally:
-                trace.set(outer)
         return self.states[device]
 
     def next_key(self, device: str) -> Op:
@@ -259,7 +256,7 @@ def _generator(seed: int, states: dict[str, tuple[int, int]]) -> Generator:
 
 
 def threefry(counter: Any, key: int) -> Any:
-    """Returns what OpCode.THREEFRY does of two numbers of 64 bits, 20 rounds on their halves; or of an array and a number.
+    """Returns OpCode.THREEFRY of two numbers of 64 bits, 20 rounds on their halves; or of an array and a number.
 
     Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
     """
@@ -318,7 +315,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> tuple[int, int]:
-    """Returns where the default generator stands on the device of new tensors, to be saved: see `Generator.get_state`.
+    """Returns the default generator's position on the device of new tensors, to be saved: see `Generator.get_state`.
 
     >>> _ = manual_seed(7)
     >>> get_rng_state()

@@ -16,10 +16,10 @@ from picograd.ir.build import both, compare, positions, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import static
-from picograd.tensor.cell import grad_mode
 from picograd.tensor.change import last_change
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.inplace.pairs import InPlacePairs
+from picograd.tensor.modes import enable_grad
 
 
 class InPlaceShapes(InPlacePairs):
@@ -38,12 +38,8 @@ class InPlaceShapes(InPlacePairs):
                 f"{function}: a tensor of shape {self.shape} that collects gradients keeps its shape.",
                 hint=f"y = x.{function.removesuffix('_')}(...)",
             )
-        outer = grad_mode.get()
-        try:
-            grad_mode.set(True)  # under no_grad, too, the value stays the one that it was
+        with enable_grad():  # under no_grad, too, the value stays the one that it was
             view = method(*args)
-        finally:
-            grad_mode.set(outer)
         if view.steps != self.steps:
             last_change.note()
             self.steps, self._shown = view.steps, None
