@@ -1,4 +1,4 @@
-"""What of PyTorch's picograd does not have, and what to write instead: the hints of AttributeErrors.
+"""Names of PyTorch's that picograd does not have, each with a replacement: the hints of AttributeErrors.
 
 In:    a name that a public module or a tensor does not have
 Out:   `missing`: the error;  `explain_absent`, `refusing`: a module, a function that answers with it
@@ -32,7 +32,7 @@ THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how m
 PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
 OWN_FORMULA = "a class of your own that extends distributions.Distribution, with rsample and log_prob."
 RELAXED = "nn.functional.gumbel_softmax, or TransformedDistribution of a Normal with SigmoidTransform."
-ONE_STREAM = "kernels follow each other, and copies run beside them by themselves; pg.cuda.Event measures."
+ONE_STREAM = "kernels run in order, and copies at the same time by themselves; pg.cuda.Event measures."
 A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
 ONE_GPU = "each process has one GPU, number 0; CUDA_VISIBLE_DEVICES chooses it."

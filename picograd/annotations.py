@@ -73,7 +73,7 @@ def _parts_fit(value: Any, origin: type, parts: tuple[Any, ...]) -> bool:
 
 # ---- in words ----
 def described(wanted: Any) -> str:
-    """Returns what an annotation asks for, as errors say it.
+    """Returns the words of errors for an annotation.
 
     Example: int | Sequence[int] | None  ->  "an int, a sequence of ints or None"
     """
@@ -101,7 +101,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _class_described(kind: Any) -> str:
-    """Returns what a class is called; a base of Tensor is a tensor to the user."""
+    """Returns the name of a class for users; a base of Tensor is a tensor to them."""
     names = {base.__name__ for base in getattr(kind, "__mro__", ())}
     if "Extent" in names:
         return "a tensor"

@@ -1,4 +1,4 @@
-"""Files, read and written as a whole: what is written is complete or not there, and every error names the path.
+"""Files, read and written as a whole: a file is complete or not there, and every error names its path.
 
 In:    the path a user gave; the bytes
 Out:   `read_whole`, `opened`, `write_whole`; `is_ours`
@@ -21,7 +21,7 @@ from picograd.errors import FileError
 PathName = str | os.PathLike[str]
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
+ABANDONED_SECONDS = 3600  # a temporary file as old as that is one whose process was killed
 NAME_BYTES_MAX = 150  # of a file's name in the name of its temporary file; file systems allow 255 for all of it
 
 
@@ -61,7 +61,7 @@ def write_whole(
     makes_folder: bool = False,
     is_durable: bool = True,
 ) -> None:
-    """Writes a file that is complete or not there: a temporary file beside it, flushed to the disk, then a rename.
+    """Writes a file that is complete or not there: a temporary file in its folder, flushed to the disk, then a rename.
 
     After:   a link stays a link, to the new content. A file that is replaced keeps its mode; that of a new one is the
              umask's. Temporary files of the same name, left by processes that were killed, are removed.

@@ -1,7 +1,7 @@
 """Forks: a child finds locks free, and nothing half done by a thread that only the parent has.
 
 In:    locks; methods that give a value once
-Out:   `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits for who holds one, or is in a block;
+Out:   `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits until one is free, or a block ends;
        `cached_property`, which has no lock
 Used by: all that have locks, and attributes that are worked out when they are first asked for
 """
@@ -36,7 +36,7 @@ def rlock() -> threading.RLock:
 
 def _free_locks() -> None:
     for made in _locks.living():
-        is_own = getattr(made, "_is_owned", None)  # who forks with one goes on with it in the child
+        is_own = getattr(made, "_is_owned", None)  # a thread that forks with one keeps it in the child
         if is_own is None or not is_own():
             made._at_fork_reinit()  # as the locks of Python's own modules do
 

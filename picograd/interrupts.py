@@ -19,11 +19,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Module signal wraps them, to make enums of numbers and numbers of enums, which costs more than they do.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
-SPIN, PAUSE = 2e-3, 1e-4  # seconds: of asking again and again, then between two questions
+SPIN_SECONDS, PAUSE_SECONDS = 2e-3, 1e-4  # of asking again and again; then between two questions
 
 
 class HeldBack:
-    """A block until whose end an interrupt waits, but for what is let in."""
+    """A block until whose end an interrupt waits, except in `let_in`."""
 
     __slots__ = ("_usual", "_waiting", "_is_open")
 
@@ -47,7 +47,7 @@ class HeldBack:
         if self._is_open and self._usual is not None:
             self._is_open = False
             self._usual(number, frame)
-            self._is_open = True  # whoever handles interrupts does not raise
+            self._is_open = True  # a handler of the user's that does not raise
         else:
             self._waiting.append((number, frame))
 
@@ -63,20 +63,20 @@ def held_back() -> HeldBack:
     """Has an interrupt wait until the block ends. Other threads than the first are not interrupted anyway.
 
     A `finally` or `__exit__` is not enough where something must be put back: an interrupt may come at its first step, or
-    between what it shall put back and the `try`.
+    between the change that it shall undo and the `try`.
 
     Cost: 1 us.
     """
     return HeldBack()
 
 
-def wait_until(is_done: Callable[[], bool], spin: float = SPIN) -> None:
-    """Asks until it is so. Ctrl-C ends the waiting, and nothing else: what a device was given goes on.
+def wait_until(is_done: Callable[[], bool], spin_seconds: float = SPIN_SECONDS) -> None:
+    """Asks until it is done. Ctrl-C ends the waiting, and nothing else: the work of a device goes on.
 
     Args:
-      spin:  seconds of asking again and again; a device that shares the host's processors wants few
+      spin_seconds:  of asking again and again; few for a device that shares the host's processors
     """
     start = time.perf_counter()
     while not is_done():
-        if time.perf_counter() - start > spin:
-            time.sleep(PAUSE)
+        if time.perf_counter() - start > spin_seconds:
+            time.sleep(PAUSE_SECONDS)

@@ -26,7 +26,7 @@ def escaped(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Returns a table; a cell of digits stands on the right.
+    """Returns a table; cells of digits are on the right.
 
     >>> table(["a"], [["1"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td style="text-align:right">1</td></tr></tbody></table>'
@@ -68,7 +68,7 @@ def _number(value: Any) -> str:
 
 
 def text_block(text: str) -> str:
-    """Returns text as it is, letter by letter below each other.
+    """Returns text in letters of one width, its lines as they are.
 
     >>> text_block("a < b")
     '<pre>a &lt; b</pre>'

@@ -1,4 +1,4 @@
-"""What users call, wrapped: a bare error that escapes is explained from the annotations of the function.
+"""Public functions, wrapped: a bare error that escapes is explained from the annotations of the function.
 
 In:    the names of a public page, or a class
 Out:   the same names, each a function that says which argument is of a type it has no meaning for

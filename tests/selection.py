@@ -4,8 +4,8 @@ A test whose rows are variants of one thing (shapes, dtypes, seeds, devices) has
 eighth row runs, from the first on (`every=4`: every fourth). `first=1` begins with the second row, so that a test of one
 row is left out: a long one whose subject others test, too. `--tenth K` adds a tenth of the others, for a run in pieces;
 `--in-full PATH`, any number of times, leaves nothing out of a file or a folder. Tests named by "::" always run.
-TEST_PART="2/8" runs every eighth of all tests, from the third on. At the end it is said what was left out. Where no path
-is named, tests run on as many processes as there are processors, eight at most (`-n 0` has one).
+TEST_PART="2/8" runs every eighth of all tests, from the third on. The last line has the number of tests that were left
+out. Where no path is named, tests run on as many processes as there are processors, eight at most (`-n 0` has one).
 
 In:    marks, options, TEST_PART
 Out:   the tests to run
@@ -49,6 +49,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Variants are left out, then the parts of TEST_PART that are not asked for."""
+    left_out = _left_out(config, items)
+    config.stash[LEFT_OUT] = len(left_out)
+    gone = set(left_out)
+    kept = [item for item in items if item not in gone]
+    part, _, count = os.environ.get("TEST_PART", "0/1").partition("/")
+    others = [item for i, item in enumerate(kept) if i % int(count) != int(part)]
+    items[:] = kept[int(part) :: int(count)]
+    config.hook.pytest_deselected(items=left_out + others)
+
+
+def _left_out(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Returns the variants that do not run by default, without the tenth that is asked for."""
     named = {arg.split("::", 1)[1].split("[")[0] for arg in config.args if "::" in arg}
     whole = [Path(path).resolve() for path in config.option.in_full]
     rows, variants = Counter[str](), 0
@@ -65,13 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             variants += 1
             if variants % 10 != config.option.tenth:
                 left_out.append(item)
-    config.stash[LEFT_OUT] = len(left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
-    part, _, count = os.environ.get("TEST_PART", "0/1").partition("/")
-    others = [item for i, item in enumerate(items) if i % int(count) != int(part)]
-    items[:] = items[int(part) :: int(count)]
-    config.hook.pytest_deselected(items=left_out + others)
+    return left_out
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

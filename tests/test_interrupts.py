@@ -61,7 +61,7 @@ def test_other_threads_have_no_handlers_to_change() -> None:
 # ---- waiting for a device ----
 def test_waiting_is_asking_until_it_is_so() -> None:
     answers = iter([False, False, True])
-    wait_until(lambda: next(answers), spin=0)
+    wait_until(lambda: next(answers), spin_seconds=0)
     assert next(answers, "all were asked for") == "all were asked for"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DAY_S = 24 * 60 * 60
+DAY_SECONDS = 24 * 60 * 60
 
 
 def git(*words: str) -> list[str]:
@@ -29,7 +29,7 @@ def git(*words: str) -> list[str]:
 def changed_files() -> list[str]:
     """Returns the files that differ between the last commit and the last one that is a day older."""
     [last] = git("log", "-1", "--format=%ct")
-    before = git("rev-list", "-1", f"--before={int(last) - DAY_S}", "HEAD")
+    before = git("rev-list", "-1", f"--before={int(last) - DAY_SECONDS}", "HEAD")
     return git("diff", "--name-only", before[0], "HEAD") if before else []
 
 

@@ -57,7 +57,7 @@ def _share(grad: Op, count: Op) -> Op:
 
 
 def _holds(x: Op, extreme: Op) -> Op:
-    """True where x is the extreme of what it stands among: equal to it, or a NaN, which wins."""
+    """True where x is the extreme of its elements: equal to it, or a NaN, which wins."""
     same = compare(OpCode.CMPEQ, x, extreme)
     return either(same, compare(OpCode.CMPNE, x, x)) if x.dtype.is_float else same
 

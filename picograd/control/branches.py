@@ -1,7 +1,7 @@
-"""Branches and loops whose way values decide: cond and while_loop, by PyTorch's names.
+"""Control flow that depends on values: cond and while_loop, by PyTorch's names.
 
 In:    a condition, functions of Tensors
-Out:   what the branch, or the last step, returns
+Out:   the result of the branch, or of the last step
 Next:  picograd/control/checkpoint.py
 """
 
@@ -60,7 +60,7 @@ def while_loop(
 ) -> tuple[Any, ...]:
     """Calls body_fn on what it returned before, at first on carried_inputs, as long as cond_fn of the same holds.
 
-    The condition is read on the host at each step, so that it cannot stand inside jit; pg.scan is a loop that can.
+    The condition is read on the host at each step, so this does not work inside jit; pg.scan is a loop that does.
 
     Args:
       cond_fn:         cond_fn(*carried) -> a bool, or a Tensor of one bool

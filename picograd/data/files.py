@@ -56,7 +56,7 @@ def read_checked(path: Path, sha256: str) -> bytes:
 
 
 def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> bytes:
-    """Returns what some gzip-compressed bytes hold, which is `nbytes` at most: a small file may unpack to gigabytes.
+    """Returns the content of some gzip-compressed bytes, `nbytes` at most: a small file may unpack to gigabytes.
 
     Raises:
       DataError: they are truncated, corrupt or no gzip data at all, or hold more.

@@ -58,7 +58,7 @@ class MemoryCount:
 
     def __init__(self) -> None:
         self._lock = lock()
-        self._given: deque[int] = deque()  # what is held from then on, and less what no more is
+        self._given: deque[int] = deque()  # bytes that were taken, and minus those given back
         self._in_use = self._peak = 0
 
     def take(self, nbytes: int) -> AtDeath:

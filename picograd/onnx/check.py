@@ -17,8 +17,8 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from picograd.errors import DataError, OutOfMemoryError, PicogradError, UnsupportedOp
 
-MAX_NODES = 1 << 17  # after every function has been put in place of its calls
-MAX_DEPTH = 100  # of functions that call functions
+NODES_MAX = 1 << 17  # after every function has been put in place of its calls
+CALLS_DEEP_MAX = 100  # of functions that call functions
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
@@ -88,7 +88,7 @@ def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
 
 
 def place_of(node: NodeProto, number: int, where: str) -> str:
-    """Returns what errors call a node."""
+    """Returns the name of a node in errors."""
     name = f' "{node.name}"' if node.name else ""
     return f"{where}node {number}{name} ({node.op_type})"
 
@@ -114,7 +114,7 @@ def named(place: str) -> Iterator[None]:
 
 
 def _within(place: str, fact: str) -> str:
-    """Returns a fact with the place where it arose; what was told of a function's body gets that of the call."""
+    """Returns a fact with the place where it arose; that of a function's body also has the place of the call."""
     road = place.partition(" ")[0]  # "onnx:" or "onnx.load:"
     if not fact.startswith("onnx"):
         return f"{place}: {fact}"
@@ -153,7 +153,7 @@ def _check_graph(graph: GraphProto, outer: set[str], where: str) -> None:
 
 
 def _check_nodes(nodes: Sequence[NodeProto], own: set[str], visible: set[str], where: str) -> None:
-    """Checks that each node reads what stands before it; adds what they make to `own` and `visible`."""
+    """Checks that nodes read only earlier results; adds theirs to `own` and `visible`."""
     later = {name: number for number, node in enumerate(nodes) for name in node.output}
     for number, node in enumerate(nodes):
         place = place_of(node, number, where)
@@ -201,8 +201,8 @@ def _check_calls(model: onnx.ModelProto, functions: dict[FunctionKey, onnx.Funct
     def of_function(key: FunctionKey, trail: tuple[FunctionKey, ...]) -> int:
         if key in trail:
             raise DataError(f"onnx.load: the function {key[0]}.{key[1]} calls itself.")
-        if len(trail) >= MAX_DEPTH:
-            raise DataError(f"onnx.load: functions call functions {MAX_DEPTH} deep.")
+        if len(trail) >= CALLS_DEEP_MAX:
+            raise DataError(f"onnx.load: functions call functions {CALLS_DEEP_MAX} deep.")
         if key not in counts:
             counts[key] = count(functions[key].node, (*trail, key))
         return counts[key]
@@ -210,5 +210,5 @@ def _check_calls(model: onnx.ModelProto, functions: dict[FunctionKey, onnx.Funct
     total = count(model.graph.node, ())
     for key in functions:
         of_function(key, ())
-    if total > MAX_NODES:
-        raise DataError(f"onnx.load: the model has {total} nodes with functions in place; at most {MAX_NODES} are read.")
+    if total > NODES_MAX:
+        raise DataError(f"onnx.load: the model has {total} nodes with functions in place; at most {NODES_MAX} are read.")

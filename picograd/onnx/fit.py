@@ -36,7 +36,7 @@ FLAGS = {
 
 
 def check_attributes(operator: str, attributes: Mapping[str, Any]) -> None:
-    """Checks what attributes say by themselves.
+    """Checks each attribute by itself.
 
     Raises:
       ArgumentError: one counts less than nothing, or a flag is neither 0 nor 1.
@@ -50,7 +50,7 @@ def check_attributes(operator: str, attributes: Mapping[str, Any]) -> None:
 
 
 def check_fit(step: Step, inputs: Sequence[Value]) -> None:
-    """Checks the ranks of inputs, and what attributes say of their axes; `fitted` checks axes of a row of the table.
+    """Checks the ranks of inputs, and attributes that name axes; `fitted` checks axes of a row of the table.
 
     Raises:
       ShapeError:    an input has another number of axes or of elements than the operator takes.
@@ -89,7 +89,7 @@ def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any
 
 # ---- ranks ----
 def _label(step: Step, about: int | str) -> str:
-    """Returns what errors call an input, by its number, or an attribute."""
+    """Returns the name in errors of an input, by its number, or of an attribute."""
     if isinstance(about, int):
         about = f"input {step.schema.inputs[min(about, len(step.schema.inputs) - 1)].name}"
     return f"{step.schema.name}: {about}"

@@ -95,20 +95,20 @@ def of_gaps(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
 
 
 def of_more(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the result, which has those that are named beside those of the first input."""
+    """The axes of the result: those of the first input, and those that are named."""
     more = len(attributes["axes"]) if "axes" in attributes else math.prod(inputs[1].shape)
     ndim = len(inputs[0].shape) + more
     return ndim, ndim - 1
 
 
 def of_one_more(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the result, which has one beside those of the first input."""
+    """The axes of the result: those of the first input, and one more."""
     ndim = len(inputs[0].shape) + 1
     return ndim, ndim - 1
 
 
 def of_joined(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of what elements of a sequence are joined to: one more with new_axis."""
+    """The axes of the joined elements of a sequence: one more with new_axis."""
     span = of_input(inputs, attributes)
     more = 1 if attributes.get("new_axis") else 0
     return None if span is None else (span[0] + more, span[1] + more)

@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 Value = Any  # Tensor | Array | list[Value] | None
 
 KNOWN_NBYTES = 1 << 24  # what is known and longer is a tensor: folding must not fill memory
-HOST_NUMEL_MAX = 1 << 22  # of what functions of the host compute in Python
+HOST_NUMEL_MAX = 1 << 22  # that functions of the host compute in Python
 PYTHON_WORK = 16  # elements that NumPy makes while Python takes a step
 HOST = "NUMPY"  # where values that are known are computed
 

@@ -1,4 +1,4 @@
-"""Estimates what computing a graph takes, so that folding constants is bounded in time and memory.
+"""Estimates the work of computing a graph, so that folding constants is bounded in time and memory.
 
 In:    values: arrays, and tensors with graphs
 Out:   `is_little`
@@ -19,7 +19,7 @@ from picograd.onnx.values import KNOWN_NBYTES, Value, spend
 from picograd.tensor.tensor import Tensor
 
 WORK_MAX = 1 << 23  # elements of all results of a graph together
-FOLDED_WORK_MAX = 1 << 25  # while a model is loaded, beside
+FOLDED_WORK_MAX = 1 << 25  # elements while a model is loaded, and more for a large file:
 FOLDED_WORK_A_BYTE = 16  # of the arrays that its file holds
 PRODUCTS = 16  # multiplications and additions that take as long as one element
 
@@ -50,7 +50,7 @@ def _nbytes(value: Value) -> int:
 
 
 def _work(roots: Sequence[Op]) -> int:
-    """Returns how many elements the Ops of a graph make, products of matrices among them as what they take."""
+    """Returns how many elements the Ops of a graph make; products of matrices count with their multiplications."""
     return sum(map(_work_of, toposort(written_out(roots))))
 
 

@@ -34,7 +34,7 @@ BLOCK_THREADS, LEAST_THREADS = 256, 32
 SHARED_NBYTES = 48 * 1024
 INSTEAD = "PICOGRAD_DEVICE=CPU"
 AGAIN = f"start this process again, or use {INSTEAD}"
-SPIN = 1e-4  # seconds of asking the device without a pause: it may be this processor
+SPIN_SECONDS = 1e-4  # of asking the device without a pause: it may be this processor
 DENORMALS, FMA, ROUNDED = 1, 32, 128  # bits of CL_DEVICE_SINGLE_FP_CONFIG (OpenCL 1.2, table 4.3)
 
 
@@ -231,7 +231,7 @@ class OpenClDevice:
         try:
             mark = cl.enqueue_marker(self._queue)
             self._queue.flush()
-            wait_until(lambda: mark.command_execution_status <= cl.command_execution_status.COMPLETE, SPIN)
+            wait_until(lambda: mark.command_execution_status <= cl.command_execution_status.COMPLETE, SPIN_SECONDS)
         except cl.Error as error:
             raise self._failed("the queue failed, or a kernel in it", error, AGAIN) from None
 

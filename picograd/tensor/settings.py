@@ -27,7 +27,7 @@ def get_default_dtype() -> DType:
 def set_default_dtype(d: DType) -> None:
     """Makes `d` the dtype of Python's floats, and of new tensors and layers for which none is given, in every thread.
 
-    What is there already keeps its dtype; a jitted function is captured anew.
+    Tensors that exist keep their dtype; a jitted function is captured again.
 
     Raises:
       DTypeError: it is no float of 16, 32 or 64 bits.

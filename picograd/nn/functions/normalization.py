@@ -272,8 +272,8 @@ def local_response_norm(
 def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
     """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta.
 
-    Sums of 1, 2, 4, ... channels are made of each other, so that a wide window takes few additions; what lies beyond all
-    channels is left out.
+    Sums of 1, 2, 4, ... channels are made of each other, so that a wide window takes few additions; places outside of the
+    channels are left out.
     """
     channels = x.shape[1]
     before, after = (min(n, max(channels - 1, 0)) for n in (before, count - 1 - before))

@@ -48,7 +48,7 @@ def interpolate(
                       "area", means of bins
       align_corners:  of the linear and cubic ones: first and last elements keep their places
       recompute_scale_factor:  the factor is that of the lengths, rounded down, and not scale_factor itself
-      antialias:      of bilinear and bicubic: a new element is a mean of all old ones that it stands for
+      antialias:      of bilinear and bicubic: a new element is a mean of all old ones in its area
 
     Returns:   (N, C, *size)
 

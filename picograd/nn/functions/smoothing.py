@@ -1,4 +1,4 @@
-"""Pictures made smaller without aliasing: each new element is a mean of all old ones that it stands for.
+"""Pictures made smaller without aliasing: each new element is a mean of all old ones in its area.
 
 In:    lengths, a factor, the kernel of linear or cubic interpolation
 Out:   `smoothing_weights`: a matrix for one axis; `cubic_near`, `cubic_far`: the cubic kernel

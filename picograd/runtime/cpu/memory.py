@@ -92,8 +92,8 @@ def size_class(nbytes: int) -> int:
 class MemoryPool:
     """Blocks in use and blocks kept. Safe for many threads. Implements ir/backend.py's MemoryUse.
 
-    An interrupt may come between two steps of Python, but only where a call begins or ends, or a loop turns. What changes
-    together is therefore changed by plain statements in a row, without a call, after everything has been prepared.
+    An interrupt may come between two steps of Python, but only where a call begins or ends, or a loop goes back. So all
+    that changes together is changed by plain statements in a row, without a call, after everything has been prepared.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class MemoryPool:
         self._slabs: list[mmap.mmap] = []
         self._arenas: list[Arena] = []  # those that no run has
         self._came_back: deque[Arena] = deque()  # and those that still count as if one had
-        self._lost: deque[ArenaUse] = deque()  # of arenas that are no more: an interrupt came while one was handed over
+        self._lost: deque[ArenaUse] = deque()  # of arenas that are gone: an interrupt came while one was handed over
         self._in_use = self._peak = self._kept = 0
         self._scratch = self._peak_with_scratch = 0
 

@@ -148,7 +148,7 @@ def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
 def steps_to(array: Array, room: int = 0) -> tuple[int, View] | None:
     """Returns how many elements of flat memory an array is on, and the steps from these to it; None where there are none.
 
-    There are some where the elements lie at distances that are multiples of each other, and do not overlap.
+    There are some where the strides are multiples of each other, and elements do not overlap.
 
     Args:
       room:  elements that there are from the first one on; where that is enough nothing is padded

@@ -1,4 +1,4 @@
-"""From numbers of examples to a batch: what a loader does itself, or has its workers do.
+"""Batches from numbers of examples: the work of a loader itself, or of its workers.
 
 In:    a data set, numbers of examples; what makes a batch of examples
 Out:   `Fetch`; `default_collate`, `default_convert`;  `get_worker_info`, `become_worker`
@@ -86,7 +86,7 @@ def become_worker(info: WorkerInfo) -> None:
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Returns what the worker is that calls this: id, num_workers, seed, dataset; None outside workers.
+    """Returns facts about the worker that calls this: id, num_workers, seed, dataset; None outside workers.
 
     An IterableDataset is iterated over in each worker, so it asks which part of the examples is this worker's.
 

@@ -1,11 +1,11 @@
-"""Worker processes of a loader: each makes the batches that it is told to make, and sends them back.
+"""Worker processes of a loader: each makes batches as tasks come, and sends them back.
 
 In:    how a batch is made; numbers of examples
 Out:   `Workers`, the processes;  `Pass`, the batches of one pass over the data
 Next:  picograd/nn/module.py
 
-Each worker has a connection of its own, so that none can keep another from what it needs, whatever becomes of it: a worker
-whose connection ends before its batch has come is dead. A worker ends when its connection does. Two threads of a worker
+Each worker has a connection of its own, so that one that fails keeps no other from its tasks: a worker whose connection
+ends before its batch has come is dead. A worker ends when its connection does. Two threads of a worker
 read and write the connection, so that neither side waits for the other to read.
 """
 
@@ -49,7 +49,7 @@ class WorkerTraceback(Exception):
 # ---- in a worker ----
 def work(connection: Connection, fetch: Fetch, info: WorkerInfo, init: Callable[[int], None] | None) -> None:
     """Makes batches until the connection ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is interrupted is the loader's process, which ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process is interrupted, and ends this one
     os.environ["PICOGRAD_THREADS"] = "1"  # workers share the processors
     become_worker(info)
     manual_seed(info.seed)
@@ -65,7 +65,7 @@ def work(connection: Connection, fetch: Fetch, info: WorkerInfo, init: Callable[
         if init is not None:
             init(info.id)
     except Exception as error:
-        failure = _told(error)
+        failure = _failure(error)
     stream: Iterator[Any] = iter(())
     while (task := tasks.get()) is not None:
         pass_number, number, numbers = task
@@ -77,15 +77,15 @@ def work(connection: Connection, fetch: Fetch, info: WorkerInfo, init: Callable[
                 batch = next(stream, END) if numbers is None else fetch.of(numbers)
                 answer = (END, None) if batch is END else (BATCH, batch)
             except Exception as error:
-                answer = _told(error)
+                answer = _failure(error)
         failure = None
         done.put(_packed((pass_number, number, *answer)))
     done.put(None)
     writer.join()
 
 
-def _told(error: Exception) -> tuple[str, Any]:
-    """Returns an error as it is sent: itself, if it can be, and its traceback as text."""
+def _failure(error: Exception) -> tuple[str, Any]:
+    """Returns an error in the form in which it is sent: itself, if it can be pickled, and its traceback as text."""
     text = "".join(traceback.format_exception(error)).rstrip("\n") + "\n"
     try:
         pickle.loads(pickle.dumps(error))
@@ -98,7 +98,7 @@ def _packed(message: tuple[Any, ...]) -> bytes:
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # a batch that cannot be sent
-        return pickle.dumps((*message[:2], *_told(error)))
+        return pickle.dumps((*message[:2], *_failure(error)))
 
 
 def _read(connection: Connection, tasks: SimpleQueue[Any], parent: int) -> None:
@@ -300,7 +300,7 @@ class Pass:
         raise StopIteration
 
     def _begin(self) -> None:
-        """Has the worker whose turn it is begin the next batch."""
+        """Has the next worker begin the next batch."""
         if not self._active:
             return
         numbers = None
