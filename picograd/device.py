@@ -13,10 +13,12 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DeviceError
+from picograd.interrupts import Ends
 from picograd.record import Record
 
 # The devices of new tensors that blocks of this thread have chosen, the innermost last; before them set_default_device's.
 choices: ContextVar[tuple[str | None, ...]] = ContextVar("choices", default=())
+_blocks: ContextVar[tuple[Ends, ...]] = ContextVar("blocks", default=())  # of devices that have begun
 
 
 def chosen_device() -> str | None:
@@ -89,11 +91,23 @@ class device(str):  # noqa: N801  # as PyTorch spells it
         return device, (str(self), self.index)
 
     def __enter__(self) -> device:
+        ends = Ends()
+        ends.begin(device.__enter__.__code__, device.__exit__.__code__)
+        _blocks.set((*_blocks.get(), ends))
         choices.set((*choices.get(), str(self)))
+        if ends.waiting:
+            try:
+                ends.tell()
+            except BaseException:
+                self.__exit__()
+                raise
         return self
 
     def __exit__(self, *error: object) -> None:
         choices.set(choices.get()[:-1])
+        *outer, ends = _blocks.get()
+        _blocks.set(tuple(outer))
+        ends.over()
 
 
 named = cache(device)  # for names of devices as cells have them: few, and asked for often

@@ -1,8 +1,8 @@
 """Ctrl-C: held back while something must not be left half done, and heard while a device is waited for.
 
 In:    nothing
-Out:   `held_back`, `wait_until`
-Used by: those who hand over memory, load code, or wait for a device; it imports nothing of picograd
+Out:   `held_back`, `Ends`, `wait_until`
+Used by: those who hand over memory, load code, put a mode back, or wait for a device; it imports nothing of picograd
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -68,6 +68,64 @@ def held_back() -> HeldBack:
     Cost: 1 us.
     """
     return HeldBack()
+
+
+class Ends:
+    """The two ends of a `with` block, which no interrupt cuts; one that comes in the block ends that at once.
+
+    The block's __enter__ calls this object `ends`, calls begin(), and last tells an interrupt that waits: `if ends.waiting:
+    ends.tell()`. Its __exit__ calls it `ends`, too, and comes to over() last. Not even the first step of that is cut.
+
+    waiting:  interrupts that came at one of the ends
+
+    Cost: 3 us a block.
+    """
+
+    __slots__ = ("waiting", "_enter", "_leave", "_usual", "_is_over")
+
+    def begin(self, enter: CodeType, leave: CodeType) -> None:
+        """Has an interrupt wait from here on where it comes in the code of __enter__ or of __exit__."""
+        self._enter, self._leave, self._is_over = enter, leave, False
+        self.waiting: list[tuple[int, FrameType | None]] = []
+        self._usual = _handler_of(signal.SIGINT)
+        try:
+            if callable(self._usual):
+                _set_handler(signal.SIGINT, self._hear)
+        except ValueError:  # another thread than the first: it is not interrupted
+            self._usual = None
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        here = frame
+        while here is not None and not self._is_end(here):
+            here = here.f_back
+        if here is not None:
+            self.waiting.append((number, frame))
+        else:
+            self._usual(number, frame)
+
+    def _is_end(self, frame: FrameType) -> bool:
+        # At the first step of __exit__ no block is named yet: it is the newest one's, and so of the block that hears.
+        default = {self._enter: None, self._leave: self}
+        return frame.f_code in default and frame.f_locals.get("ends", default[frame.f_code]) is self
+
+    def tell(self) -> None:
+        """Lets through what waits."""
+        self._usual(*self.waiting.pop())
+
+    def over(self) -> None:
+        """Lets interrupts through again, and first what waits."""
+        self._is_over, usual = True, self._usual
+        if not callable(usual):
+            return
+        if _handler_of(signal.SIGINT) == self._hear:  # and not that of a block that began in this one and goes on
+            while isinstance(outer := getattr(usual, "__self__", None), Ends) and outer._is_over:
+                usual = outer._usual
+            try:
+                _set_handler(signal.SIGINT, usual)
+            except ValueError:  # the block ends in another thread than it began in
+                return
+        if self.waiting:
+            usual(*self.waiting[0])
 
 
 def wait_until(is_done: Callable[[], bool], spin_seconds: float = SPIN_SECONDS) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import os
 import random
 import signal
@@ -9,17 +11,21 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import picograd as pg
-from picograd import Tensor
+from picograd import Tensor, interrupts
+from picograd.device import chosen_device
 from picograd.engine.devices import compiler_for
 from picograd.interrupts import held_back, wait_until
 from picograd.ir.op import _replacing
 from picograd.runtime import opencl
+from picograd.tensor import modes
 from picograd.tensor.cell import changing
 from tests.on_devices import device_params
 
@@ -156,6 +162,121 @@ def test_a_handler_that_does_not_raise_is_called_in_what_is_let_in_each_time(mon
             hold.let_in(lambda: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
             assert len(seen) == 2
         assert len(seen) == 3
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ---- the ends of a block: a mode never stays on ----
+ENDS_OF_BLOCKS = {inspect.getfile(module) for module in (modes, interrupts, sys.modules[pg.device.__module__])}
+
+
+def _usual_modes() -> tuple[Any, ...]:
+    return pg.is_grad_enabled(), pg.is_autocast_enabled(), chosen_device(), signal.getsignal(signal.SIGINT)
+
+
+def _nested() -> None:
+    with pg.no_grad(), pg.enable_grad():
+        pass
+
+
+def _one_block_twice() -> None:
+    block = pg.no_grad()
+    with block, block:
+        pass
+
+
+def _switched() -> None:
+    with pg.set_grad_enabled(True):
+        pass
+
+
+def _lowered() -> None:
+    with pg.autocast("cpu"):
+        pass
+
+
+def _on_a_device() -> None:
+    with pg.device("numpy"):
+        pass
+
+
+def _raising() -> None:
+    with pytest.raises(ValueError, match="wrong"), pg.no_grad():
+        raise ValueError("wrong")
+
+
+@pytest.mark.parametrize("block", [_nested, _one_block_twice, _switched, _lowered, _on_a_device, _raising])
+def test_an_interrupt_at_any_step_of_the_ends_of_a_block_leaves_no_mode_on(block: Callable[[], None]) -> None:
+    usual, number, stopped = _usual_modes(), 0, True
+    while stopped:
+        stopped, number = _interrupted_at(number, block), number + 1
+        assert _usual_modes() == usual, f"after an interrupt at step {number}"
+    assert number > 100
+
+
+def _interrupted_at(number: int, block: Callable[[], None]) -> bool:
+    """Raises an interrupt at a step, by its number, of the ends of blocks; returns whether there is such a step."""
+    seen = itertools.count()
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code.co_filename not in ENDS_OF_BLOCKS:
+            return None
+        frame.f_trace_opcodes = True
+        if next(seen) == number:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    try:
+        sys.settrace(trace)
+        block()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert next(seen) <= number or not is_raised, f"the interrupt at step {number} is lost"
+    return False
+
+
+def test_an_interrupt_in_a_block_ends_it_at_once() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), pg.no_grad(), pg.autocast("cpu"):
+        signal.raise_signal(signal.SIGINT)
+        done.append("not reached")
+    assert done == [] and pg.is_grad_enabled() and not pg.is_autocast_enabled()
+
+
+def test_blocks_that_end_in_another_order_leave_the_usual_handler() -> None:
+    for _ in range(3):
+        first, second = pg.no_grad(), pg.autocast("cpu")
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        second.__exit__()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and pg.is_grad_enabled()
+
+
+def test_a_handler_that_does_not_raise_lets_a_block_begin_and_end() -> None:
+    seen: list[int] = []
+    before, number = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number)), 0
+    try:
+        while len(seen) == number:
+            assert not _interrupted_at(number, _nested) and pg.is_grad_enabled()
+            number += 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert number > 100
+
+
+def test_a_handler_that_is_set_in_a_block_stays() -> None:
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pg.no_grad():
+            signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+        signal.raise_signal(signal.SIGINT)
+        assert seen == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Generic, ParamSpec, TypeVar
 
+from picograd.interrupts import Ends
 from picograd.tensor.cell import grad_mode
 
 P = ParamSpec("P")
@@ -24,20 +25,25 @@ class Mode(Generic[T]):
 
     def __init__(self, variable: ContextVar[T], value: T):
         self._variable, self._value = variable, value
-        self._outer: list[T] = []
+        self._blocks: list[tuple[T, Ends]] = []  # that have begun, and the value around each
+        self._before: tuple[T] | None = None  # the value around, where it has been replaced before the block
 
     def __enter__(self) -> None:
-        outer = self._variable.get()
-        self._outer.append(outer)
-        try:
-            self._variable.set(self._value)
-        except BaseException:  # an interrupt, when it is set; the block does not begin, and so does not end
-            self._variable.set(outer)
-            raise
+        ends = Ends()
+        ends.begin(Mode.__enter__.__code__, Mode.__exit__.__code__)
+        self._blocks.append((self._before[0] if self._before else self._variable.get(), ends))
+        self._variable.set(self._value)
+        if ends.waiting:
+            try:
+                ends.tell()
+            except BaseException:
+                self.__exit__()
+                raise
 
     def __exit__(self, *error: object) -> None:
-        self._variable.set(self._outer[-1])
-        self._outer.pop()
+        outer, ends = self._blocks.pop()
+        self._variable.set(outer)
+        ends.over()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -55,19 +61,15 @@ class Mode(Generic[T]):
 class GradSwitch(Mode[bool]):
     """Turns the recording of gradients on or off at once; as a `with` block until its end."""
 
+    _before: tuple[bool]
+
     def __init__(self, record: bool):
         super().__init__(grad_mode, record)
-        self._before = grad_mode.get()
+        self._before = (grad_mode.get(),)
         grad_mode.set(record)
 
-    def __enter__(self) -> None:
-        grad_mode.set(self._value)
-
-    def __exit__(self, *error: object) -> None:
-        grad_mode.set(self._before)
-
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        grad_mode.set(self._before)  # it was made to decorate
+        grad_mode.set(*self._before)  # it was made to decorate
         return super().__call__(function)
 
 
