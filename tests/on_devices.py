@@ -6,8 +6,6 @@ tests/device_checks.py lists the checks that all devices are asked.
 from __future__ import annotations
 
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +22,7 @@ from picograd.errors import IndexingError
 from picograd.evaluator.mma import as_tf32
 from picograd.nn import functional as F
 from picograd.optim import SGD
+from tests.threads import in_threads
 
 OF_GPUS = ("CUDA", "PTX")  # their tests are marked, for those who have a GPU
 
@@ -174,16 +173,7 @@ def check_threads(device: str) -> None:
             got = (given @ weight).tanh().contiguous().sum(0).contiguous() + given
             found[number].append(np.allclose(got.numpy(), expected, atol=1e-5))  # float32 sums of 8
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=run, args=(number,)) for number in found]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    in_threads(run, len(found))
     assert all(results == [True] * 8 for results in found.values()), found
 
 

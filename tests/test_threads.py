@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -19,39 +17,12 @@ from picograd.engine.scalars import Scalars
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.latest import Latest
-
-NUM_THREADS = 8
+from tests.threads import NUM_THREADS, in_threads
 
 
 @pytest.fixture(autouse=True)
-def eager_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads take turns as often as they can."""
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def in_threads(function: Callable[[int], None]) -> None:
-    """Runs function(number) in each of the threads, and raises what one of them raised."""
-    errors: list[BaseException] = []
-    ready = threading.Barrier(NUM_THREADS)
-
-    def run(number: int) -> None:
-        try:
-            ready.wait()
-            function(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(NUM_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_equal_ops_made_and_dropped_by_many_threads_are_one() -> None:
@@ -154,7 +125,7 @@ def test_a_jitted_function_called_by_many_threads_loses_no_update() -> None:
         total.add_(x)
         return total.sum()
 
-    in_threads(lambda number: [add(Tensor(np.ones(3, np.float32))) for _ in range(50)] and None)
+    in_threads(lambda number: [add(Tensor(np.ones(3, np.float32))) for _ in range(50)])
     np.testing.assert_array_equal(total.numpy(), [50.0 * NUM_THREADS] * 3)
 
 

@@ -7,7 +7,6 @@ for more than a test run has time for:  python -m tests.fuzz.test_control 1000 2
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from tests.fuzz.control import Maker, Program, run, shrink
+from tests.fuzz.seeds import run_seeds
 
 Array = np.ndarray[Any, Any]
 SEEDS = range(40)
@@ -152,18 +152,5 @@ def test_control_flow_in_the_graph_means_what_it_means_in_python(seed: int, monk
     check(seed, ("NUMPY", "CPU", "NUMPY", "JIT")[seed % 4])
 
 
-def main() -> None:
-    """Runs the seeds from the first argument up to the second, in the ways named behind."""
-    failures = 0
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        for way in sys.argv[3:] or ("NUMPY",):
-            try:
-                check(seed, way)
-            except AssertionError as error:
-                failures += 1
-                print(str(error)[:6000], flush=True)
-    print(f"{failures} failures")
-
-
 if __name__ == "__main__":
-    main()
+    run_seeds(check, "NUMPY")

@@ -6,7 +6,6 @@ To look for more than a test run has time for:  python -m tests.fuzz.test_indexi
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
+from tests.fuzz.seeds import run_seeds
 
 SEEDS = range(120)
 Rng = np.random.Generator
@@ -122,18 +122,5 @@ def test_any_index_reads_and_writes_as_in_pytorch(seed: int, monkeypatch: pytest
     check(seed, "CPU" if seed % 6 == 0 else "NUMPY")
 
 
-def main() -> None:
-    """Runs the seeds from the first argument up to the second, on the devices named behind."""
-    failures = 0
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        for device in sys.argv[3:] or ("NUMPY",):
-            try:
-                check(seed, device)
-            except Exception as error:
-                failures += 1
-                print(f"seed {seed}, {device}: {type(error).__name__}: {error}"[:2000], flush=True)
-    print(f"{failures} failures")
-
-
 if __name__ == "__main__":
-    main()
+    run_seeds(check, "NUMPY")

@@ -5,8 +5,6 @@ To look for more than a test run has time for:  python -m tests.fuzz.test_progra
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import torch
 
 import picograd as pg
+from tests.fuzz.seeds import run_seeds
 
 SEEDS = range(48)
 Rng = np.random.Generator
@@ -229,17 +228,5 @@ def test_a_program_of_views_and_writes_computes_what_pytorch_does(seed: int, mon
     check(seed)
 
 
-def main() -> None:
-    """Runs the seeds from the first argument up to the second, on the device of PICOGRAD_DEVICE."""
-    failures = 0
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            check(seed)
-        except Exception as error:
-            failures += 1
-            print(f"seed {seed}: {type(error).__name__}: {error}"[:2500], flush=True)
-    print(f"{failures} failures on {os.environ.get('PICOGRAD_DEVICE', 'CPU')}")
-
-
 if __name__ == "__main__":
-    main()
+    run_seeds(check)

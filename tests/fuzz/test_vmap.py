@@ -5,7 +5,6 @@ To look for more than a test run has time for:  python -m tests.fuzz.test_vmap 1
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
 from picograd.tools.fuzz.graphs import any_graph
 from picograd.tools.fuzz.values import Graph
+from tests.fuzz.seeds import run_seeds
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 COUNT = 3
@@ -114,17 +114,5 @@ def test_the_graphs_have_every_opcode_that_the_generator_knows() -> None:
         assert OpCode[code] in met
 
 
-def main() -> None:
-    """Runs the seeds from the first argument up to the second."""
-    failures = 0
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            test_a_random_graph_of_all_examples_is_that_of_each(seed)
-        except AssertionError as error:
-            failures += 1
-            print(str(error)[:4000], flush=True)
-    print(f"{failures} failures")
-
-
 if __name__ == "__main__":
-    main()
+    run_seeds(test_a_random_graph_of_all_examples_is_that_of_each)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from picograd import ArgumentError, Generator, Tensor, dtypes
 from picograd.engine.realize import to_host
 from picograd.tensor.creation import generator as generators
 from picograd.tensor.creation.random import normal_op
+from tests.threads import in_threads
 
 
 @pytest.mark.req("C1")
@@ -278,21 +277,13 @@ def test_a_copy_of_a_generator_goes_on_from_where_it_stands() -> None:
 
 def test_threads_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    generator, keys, before = pg.Generator(5), [], sys.getswitchinterval()
+    generator, keys = pg.Generator(5), []
 
-    def draw() -> None:
+    def draw(number: int) -> None:
         for _ in range(100):
             keys.append(generator.next_key("CPU"))
 
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=draw) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    in_threads(draw, 6)
     assert len({int(to_host(key)) for key in keys}) == len(keys) == 600
     assert generator.get_state("CPU") == (5, 600)
 
