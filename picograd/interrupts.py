@@ -22,12 +22,18 @@ _handler_of, _set_handler = _signal.getsignal, _signal.signal
 SPIN_SECONDS, PAUSE_SECONDS = 2e-3, 1e-4  # of asking again and again; then between two questions
 
 
-class HeldBack:
-    """A block until whose end an interrupt waits, except in `let_in`."""
+class held_back:  # noqa: N801  # as it is called
+    """Has an interrupt wait until the block ends, except in `let_in`. Other threads than the first are never interrupted.
+
+    A `finally` or `__exit__` is not enough where something must be put back: an interrupt may come at its first step, or
+    between the change that it shall undo and the `try`.
+
+    Cost: 1 us.
+    """
 
     __slots__ = ("_usual", "_waiting", "_is_open")
 
-    def __enter__(self) -> HeldBack:
+    def __enter__(self) -> held_back:
         usual, self._usual, self._is_open = _handler_of(signal.SIGINT), None, False
         if callable(usual) and threading.current_thread() is threading.main_thread():
             self._waiting: list[tuple[int, FrameType | None]] = []
@@ -57,17 +63,6 @@ class HeldBack:
             _set_handler(signal.SIGINT, usual)
             if self._waiting:
                 usual(*self._waiting[0])
-
-
-def held_back() -> HeldBack:
-    """Has an interrupt wait until the block ends. Other threads than the first are not interrupted anyway.
-
-    A `finally` or `__exit__` is not enough where something must be put back: an interrupt may come at its first step, or
-    between the change that it shall undo and the `try`.
-
-    Cost: 1 us.
-    """
-    return HeldBack()
 
 
 class Ends:

@@ -28,7 +28,7 @@ from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.engine.scalars import Scalars
 from picograd.errors import JitError, warn_user
 from picograd.forks import cached_property, rlock
-from picograd.interrupts import HeldBack, held_back
+from picograd.interrupts import held_back
 from picograd.ir.formula import at_once
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
@@ -225,7 +225,7 @@ class Jit:
         with _tracing, held_back() as hold:  # what was put aside comes back before anything is interrupted
             return self._captured(hold, args, kwargs, given)
 
-    def _captured(self, hold: HeldBack, args: Any, kwargs: Any, given: Arguments) -> Capture:
+    def _captured(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> Capture:
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
         trace.set(watch)
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, WorkerError
-from picograd.interrupts import HeldBack, held_back
+from picograd.interrupts import held_back
 from picograd.living import AtDeath, later
 from picograd.tensor.creation.generator import manual_seed
 from picograd.utils.data.fetch import Fetch, WorkerInfo, become_worker
@@ -177,7 +177,7 @@ class _Processes:
         except OSError:
             raise self.death(worker) from None
 
-    def received(self, hold: HeldBack, timeout: float | None) -> list[Any]:
+    def received(self, hold: held_back, timeout: float | None) -> list[Any]:
         """Waits for messages; returns those that have come, or [] after `timeout` seconds.
 
         Raises:
@@ -315,7 +315,7 @@ class Pass:
         self._left[self._begun] = worker
         self._begun += 1
 
-    def _receive(self, hold: HeldBack) -> None:
+    def _receive(self, hold: held_back) -> None:
         """Waits for batches.
 
         Raises:
