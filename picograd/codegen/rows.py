@@ -171,11 +171,24 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
     last, along = groups[rows.row_groups[-1]][-1], places[groups[rows.column_groups[-1]][-1]]
     indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
-    steps = [terms for terms, _ in map(affine, indices) if all(atom.code is OpCode.RANGE for atom in terms)]
+    steps = _walks(indices)
     across = [terms for terms in steps if terms.get(places[last]) == 1]
     if last == 0 and not any(terms.get(along) for terms in across):
         return False
     return len(across) > sum(terms.get(along) == 1 for terms in steps)
+
+
+def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
+    """Returns by how much each index steps from place to place; indices that differ in where they begin alone are one.
+
+    A row that is read as a view begins elsewhere than one that stands alone, at a number or at one that is an input.
+    """
+    found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
+    for terms, _ in map(affine, indices):
+        moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in toposort([atom]))}
+        if all(atom.code is OpCode.RANGE for atom in moving):
+            found.setdefault(frozenset(moving.items()), moving)
+    return list(found.values())
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

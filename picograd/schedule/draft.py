@@ -71,6 +71,13 @@ def in_memory(op: Op) -> bool:
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
 
 
+def is_block(op: Op) -> bool:
+    """True for a block of rows of a value in memory, such as x[k : k + 1]."""
+    if op.code is not OpCode.SHRINK or not in_memory(op.src[0]):
+        return False
+    return all(start == 0 and end == length for (start, end), length in zip(op.arg[1:], op.src[0].shape[1:]))
+
+
 READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 4), OpCode.ATTENTION_GRAD: slice(0, 4)}
 
 

@@ -16,7 +16,7 @@ from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import ELEMENTWISE, SOURCES, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory
+from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory, is_block
 from picograd.schedule.edges import can_replace, can_require, depends, replace, require
 
 MAX_OPS = 256  # of the expression of one value: a longer one is stored in between
@@ -140,8 +140,12 @@ class Nests:
         return nest.num_ops + num_ops <= MAX_NEST_OPS and len(nest.stored) < MAX_STORED
 
     # ---- what is read, and what must run before ----
-    def leaves(self, ops: Iterable[Op], stored: Collection[Op] = ()) -> Leaves:
-        """Returns the memory that free `ops` read; where `stored` were in memory, they and no bound value."""
+    def leaves(self, ops: Iterable[Op], stored: Collection[Op] = (), blocks: bool = False) -> Leaves:
+        """Returns the memory that free `ops` read; where `stored` were in memory, they and no bound value.
+
+        Args:
+          blocks:  of a block of rows the SHRINK that reads it, not all of its memory
+        """
         found: Leaves = {}
         stack, seen = list(ops), set()
         while stack:
@@ -149,7 +153,7 @@ class Nests:
             if op in seen:
                 continue
             seen.add(op)
-            if op in self.home or in_memory(op) or op in stored:
+            if op in self.home or in_memory(op) or op in stored or (blocks and is_block(op)):
                 found[op] = None
             else:
                 stack.extend(op.src)

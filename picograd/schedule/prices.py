@@ -24,8 +24,12 @@ OPS_PER_BYTE = 8  # that a GPU computes while it moves a byte
 
 
 def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
-    """Returns the bytes of the large values that a value is computed from, where `stored` were in memory, too."""
-    return sum(nbytes(leaf) for leaf in nests.leaves([value], stored) if 2 * leaf.numel > value.numel)
+    """Returns the bytes of the large values that a value is computed from, where `stored` were in memory, too.
+
+    Of memory of which x[k : k + 1] is read that row counts, not the batch: it costs as much as one that stands alone.
+    """
+    leaves = nests.leaves([value], stored, blocks=True)
+    return sum(nbytes(leaf) for leaf in leaves if 2 * leaf.numel > value.numel)
 
 
 def reads_few(nests: Nests, value: Op) -> bool:

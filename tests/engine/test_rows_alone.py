@@ -29,9 +29,12 @@ def draw(*shape: int) -> Tensor:
     return Tensor(rng.standard_normal(shape, dtype=np.float32))
 
 
+def all_of(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
 def results(function: Function, arrays: Sequence[np.ndarray], rows: slice) -> list[np.ndarray]:
-    found = function(*(Tensor(np.ascontiguousarray(array[rows])) for array in arrays))
-    found = found if isinstance(found, tuple) else (found,)
+    found = all_of(function(*(Tensor(np.ascontiguousarray(array[rows])) for array in arrays)))
     pg.realize(found)
     return [one.numpy() for one in found]
 
@@ -178,6 +181,20 @@ def test_a_row_alone_has_the_bits_it_has_among_others(case: Case) -> None:
     _, function, shapes, counts = case
     draws = np.random.default_rng(1)
     check(function, [draws.standard_normal((max(counts), *shape), dtype=np.float32) for shape in shapes], counts)
+
+
+def test_a_row_that_is_read_as_a_view_has_them_too() -> None:
+    """It begins elsewhere: at a number in the first plan, at an input of the plan from the second on."""
+    named = ("masked means", "group_norm", "softmax of 40")
+    cases = [(function, shapes) for name, function, shapes, _ in ROWS if name in named]
+    cases += [(function, [shape]) for function, shape in map(random_function, (13, 25, 26, 29))]
+    for function, shapes in cases:
+        draws = np.random.default_rng(1)
+        inputs = [Tensor(draws.standard_normal((5, *shape), dtype=np.float32)).realize() for shape in shapes]
+        (whole,) = all_of(function(*inputs))
+        for k in (1, 3, 4):
+            (alone,) = all_of(function(*[x[k : k + 1] for x in inputs]))
+            assert alone.numpy().tobytes() == whole.numpy()[k : k + 1].tobytes(), (function, k)
 
 
 # ---- weights of integers, where sums are plain ----

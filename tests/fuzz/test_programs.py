@@ -22,8 +22,9 @@ Shape = tuple[int, ...]
 Step = Callable[[list[Any], Any], None]  # (tensors so far, library): adds one, or writes to one
 
 UNARY = ("exp", "tanh", "neg", "abs", "relu", "square")
-VIEWS = ("unsqueeze", "index", "view", "transpose", "slice", "select", "flip", "expand", "diagonal")
-WRITES = ("add_", "mul_", "sub_", "copy_", "fill_", "zero_", "clamp_", "neg_", "masked_fill_", "index", "augmented", "mask")
+VIEWS = ("unsqueeze", "index", "view", "transpose", "slice", "select", "flip", "expand", "diagonal", "detach")
+WRITES = ("add_", "mul_", "sub_", "copy_", "fill_", "zero_", "clamp_", "neg_", "masked_fill_", "index", "augmented", "mask",
+          "places", "index_add_", "swap", "own", "where", "view")  # fmt: skip
 
 
 def copy_of(number: int, tensors: list[Any], lib: Any) -> Any:
@@ -85,6 +86,8 @@ class Program:
             call, text = (lambda t: t.select(axis, place)), f"select({axis}, {place})"
         elif kind == "flip":
             call, text = (lambda t: t.flip(axis)), f"flip({axis})"  # a copy in PyTorch, so here, too
+        elif kind == "detach":
+            call, text = (lambda t: t.detach()), "detach()"
         elif kind == "expand":
             wide = (2, *shape)
             call, text = (lambda t: t.expand(*wide)), f"expand{wide}"
@@ -105,7 +108,7 @@ class Program:
         if writes:
             self.writable.append(len(self.shapes))
         text = f"t{n}{text}" if text.startswith("[") else f"t{n}.{text}"
-        copies = kind in ("flip", "view", "index", "expand")  # what is a view in one of both only is copied in both
+        copies = kind in ("flip", "view", "index", "expand", "detach")  # what is a view in one of both is copied
         self._add(tuple(made.shape), lambda ts, lib: call(ts[n]).clone() if copies else call(ts[n]), text)
 
     # ---- values ----
@@ -113,7 +116,7 @@ class Program:
         rng = self.rng
         n = self._pick(list(range(len(self.shapes))))
         shape = self.shapes[n]
-        kind = str(rng.choice(["unary", "binary", "where", "reduce", "cumsum"]))
+        kind = str(rng.choice(["unary", "binary", "where", "reduce", "cumsum", "cat"]))
         if kind == "unary":
             name = str(rng.choice(UNARY))
             self._add(shape, lambda ts, lib: getattr(ts[n].clamp(-2.0, 2.0), name)(), f"t{n}.clamp(-2, 2).{name}()")
@@ -128,7 +131,9 @@ class Program:
         else:
             same = [m for m, other in enumerate(self.shapes) if other == shape]
             m = self._pick(same)
-            if kind == "where":
+            if kind == "cat" and shape and shape[0] < 5:
+                self._add((2 * shape[0], *shape[1:]), lambda ts, lib: lib.cat([ts[n], ts[m]]), f"cat([t{n}, t{m}])")
+            elif kind == "where":
                 text = f"where(t{n} > .25, t{m}, 2 t{n})"
                 self._add(shape, lambda ts, lib: lib.where(ts[n] > 0.25, ts[m], ts[n] * 2.0), text)
             else:
@@ -146,6 +151,7 @@ class Program:
         mask = rng.random(shape) < 0.5
         place = int(rng.integers(-shape[0], shape[0])) if shape else 0
         cut = slice(place % shape[0], None) if shape else slice(None)
+        places = rng.permutation(shape[0])[: int(rng.integers(1, shape[0] + 1))].tolist() if shape else []
 
         def write(ts: list[Any], lib: Any) -> None:
             t = ts[n]
@@ -166,6 +172,18 @@ class Program:
                 t[cut] += given[cut]
             elif kind == "mask":
                 t[lib.tensor(mask)] = number
+            elif kind == "places":
+                t[places] = given[places]
+            elif kind == "index_add_":
+                t.index_add_(0, lib.tensor([*places, places[0]]), given[[*places, places[0]]])
+            elif kind == "swap":
+                t[0], t[-1] = t[-1].clone(), t[0].clone()
+            elif kind == "own":
+                t[cut].copy_(t[cut].flip(0))
+            elif kind == "where":
+                t.copy_(lib.where(lib.tensor(mask), t, given))
+            elif kind == "view":
+                t.transpose(0, len(shape) - 1)[:1] *= number
             else:
                 t[place] = given[place]
 
@@ -226,6 +244,13 @@ def check(seed: int, ways: tuple[str, ...] = ("eager", "jit")) -> None:
 def test_a_program_of_views_and_writes_computes_what_pytorch_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU" if seed % 6 == 0 else "NUMPY")
     check(seed)
+
+
+def test_the_programs_have_views_and_writes_of_every_kind() -> None:
+    said = [line for seed in SEEDS for line in Program(seed).said]
+    assert {line.split()[1] for line in said if " = " not in line} == set(WRITES)
+    made = " ".join(line for line in said if " = " in line)
+    assert all(f".{kind}(" in made for kind in ("unsqueeze", "transpose", "select", "flip", "expand", "diagonal", "detach"))
 
 
 if __name__ == "__main__":
