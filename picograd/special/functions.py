@@ -13,12 +13,12 @@ import math
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.ir.build import both, compare, unary, where
+from picograd.ir.build import compare, either, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
-from picograd.tensor.elements.pointwise import Function, is_nan
+from picograd.tensor.elements.pointwise import Function
 from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.tensor import Tensor
@@ -58,12 +58,12 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
     """
 
     def formula(x: Op) -> Op:
-        inside = both(compare(OpCode.CMPLT, 0.0, x), compare(OpCode.CMPLT, x, math.inf))
-        held, zero = where(inside, x, 1.0), compare(OpCode.CMPEQ, x, 0.0)
+        zero, endless = compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, x, math.inf)
+        outside = either(compare(OpCode.CMPLE, x, 0.0), endless)  # where NaN is not
+        held = where(outside, 1.0, x)
         root = unary(OpCode.SQRT, where(zero, x, 1.0) + 0.0)  # as steep at 0
-        far = where(compare(OpCode.CMPEQ, x, math.inf), x.filled(-math.inf), where(is_nan(x), x.filled(math.nan), 1.0))
-        end = where(zero, root, x * far)
-        return where(compare(OpCode.CMPLT, x, 0.0), -math.inf, where(inside, -held * unary(OpCode.LOG, held), end))
+        end = where(zero, root, x * where(endless, x.filled(-math.inf), 1.0))
+        return where(compare(OpCode.CMPLT, x, 0.0), -math.inf, where(outside, end, -held * unary(OpCode.LOG, held)))
 
     return in_double("entr", formula, input)
 

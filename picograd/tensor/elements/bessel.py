@@ -60,6 +60,6 @@ def bessel(x: Op, order: int, scaled: bool) -> Op:
     else:
         endless = compare(OpCode.CMPLT, LARGEST, magnitude)  # where it overflows, its derivatives do
         half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x)
-        beyond = magnitude * where(endless, x.filled(math.inf), 1.0)
+        beyond = magnitude * magnitude * where(endless, x.filled(math.inf), 1.0)
         value = where(endless, beyond, where(near, direct, half * far * half))
     return turned(low, value) if order else value

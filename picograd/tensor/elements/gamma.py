@@ -58,7 +58,8 @@ def lgamma(x: Op) -> Op:
         product = product * (held + k)
     value = where(small, stirling - unary(OpCode.LOG, product), stirling)
     nearest, rest = _whole_and_rest(x)
-    sine = unary(OpCode.SIN, rest * math.pi)
+    nothing, near, angle = _apart(rest * math.pi)
+    sine = where(nothing, near, unary(OpCode.SIN, angle))
     # At 0 it is as steep as on its side, at the other poles, where both sides are, its derivative is 0 and that of log NaN.
     sine = where(compare(OpCode.CMPEQ, nearest, 0.0), turned(is_negative(sine), sine), absolute(sine))
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
@@ -71,10 +72,15 @@ def _whole_and_rest(x: Op) -> tuple[Op, Op]:
     return nearest, where(compare(OpCode.CMPEQ, nearest, 0.0), x, x - nearest)
 
 
-def _cotangent(angle: Op) -> Op:
-    """cos / sin, and 1 / angle at 0: with its derivatives, where those of the quotient would be NaN."""
+def _apart(angle: Op) -> tuple[Op, Op, Op]:
+    """Returns where an angle is 0, it there, and it elsewhere. At 0 its sine is the angle itself."""
     nothing = compare(OpCode.CMPEQ, angle, 0.0)
-    near, held = where(nothing, angle, 1.0), where(nothing, 1.0, angle)
+    return nothing, where(nothing, angle, 1.0), where(nothing, 1.0, angle)
+
+
+def _cotangent(angle: Op) -> Op:
+    """cos / sin, and 1 / angle at 0."""
+    nothing, near, held = _apart(angle)
     return where(nothing, unary(OpCode.RECIPROCAL, near), unary(OpCode.COS, held) / unary(OpCode.SIN, held))
 
 
@@ -92,7 +98,8 @@ def digamma(x: Op) -> Op:
     rest = where(left, _whole_and_rest(x)[1], 0.25)
     mirrored = value - _cotangent(rest * math.pi) * math.pi
     pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))
-    return where(infinite, math.inf, where(left, mirrored, value) * where(pole, x.filled(math.nan), 1.0))
+    # The value is none of both sides' infinities; both have the same infinite slope.
+    return where(infinite, math.inf, where(left, mirrored, value) + where(pole, x.filled(math.nan), 0.0))
 
 
 def zeta(s: Op, q: Op) -> Op:

@@ -6,6 +6,8 @@ Next:  picograd/tensor/elements/gamma.py
 
 Series are Taylor's, not minimax polynomials: their derivatives, which the chain rules take, are as exact as they are.
 What holds for one sign is used for both by turning the sign over and back, not by |x|, whose derivative at 0 is 0.
+Where a function is infinitely steep it is the leading term of its series, whose derivatives of all orders are the limits:
+those of a composition would be infinity - infinity or 0 infinity.
 """
 
 from __future__ import annotations
@@ -75,9 +77,9 @@ def _arc(z: Op) -> Op:
 
 def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
     """Returns where |x| > 1/2, and acos(|x|) / 2 = asin(sqrt((1 - |x|) / 2)) there, asin(|x|) elsewhere."""
-    far = compare(OpCode.CMPLT, 0.5, magnitude)
+    far, end = compare(OpCode.CMPLT, 0.5, magnitude), compare(OpCode.CMPEQ, magnitude, 1.0)
     half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
-    return far, _arc(where(far, half, magnitude))
+    return far, where(end, half, _arc(where(end, 0.0, where(far, half, magnitude))))
 
 
 def asin(x: Op) -> Op:
@@ -110,8 +112,10 @@ def asinh(x: Op) -> Op:
 def acosh(x: Op) -> Op:
     """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
     far, t = _held(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
-    root = unary(OpCode.SQRT, t) * unary(OpCode.SQRT, t + 2.0)  # of the product, the gradient at 0 would be 0 infinity
-    return where(far, _log_of_double(x, far), log1p(t + root))
+    end, root = compare(OpCode.CMPEQ, t, 0.0), unary(OpCode.SQRT, t)
+    inner = where(end, 1.0, t)
+    near = log1p(inner + where(end, 1.0, root) * unary(OpCode.SQRT, inner + 2.0))
+    return where(far, _log_of_double(x, far), where(end, root * math.sqrt(2), near))
 
 
 def atanh(x: Op) -> Op:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from picograd.ir.build import compare, minimum, unary, where
+from picograd.ir.build import compare, either, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
@@ -99,13 +99,14 @@ def erfinv(x: Op) -> Op:
     magnitude = turned(low, x)
     inside = compare(OpCode.CMPLT, magnitude, 1.0)
     held = where(inside, magnitude, 0.25)
-    ends = _infinite(compare(OpCode.CMPEQ, magnitude, 1.0), inside, magnitude)
-    return turned(low, where(inside, _inverse(held, -held + 1.0), ends))
+    return turned(low, where(inside, _inverse(held, -held + 1.0), _infinite(inside, -magnitude + 1.0)))
 
 
-def _infinite(at_end: Op, inside: Op, x: Op) -> Op:
-    """infinity times x at the end of a range, NaN beyond it: with such derivatives."""
-    return x * where(inside, x.filled(1.0), where(at_end, x.filled(math.inf), math.nan))
+def _infinite(inside: Op, distance: Op) -> Op:
+    """1 / distance, infinite at the end of a range, and NaN beyond it: with such derivatives of all orders."""
+    at_end = compare(OpCode.CMPEQ, distance, 0.0)
+    held = where(inside, 1.0, distance + 0.0)  # of -0, too
+    return unary(OpCode.RECIPROCAL, held) * where(either(inside, at_end), held.filled(1.0), math.nan)
 
 
 # ---- the normal distribution ----
@@ -128,5 +129,4 @@ def ndtri(p: Op) -> Op:
     tail = where(low, p, -p + 1.0) * 2.0
     inside = compare(OpCode.CMPLT, 0.0, tail)
     held = where(inside, tail, 0.75)
-    ends = _infinite(compare(OpCode.CMPEQ, tail, 0.0), inside, -tail + 1.0)
-    return turned(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), ends))
+    return turned(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), _infinite(inside, tail)))
