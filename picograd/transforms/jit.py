@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/profile.py
+Next:  picograd/transforms/closures.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -41,6 +41,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture
+from picograd.transforms.closures import copied
 from picograd.transforms.containers import Arguments, buffers_like, flatten
 from picograd.transforms.described import described, with_plan, with_plan_of
 from picograd.transforms.donate import donated_parameters
@@ -91,6 +92,11 @@ class Jit:
             if resolve_name(name) is self:
                 return resolve_name, (name,)
         return _jitted, (self.function, self.steps, self.donate, self.tune)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        make, (function, *options) = self.__reduce__()
+        twin = make(function, *options) if make is resolve_name else make(copied(function, memo), *options)
+        return memo.setdefault(id(self), twin)  # where its function leads to itself, there is one already
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -339,6 +345,7 @@ def jit(
 
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.
     Until the second call is over, other threads should let this state alone: they may see what a trace writes.
+    A deep copy, such as that of a model that holds one, runs on copies of the state that its closures lead to.
 
     Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument; state costs
     nearly nothing, but for what somebody has looked at since the call before. With `tune`, a way that

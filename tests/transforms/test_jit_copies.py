@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,8 @@ def test_a_function_inside_a_function() -> None:
     inside = used(pg.jit(lambda x: x * factor))
     again = copy.deepcopy(inside)
     assert again is not inside and again(pg.ones(2)).tolist() == [2.0, 2.0]
+    factor.zero_()  # state that a closure holds is copied with it
+    assert again(pg.ones(2)).tolist() == [2.0, 2.0] and inside(pg.ones(2)).tolist() == [0.0, 0.0]
     with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):  # as Python says of any such function
         pickle.dumps(inside)
 
@@ -100,4 +103,47 @@ def test_a_model_that_is_jitted(twin: Callable[[Any], Any]) -> None:
     with pg.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
+    assert (other(x).item(), model(x).item()) == (0.0, before)
+
+
+def reads_itself(net: Any) -> Callable[..., Any]:
+    return lambda x: net.layer(x)
+
+
+def reads_a_layer(net: Any) -> Callable[..., Any]:
+    layer = net.layer
+    return lambda x: layer(x)
+
+
+def calls_another(net: Any) -> Callable[..., Any]:
+    layers = [net.layer]
+
+    def inner(x: Tensor) -> Tensor:
+        return layers[0](x)
+
+    jitted = pg.jit(inner)
+    return lambda x, inner=inner: (inner(x) + jitted(x)) / 2
+
+
+def of_another_function(net: Any) -> Callable[..., Any]:
+    return pg.vmap(lambda row: net.layer(row))
+
+
+def of_a_part(net: Any) -> Callable[..., Any]:
+    return functools.partial(lambda model, x: model.layer(x), net)
+
+
+CLOSURES = (reads_itself, reads_a_layer, calls_another, of_another_function, of_a_part)
+
+
+@pytest.mark.parametrize("make", CLOSURES)
+def test_a_model_whose_forward_is_jitted_by_a_closure(make: Callable[..., Any]) -> None:
+    model, x = nn.Module(), pg.ones(1, 2)
+    model.layer = model.again = nn.Linear(2, 1, bias=False)
+    model.forward = used(pg.jit(make(model)))  # type: ignore[method-assign]
+    before = model(x).item()
+    other = copy.deepcopy(model)
+    assert other.layer is other.again and [other(x).item() for _ in range(3)] == [before] * 3
+    with pg.no_grad():
+        other.layer.weight.zero_()  # type: ignore[operator, union-attr]
     assert (other(x).item(), model(x).item()) == (0.0, before)
