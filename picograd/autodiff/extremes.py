@@ -10,7 +10,7 @@ wins, and is equal to NaN: where it is the extreme, those that are NaN share, as
 
 from __future__ import annotations
 
-from picograd.dtype import int64
+from picograd.dtype import bool_, int64
 from picograd.ir.build import (
     cast,
     compare,
@@ -26,8 +26,9 @@ from picograd.ir.build import (
     where,
     zeros_like,
 )
-from picograd.ir.op import Op, filled
-from picograd.ir.opcode import OpCode
+from picograd.ir.fold import identity
+from picograd.ir.op import Op, const_value, filled
+from picograd.ir.opcode import MOVEMENT, OpCode
 
 # ---- of two ----
 
@@ -84,11 +85,25 @@ def scan_extreme(grad: Op, out: Op) -> Op:
 # ---- scattered ----
 
 
+def no_candidate(base: Op, code: OpCode) -> Op:
+    """Returns a base for a scatter of updates alone: what changes nothing, and gets no share where an update equals it.
+
+    It is a constant behind a DETACH, as no other is: constants have no gradient that could be stopped.
+    """
+    return Op(OpCode.DETACH, base.dtype, (base.filled(identity(code, base.dtype)),))
+
+
+def _is_no_candidate(base: Op) -> bool:
+    while base.code in MOVEMENT:
+        base = base.src[0]
+    return base.code is OpCode.DETACH and const_value(base.src[0]) is not None
+
+
 def _scattered(grad: Op, out: Op) -> tuple[Op, Op, Op]:
     """Returns where base and where updates hold the extreme, and the gradient each of those gets."""
     base, index, updates = out.src
     axis, batch = out.arg[1:]
-    base_chosen = _holds(base, out)
+    base_chosen = filled(False, bool_, base.shape) if _is_no_candidate(base) else _holds(base, out)
     updates_chosen = _holds(updates, gather(out, index, axis, batch))
     wide = base.dtype.compute_dtype
     count = scatter(cast(base_chosen, wide), index, cast(updates_chosen, wide), OpCode.ADD, axis, batch)

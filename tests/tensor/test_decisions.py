@@ -68,6 +68,33 @@ def test_what_is_nan_has_the_gradient_of_an_extreme_that_is() -> None:
     assert scattered == [[0.0, 1.0, 0.0, 1.0]]
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_updates_alone_share_where_self_is_left_out(reduce: str) -> None:
+    """Where they are what the operation starts from, as well; and self, where it equals them (PyTorch counts it)."""
+    end, index = {"amax": -INF, "amin": INF}[reduce], Tensor([0, 0, 1, 1, 2])
+    call = lambda x, t: x.scatter_reduce(0, index, t, reduce, include_self=False) * Tensor([1.0, 2.0, 3.0, 4.0])  # noqa: E731
+    updates = [end, end, end, 2.0, 5.0]
+    assert gradients(call, [9.0, 9.0, 5.0, 9.0], updates) == [[0.0, 0.0, 0.0, 4.0], [0.5, 0.5, 0.0, 2.0, 3.0]]
+    rows = lambda x, t: x.index_reduce(0, index, t, reduce, include_self=False)  # noqa: E731
+    assert gradients(rows, [[9.0]] * 4, [[one] for one in updates])[1] == [[0.5], [0.5], [0.0], [1.0], [1.0]]
+
+
+def test_second_derivatives_at_poles_are_the_limits() -> None:
+    """Where both sides differ and the first derivative is NaN, the second is."""
+    both_ends = [-1.0, 1.0]
+    for function, points, expected in (
+        (pg.asin, both_ends, [-INF, INF]), (pg.acos, both_ends, [INF, -INF]), (pg.acosh, [1.0], [-INF]),
+        (pg.erfinv, [*both_ends, 2.0, NAN], [-INF, INF, NAN, NAN]),
+        (pg.special.ndtri, [0.0, -0.0, 1.0, -1.0], [-INF, -INF, INF, NAN]),
+        (pg.lgamma, [0.0, -0.0, -1.0], [INF, INF, NAN]), (lambda x: x.mvlgamma(2), [0.5], [INF]),
+        (pg.i0, [INF, -INF, 800.0], [INF, INF, INF]), (pg.special.i1, [INF, -INF, 800.0], [INF, -INF, INF]),
+        (pg.special.entr, [0.0, NAN], [-INF, NAN]),
+    ):  # fmt: skip
+        first = lambda x: pg.autograd.grad(function(x).sum(), [x], create_graph=True)[0]  # noqa: B023, E731
+        assert np.array_equal(gradients(first, points)[0], expected, equal_nan=True), (function, points)
+    assert gradients(pg.digamma, [-1.0, -2.0, 0.0]) == [[INF, INF, INF]]
+
+
 def test_losses_of_infinite_distances_have_slopes() -> None:
     x = [INF, -INF, 0.5]
     for loss in (F.smooth_l1_loss, F.huber_loss):

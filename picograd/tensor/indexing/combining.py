@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from picograd import dtype as dtypes
+from picograd.autodiff.extremes import no_candidate
 from picograd.errors import DTypeError
 from picograd.ir.build import move_back, move_last, pad, reshape, scan, scatter, shrink, where
 from picograd.ir.checks import Site, checked
@@ -45,10 +46,13 @@ def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool,
       include_self:  what `base` has there is combined, too
       store:         how updates go to their places: `scattered_along`, or by slices
     """
-    code, start = CODES[reduce], base
-    if not include_self:
-        start = store(base, places, filled(_neutral(code, base), base.dtype, updates.shape), None, axis)
-    result = store(start, places, updates, code, axis)
+    code = CODES[reduce]
+    if include_self:
+        result = store(base, places, updates, code, axis)
+    else:
+        covered = filled(False, dtypes.bool_, base.shape)
+        covered = store(covered, places, filled(True, dtypes.bool_, updates.shape), None, axis)
+        result = where(covered, store(no_candidate(base, code), places, updates, code, axis), base)
     if reduce != "mean":
         return result
     ones = filled(int(include_self), dtypes.int64, base.shape)
@@ -57,15 +61,6 @@ def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool,
     if base.dtype.is_float:
         return result / cast(count, base.dtype)
     return Op(OpCode.IDIV, base.dtype, (result, cast(count, base.dtype)))
-
-
-def _neutral(code: OpCode, op: Op) -> bool | int | float:
-    """Returns what changes nothing when combined with another value."""
-    if code in (OpCode.ADD, OpCode.MUL):
-        return int(code is OpCode.MUL)
-    least = op.dtype.min
-    greatest = op.dtype.max
-    return least if code is OpCode.MAX else greatest
 
 
 def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
