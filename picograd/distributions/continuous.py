@@ -438,10 +438,10 @@ class Pareto(_Inverted):
 
     def log_prob(self, value: Tensor) -> Tensor:
         inside = self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
-        return either(value >= self.scale, inside, -math.inf)
+        return either(value < self.scale, -math.inf, inside)
 
     def cdf(self, value: Tensor) -> Tensor:
-        return either(value >= self.scale, 1 - (self.scale / value) ** self.alpha, 0.0)
+        return either(value < self.scale, 0.0, 1 - (self.scale / value) ** self.alpha)
 
     def icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p() / self.alpha).exp()

@@ -95,6 +95,11 @@ def test_second_derivatives_at_poles_are_the_limits() -> None:
     assert gradients(pg.digamma, [-1.0, -2.0, 0.0]) == [[INF, INF, INF]]
 
 
+def test_the_divergence_from_0_is_steep() -> None:
+    """PyTorch's gradient is NaN."""
+    assert gradients(lambda t: F.kl_div(Tensor([0.0, 0.0]), t, reduction="sum"), [0.0, 1.0]) == [[-INF, 1.0]]
+
+
 def test_losses_of_infinite_distances_have_slopes() -> None:
     x = [INF, -INF, 0.5]
     for loss in (F.smooth_l1_loss, F.huber_loss):
@@ -133,7 +138,53 @@ def test_the_float_beside_another_moves_with_it() -> None:
     assert Tensor(x, requires_grad=True).nextafter(Tensor(y)).tolist() == expected.tolist()
 
 
+def test_powers_of_two_do_not_overflow_on_the_way() -> None:
+    x, n = np.float32([1e-30, 0.75, 3e38, 1e-40, 0.0]), [200, 2, -250, 140, 400]
+    assert Tensor(x).ldexp(Tensor(n)).tolist() == np.ldexp(x, n).tolist()
+    assert Tensor([1.5], dtype=pg.float64).ldexp(Tensor([1000])).tolist() == [math.ldexp(1.5, 1000)]
+    assert Tensor([1.5], dtype=pg.float16).ldexp(Tensor([2], dtype=pg.int8)).dtype is pg.float16
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_nearest_elements_by_a_factor(axes: int) -> None:
+    """In PyTorch pictures alone are doubled exactly; the gradient is that of these values, where PyTorch's is another."""
+    line, factors = [0.0, 1.0], (1.0,) * (axes - 1) + (2.3,)
+    call = lambda x: F.interpolate(x.reshape(*[1] * (axes + 1), 2), scale_factor=factors).flatten()  # noqa: E731
+    theirs = torch.nn.functional.interpolate(torch.tensor(line).reshape(*[1] * (axes + 1), 2), scale_factor=factors)
+    mine = call(Tensor(line)).tolist()
+    assert mine == theirs.flatten().tolist() == ([0.0, 0.0, 1.0, 1.0] if axes == 2 else [0.0, 0.0, 0.0, 1.0])
+    assert gradients(call, line) == [[float(mine.count(value)) for value in line]]
+
+
+def test_a_place_that_is_nan_is_outside() -> None:
+    picture, grid = Tensor([[[[1.0, 2.0]]]]), np.float32([[[[NAN, 0.0], [1.0, 0.0], [INF, 0.0]]]])
+    for mode, padding, expected in (
+        ("nearest", "zeros", [0.0, 0.0, 0.0]), ("bilinear", "border", [1.0, 2.0, 2.0]),
+        ("nearest", "border", [1.0, 2.0, 2.0]), ("bilinear", "reflection", [1.0, 2.0, 1.0]),
+    ):  # fmt: skip
+        assert F.grid_sample(picture, Tensor(grid), mode, padding, align_corners=False).flatten().tolist() == expected
+    border = lambda g: F.grid_sample(picture, g, "bilinear", "border", align_corners=False)  # noqa: E731
+    assert gradients(border, grid) == [[[[[0.0, 0.0]] * 3]]]
+
+
+def test_the_logarithm_of_the_density_at_nan_is_nan() -> None:
+    pareto = pg.distributions.Pareto(1.0, 2.0, validate_args=False)
+    assert math.isnan(pareto.log_prob(Tensor(NAN)).item()) and math.isnan(pareto.cdf(Tensor(NAN)).item())
+
+
 # ---- calls ----
+@pytest.mark.parametrize("name", ["expand", "view", "reshape", "permute", "broadcast_to"])
+def test_a_view_of_the_same_shape_is_another_tensor(name: str) -> None:
+    """Its shape and whether it has a gradient are its own."""
+    x = pg.ones(2, 3)
+    view = getattr(x, name)((0, 1) if name == "permute" else (2, 3))
+    view.unsqueeze_(0).requires_grad_()
+    assert (x.shape, x.requires_grad) == ((2, 3), False)
+    with pg.no_grad():
+        view.zero_()
+    assert x.sum().item() == 0.0
+
+
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp", "sum", "amax", "softmax", "sort"])
 def test_a_number_has_no_axis_1(name: str) -> None:
     with pytest.raises(IndexingError, match="axis 1 is out of range for shape"):

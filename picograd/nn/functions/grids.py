@@ -22,7 +22,6 @@ from picograd.ir.build import (
     gather,
     iota,
     maximum,
-    minimum,
     reshape,
     shrink_axis,
     unary,
@@ -50,7 +49,8 @@ def grid_sample(
       input:          (N, C, H, W) or (N, C, D, H, W)  float
       grid:           (N, H', W', 2) or (N, D', H', W', 3), of the dtype of input
       mode:           "bilinear", between the nearest elements; "nearest"; "bicubic", for four axes
-      padding_mode:   what is outside: "zeros", "border" or "reflection"
+      padding_mode:   what is outside: "zeros", "border" or "reflection". A NaN is outside, before the first element,
+                      but where a weight is made of it: between elements padded with zeros, and by "bicubic"
       align_corners:  -1 and 1 are the middles of the first and last elements, not their edges
 
     Returns:   (N, C, H', W') or (N, C, D', H', W')
@@ -126,6 +126,11 @@ def _base_line(length: int, align_corners: bool, like: Op) -> Op:
     return (number * 2.0 + (1.0 - length)) * (1.0 / length)
 
 
+def _above(place: Op, start: float) -> Op:
+    """Returns a place, or `start` where it is not above it, or NaN; flat there."""
+    return where(compare(OpCode.CMPLT, start, place), place, start)
+
+
 class Sampler:
     """Reads pictures (N, C, *spatial) at places."""
 
@@ -144,7 +149,7 @@ class Sampler:
         if mode != "bicubic":
             places = [self.padded(place, length) for place, length in zip(places, self.lengths)]
         if mode == "nearest":
-            return self.read([cast(round_even(place), dtypes.int64) for place in places])
+            return self.read([cast(_above(round_even(place), -1.0), dtypes.int64) for place in places])
         total: Op | None = None
         taps = [self._cubic(p, n) if mode == "bicubic" else self._linear(p) for p, n in zip(places, self.lengths)]
         for corner in itertools.product(*taps):
@@ -182,7 +187,8 @@ class Sampler:
         if self.padding_mode == "reflection":
             low, span = (0.0, float(length - 1)) if self.align_corners else (-0.5, float(length))
             place = _reflected(place, low, span) if span else place * 0.0
-        return minimum(maximum(place, 0.0), float(length - 1))
+        inner, end = _above(place, 0.0), float(length - 1)
+        return where(compare(OpCode.CMPLT, inner, end), inner, end)
 
     def read(self, places: Sequence[Op]) -> Op:
         """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""

@@ -218,7 +218,9 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     if log_target:
         losses = target.exp() * (target - input)
     else:
-        losses = target * Tensor.choose(target == 0, 1.0, target).log() - target * input  # 0 log 0 is 0
+        zero = target == 0
+        held, steep = Tensor.choose(zero, 1.0, target), -Tensor.choose(zero, target, 1.0).sqrt()
+        losses = Tensor.choose(zero, steep, held * held.log()) - target * input  # 0 log 0 is 0, with the slope -inf
     if reduction == "batchmean":
         return losses.sum() / input.shape[0] if input.ndim else losses.sum()
     return reduced("kl_div", losses, reduction)

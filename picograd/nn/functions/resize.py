@@ -160,6 +160,7 @@ def _resized(x: Op, axis: int, count: int, factor: float | None, mode: str, alig
     """Returns x with another length of one axis."""
     length = static(x.shape[axis])
     if mode.startswith("nearest"):
+        factor = None if len(x.shape) == 4 and count in (length, 2 * length) and mode == "nearest" else factor  # as PyTorch
         return gather(x, _nearest(length, count, factor, mode == "nearest-exact"), axis, 0)
     real = _source(length, count, factor, align_corners, x.dtype)
     if mode == "bicubic":
@@ -211,7 +212,7 @@ def along(op: Op, shape: Shape, axis: int) -> Op:
 def _nearest(length: int, count: int, factor: float | None, exact: bool) -> Op:
     """Returns (count,) int64: floor(i scale), or with `exact` floor((i + 0.5) scale), in float32 as PyTorch does."""
     number = iota(count)
-    if count == length or (count == 2 * length and not exact):
+    if factor is None and (count == length or (count == 2 * length and not exact)):
         return number if count == length else Op(OpCode.IDIV, number.dtype, (number, number.filled(2)))
     scale = 1.0 / factor if factor is not None else float(dtypes.float32.scalar(length / count))
     place = (cast(number, dtypes.float32) + (0.5 if exact else 0.0)) * scale

@@ -139,13 +139,23 @@ class Pairs(Choices):
         return self.double().pow(exponent)
 
     def ldexp(self, other: Operand) -> Self:
-        """Returns self * 2 ** other.
+        """Returns self * 2 ** other; where `other` is a tensor of integers, in the dtype of self, with no overflow between.
 
-        >>> Tensor([0.75]).ldexp(Tensor([2]))
-        Tensor([3.])
+        >>> Tensor([0.75, 1e-30]).ldexp(Tensor([2, 200]))
+        Tensor([3.000000e+00, 1.606938e+30])
         """
-        power: Operand = other.__rpow__(2.0) if isinstance(other, Pairs) else 2.0 ** scalar_of("ldexp", other)
-        return self * power
+        if not isinstance(other, Pairs):
+            return self * 2.0 ** scalar_of("ldexp", other)
+        if not other.dtype.is_int:
+            return self * other.__rpow__(2.0)
+        dtype = self.dtype if self.dtype.is_float else dtypes.default_float
+        wide = dtype.compute_dtype
+        reach = 1022 if wide is dtypes.float64 else 126  # powers of two up to here, and three of them, span all floats
+        rest, result = other.long().clamp(-3 * reach, 3 * reach), self.to(wide)
+        for left in (3, 2, 1):
+            part = rest // left
+            result, rest = result * part.to(wide).exp2(), rest - part
+        return result.to(dtype)
 
     # ---- of any number ----
     def fmod(self, other: Operand) -> Self:

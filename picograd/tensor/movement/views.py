@@ -317,7 +317,7 @@ class Views(TensorCore):
         if any(have not in (1, want) for have, want in zip(own, full)):
             raise ShapeError(f"expand: {self.shape} does not fit {full}: each axis must be equal or of length 1.")
         view = self.reshape(own) if extra and self.ndim else self
-        return view if full == view.shape else view.viewed(OpCode.EXPAND, full)
+        return view.viewed(OpCode.RESHAPE if full == view.shape else OpCode.EXPAND, full)  # never self: see unsqueeze_
 
     def expand_as(self, other: TensorCore) -> Self:
         """Returns a view repeated to the shape of `other`.
