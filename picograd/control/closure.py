@@ -44,7 +44,7 @@ class BodyTrace(FunctionTrace):
         self._stand: dict[Cell, Op] = {}
 
     def leave(self) -> None:
-        """Gives cells made before their values again, of which all that were touched had a stand-in."""
+        """Gives cells made before the trace their values again; all that were touched had a stand-in."""
         super().leave()
         for cell, op in self.before.items():
             cell.op = op

@@ -39,7 +39,7 @@ _evaluator_memory = MemoryCount()
 
 
 class _CountedArray(weakref.ref[np.ndarray[Any, Any]]):
-    """An array that counts, and what lets it count no more."""
+    """A weak reference to an array of the evaluator, and the count of its bytes while it is alive."""
 
     __slots__ = ("held",)
     held: AtDeath

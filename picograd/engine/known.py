@@ -197,7 +197,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
-    """True where a number that may be another stands in a formula or a gradient as well, by chance: it is one CONST there.
+    """True where a number that may change is in a formula or a gradient as well, by chance: it is one CONST there.
 
     Such as k in `x.mean(0) * k` where k is n: the plan reads one number for both. With other numbers in their places the
     graphs are written out once more, and what is still there comes from elsewhere.

@@ -283,7 +283,7 @@ class Module(ModuleHooks):
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
 
     def _repr_html_(self) -> str:
-        """Returns what a notebook shows: the layers as a tree that unfolds, with the number of parameters of each."""
+        """Returns the HTML for notebooks: the layers as a tree that unfolds, with the number of parameters of each."""
         return _tree_of("", self)
 
     def _get_name(self) -> str:

@@ -62,7 +62,7 @@ def batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,  # noqa: A002
     training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Returns what nn.functional.batch_norm does, which has the running statistics before weight and bias.
+    """Returns nn.functional.batch_norm, which has the running statistics before weight and bias.
 
     Args:
       input, weight, bias, running_mean, running_var, training, momentum, eps: as there

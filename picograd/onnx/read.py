@@ -60,7 +60,7 @@ class Source(Struct):
         """Returns the array of a tensor of this model.
 
         Raises:
-          DataError:        what it declares and what it holds differ, or its data lie outside the model's folder.
+          DataError:        it holds other data than it declares, or they are outside the model's folder.
           OutOfMemoryError: there is not enough memory for it.
         """
         with named(f"onnx.load: {place}"):

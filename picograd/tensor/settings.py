@@ -71,7 +71,7 @@ def get_num_threads() -> int:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Does nothing: every run gives the same bits, whatever is set, with any number of threads.
+    """Does nothing: every run gives the same bits, with any settings and any number of threads.
 
     Args:
       mode:       True or False

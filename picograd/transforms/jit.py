@@ -86,7 +86,7 @@ class Jit:
     def __post_init__(self) -> None:
         _functions.add(self)
 
-    def __reduce__(self) -> Any:  # a copy captures the copied function anew; what a module has by its name is itself
+    def __reduce__(self) -> Any:  # a copy captures the copied function again; a function of a module comes back by its name
         name = f"{getattr(self.function, '__module__', '')}:{getattr(self.function, '__qualname__', '')}"
         with suppress(ValueError, ImportError, AttributeError):  # no name, or one inside a function
             if resolve_name(name) is self:

@@ -1,7 +1,7 @@
 """Attention with several heads: projections of queries, keys and values, masks, and the heads joined.
 
 In:    queries, keys and values; weights of the projections
-Out:   what each query found, and where: `multi_head_attention_forward`
+Out:   `multi_head_attention_forward`: a mixture of values for each query, and its weights
 Next:  picograd/nn/functions/elements.py
 
 L queries, S keys and values, N batch, E features, H heads, D = E / H features of a head.
@@ -46,7 +46,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns what nn.MultiheadAttention computes, of weights that are given: the output and the weights, or None.
+    """Returns nn.MultiheadAttention of weights that are given: the output, and the attention weights or None.
 
     Args:
       query:               (L, N, E), or (L, E)
@@ -159,7 +159,7 @@ def _mask(
     attn_mask: Tensor | None, padding: Tensor | None, is_causal: bool, num_heads: int, q_NLE: Tensor, k_NSE: Tensor,
     is_batch: bool,
 ) -> Tensor | None:  # fmt: skip
-    """Returns what is added to the scores, broadcasting to (N, H, L, S), or None."""
+    """Returns the addend of the scores, broadcasting to (N, H, L, S), or None."""
     total: Tensor | None = None
     batch, queries, keys = q_NLE.shape[0], q_NLE.shape[1], k_NSE.shape[1]
     if is_causal and attn_mask is None:

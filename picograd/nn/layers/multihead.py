@@ -1,7 +1,7 @@
 """Attention with several heads, as a module.
 
 In:    queries, keys and values
-Out:   what each query found, and where
+Out:   a mixture of values for each query, and its weights
 Next:  picograd/nn/layers/transformer.py
 
 L queries, S keys and values, N batch, E features, H heads, D = E / H features of a head.
@@ -21,7 +21,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class MultiheadAttention(Module):
-    """Heads side by side, each softmax(q k.T / sqrt(D) + mask) v of projections of its own, joined by out_proj.
+    """Parallel heads, each softmax(q k.T / sqrt(D) + mask) v of projections of its own, joined by out_proj.
 
     Args:
       embed_dim:      E, of queries and of the result

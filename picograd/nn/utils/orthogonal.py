@@ -120,7 +120,7 @@ def orthogonal(
     """Keeps a weight orthogonal: Q.T @ Q is I where it is square or tall, else Q @ Q.T; returns the module.
 
     Args:
-      module:              whose weight it is
+      module:              the owner of the weight
       name:                of the weight, a matrix or a stack of matrices
       orthogonal_map:      "matrix_exp": exp(A) of a skew-symmetric A. "cayley": (I - A / 2)^-1 (I + A / 2).
                            "householder": a product of reflections. None: the first of square matrices, else the last

@@ -1,7 +1,7 @@
 """torch.nn.utils.prune by its name: weights multiplied by masks of zeros and ones.
 
-In:    a module with a weight; how much of it is to go
-Out:   functions that prune one weight, `global_unstructured`; `remove`, `is_pruned`; a class for each way to choose
+In:    a module with a weight; how much of it is to be pruned
+Out:   functions that prune one weight, `global_unstructured`; `remove`, `is_pruned`; a class for each method
 Next:  picograd/nn/utils/fusion.py
 
 NAME_orig is trained and NAME_mask is a buffer; the weight is their product whenever it is read.
@@ -41,22 +41,22 @@ class Masked:
         return weight
 
 
-# ---- how elements are chosen ----
+# ---- methods ----
 class BasePruningMethod:
-    """A way to choose what goes: compute_mask, of scores and the mask that there is; subclasses may be the user's.
+    """A method of choosing elements to prune: compute_mask, of scores and the present mask; users may write others.
 
-    PRUNING_TYPE:  "global" and "unstructured": compute_mask is asked of the elements that are left, as one line;
-                   "structured": of the whole
+    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the elements that are left, as one line;
+                   "structured": it gets the whole
     """
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns the mask of t, of its shape: 0 where it is to go."""
+        """Returns the mask of t, of its shape: 0 where an element is pruned."""
         raise NotImplementedError
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Returns the mask that leaves what this chooses of what `mask` has left."""
+        """Returns the mask without the elements, of those that `mask` has left, that this prunes."""
         if self.PRUNING_TYPE == "structured":
             return self.compute_mask(scores, mask)
         left = np.flatnonzero(mask.numpy())
@@ -74,14 +74,14 @@ class BasePruningMethod:
 
 
 class Identity(BasePruningMethod):
-    """Nothing goes."""
+    """Pruning of nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
 
 
 class _Amount(BasePruningMethod):
-    """A method that takes away a share or a number of elements.
+    """Pruning of a share or a number of elements.
 
     Raises:
       ArgumentError: amount is no share in [0, 1] and no number from 0 on.
@@ -94,7 +94,7 @@ class _Amount(BasePruningMethod):
         self.amount = amount
 
     def count_of(self, number: int) -> int:
-        """Returns how many of so many go."""
+        """Returns how many of `number` elements are pruned."""
         count = self.amount if isinstance(self.amount, int) else round(self.amount * number)
         if count > number:
             raise ArgumentError(f"prune: amount {count} is more than the {number} that are left.")
@@ -102,7 +102,7 @@ class _Amount(BasePruningMethod):
 
 
 class RandomUnstructured(_Amount):
-    """Elements drawn at random go.
+    """Pruning of elements drawn at random.
 
     Args:
       amount:  a share, or a number of elements
@@ -113,7 +113,7 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """The elements nearest to 0 go.
+    """Pruning of the elements nearest to 0.
 
     Args:
       amount:  a share, or a number of elements
@@ -124,7 +124,7 @@ class L1Unstructured(_Amount):
 
 
 class RandomStructured(_Amount):
-    """Channels along an axis, drawn at random, go.
+    """Pruning of channels along an axis, drawn at random.
 
     Args:
       amount:  a share, or a number of channels
@@ -138,7 +138,7 @@ class RandomStructured(_Amount):
         self.dim = dim
 
     def scores(self, t: Tensor) -> Array:
-        """Returns a number for each channel; those of the least go."""
+        """Returns a number for each channel; those with the least are pruned."""
         return Tensor.rand(t.shape[self.dim]).numpy()
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class RandomStructured(_Amount):
 
 
 class LnStructured(RandomStructured):
-    """The channels along an axis with the least norms go.
+    """Pruning of the channels along an axis with the least norms.
 
     Args:
       amount:  a share, or a number of channels
@@ -177,10 +177,10 @@ class CustomFromMask(BasePruningMethod):
     """Pruning by a mask that is given.
 
     Args:
-      mask:  0 where an element goes, of the shape of the weight
+      mask:  0 where an element is pruned, of the shape of the weight
     """
 
-    PRUNING_TYPE = "structured"  # of the whole
+    PRUNING_TYPE = "structured"  # it gets the whole
 
     def __init__(self, mask: Tensor):
         self.mask = mask
@@ -200,7 +200,7 @@ def _without_least(mask: Tensor, scores: Array, count: int) -> Tensor:
 
 # ---- one weight ----
 def _prune(module: Module, name: str, method: BasePruningMethod, scores: Tensor | None = None) -> Module:
-    """Multiplies a weight by the mask that a method gives; once more: by one that leaves less."""
+    """Multiplies a weight by the mask of a method; a weight that is pruned already by one that leaves less."""
     rule = module.computed(name)
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor) or (rule is not None and not isinstance(rule, Masked)):
@@ -224,7 +224,7 @@ def identity(module: Module, name: str) -> Module:
     """Masks a weight with ones; returns the module.
 
     Args:
-      module:  whose weight it is
+      module:  the owner of the weight
       name:    of the weight
 
     Raises:
@@ -240,7 +240,7 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
     """Prunes elements of a weight that are drawn at random; returns the module.
 
     Args:
-      module:  whose weight it is
+      module:  the owner of the weight
       name:    of the weight
       amount:  a share, or a number of elements, of those that are left
 
@@ -257,7 +257,7 @@ def l1_unstructured(module: Module, name: str, amount: float, importance_scores:
     """Prunes the elements of a weight that are nearest to 0; returns the module.
 
     Args:
-      module:             whose weight it is
+      module:             the owner of the weight
       name:               of the weight
       amount:             a share, or a number of elements, of those that are left
       importance_scores:  in the place of the weight, of its shape
@@ -278,7 +278,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
     """Prunes channels of a weight, along an axis, that are drawn at random; returns the module.
 
     Args:
-      module:  whose weight it is
+      module:  the owner of the weight
       name:    of the weight
       amount:  a share, or a number of channels, of those that are left
       dim:     the axis
@@ -299,7 +299,7 @@ def ln_structured(
     """Prunes the channels of a weight, along an axis, that have the least norms; returns the module.
 
     Args:
-      module:             whose weight it is
+      module:             the owner of the weight
       name:               of the weight
       amount:             a share, or a number of channels, of those that are left
       n:                  of the norm: a number, or inf
@@ -322,9 +322,9 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """Multiplies a weight by a mask; returns the module.
 
     Args:
-      module:  whose weight it is
+      module:  the owner of the weight
       name:    of the weight
-      mask:    0 where an element goes, of the shape of the weight
+      mask:    0 where an element is pruned, of the shape of the weight
 
     Raises:
       ArgumentError: the module has no such parameter.
@@ -341,7 +341,7 @@ def remove(module: Module, name: str) -> Module:
     """Makes a pruned weight a parameter again, with what was pruned at 0; returns the module.
 
     Args:
-      module:  whose weight it is
+      module:  the owner of the weight
       name:    of the weight
 
     Raises:

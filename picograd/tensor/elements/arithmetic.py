@@ -14,7 +14,7 @@ from picograd.ir.build import both, cast, compare, either, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.elements.inverses import BITS, is_negative, turned
+from picograd.tensor.elements.inverses import BITS, is_negative, negated
 from picograd.tensor.elements.pointwise import absolute, is_finite, is_infinite, is_nan, log1p, trunc_divide
 
 DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
@@ -26,7 +26,7 @@ def fmod(a: Op, b: Op) -> Op:
     if not a.dtype.is_float:
         return a - trunc_divide(a, b) * b
     below = is_negative(a)
-    return turned(below, Op(OpCode.MOD, a.dtype, (turned(below, a), turned(is_negative(b), b))))
+    return negated(below, Op(OpCode.MOD, a.dtype, (negated(below, a), negated(is_negative(b), b))))
 
 
 def gcd(a: Op, b: Op) -> Op:
@@ -70,7 +70,7 @@ def copysign(a: Op, b: Op) -> Op:
     low = is_negative(b)
     zero = where(low, a.filled(-0.0), a.filled(0.0))
     differs = compare(OpCode.CMPNE, is_negative(a), low)
-    return where(compare(OpCode.CMPEQ, a, 0.0), zero, turned(differs, a))
+    return where(compare(OpCode.CMPEQ, a, 0.0), zero, negated(differs, a))
 
 
 # ---- sums of exponentials ----
@@ -124,27 +124,27 @@ def _no_logarithm(x: Op, y: Op) -> Op:
 
 
 def _steep(x: Op, y: Op, product: Op) -> Op:
-    """The product, but beside y = infinity a root of x = 0: its derivative is infinite, as the logarithm is."""
+    """The product, but with y = infinity a root of x = 0: its derivative is infinite, as the logarithm is."""
     steep = both(compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, y, math.inf))
     return where(steep, unary(OpCode.SQRT, where(steep, x, 1.0) + 0.0), product)
 
 
 # ---- the parts of a float ----
 def nextafter(a: Op, b: Op) -> Op:
-    """The float beside a in the direction of b, with the derivative 1 in a: a plus the step there, which is exact."""
-    beside = detached(_beside(a, b))
-    moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, beside, 0.0))
-    return where(moves, a + (beside - detached(where(moves, a, 0.0))), beside)
+    """The next float after a in the direction of b, with the derivative 1 in a: a plus the step there, which is exact."""
+    after = detached(_next(a, b))
+    moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, after, 0.0))
+    return where(moves, a + (after - detached(where(moves, a, 0.0))), after)
 
 
-def _beside(a: Op, b: Op) -> Op:
-    """The float beside a in the direction of b: its bits, as an integer, plus or minus 1."""
+def _next(a: Op, b: Op) -> Op:
+    """The next float after a in the direction of b: its bits, as an integer, plus or minus 1."""
     bits = BITS[a.dtype.itemsize]
     number = Op(OpCode.BITCAST, bits, (a,))
     outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, 0.0, a))
     moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
     least = Op(OpCode.BITCAST, a.dtype, (filled(1, bits, a.shape),))
-    result = where(compare(OpCode.CMPEQ, a, 0.0), turned(is_negative(b), least), moved)
+    result = where(compare(OpCode.CMPEQ, a, 0.0), negated(is_negative(b), least), moved)
     result = where(compare(OpCode.CMPEQ, a, b), b, result)
     return where(either(is_nan(a), is_nan(b)), a.filled(math.nan), result)
 

@@ -12,7 +12,7 @@ import math
 from picograd.ir.build import compare, either, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.elements.inverses import is_negative, turned
+from picograd.tensor.elements.inverses import is_negative, negated
 from picograd.tensor.elements.normal import chebyshev
 from picograd.tensor.elements.pointwise import absolute, polynomial
 
@@ -53,7 +53,7 @@ def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
 def bessel(x: Op, order: int, scaled: bool) -> Op:
     """I0 or I1 of x; scaled: times e^-|x|. I0 is even, I1 odd."""
     low = is_negative(x)
-    magnitude = turned(low, x)
+    magnitude = negated(low, x)
     near, direct, far = _branches(magnitude, order)
     if scaled:
         value = where(near, direct * unary(OpCode.EXP, -absolute(where(near, x, 0.0))), far)  # flat at 0, as |x| is
@@ -62,4 +62,4 @@ def bessel(x: Op, order: int, scaled: bool) -> Op:
         half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x)
         beyond = magnitude * magnitude * where(endless, x.filled(math.inf), 1.0)
         value = where(endless, beyond, where(near, direct, half * far * half))
-    return turned(low, value) if order else value
+    return negated(low, value) if order else value

@@ -17,7 +17,7 @@ from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.elements.inverses import is_negative, turned
+from picograd.tensor.elements.inverses import is_negative, negated
 from picograd.tensor.elements.pointwise import absolute, is_infinite, polynomial, round_even
 
 BERNOULLI = (
@@ -46,7 +46,7 @@ def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
 
 def lgamma(x: Op) -> Op:
     """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
-    infinite, outside = is_infinite(x), turned(is_negative(x), x)
+    infinite, outside = is_infinite(x), negated(is_negative(x), x)
     outside = outside * where(infinite, outside.filled(math.inf), 1.0)
     x = where(infinite, 1.0, x)
     left, y, small, z = _right_half(x)
@@ -61,7 +61,7 @@ def lgamma(x: Op) -> Op:
     nothing, near, angle = _apart(rest * math.pi)
     sine = where(nothing, near, unary(OpCode.SIN, angle))
     # At 0 it is as steep as on its side, at the other poles, where both sides are, its derivative is 0 and that of log NaN.
-    sine = where(compare(OpCode.CMPEQ, nearest, 0.0), turned(is_negative(sine), sine), absolute(sine))
+    sine = where(compare(OpCode.CMPEQ, nearest, 0.0), negated(is_negative(sine), sine), absolute(sine))
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
     return where(infinite, outside, where(left, mirrored, value))
 

@@ -31,7 +31,7 @@ def is_negative(x: Op) -> Op:
     return compare(OpCode.CMPLT, x, 0)
 
 
-def turned(condition: Op, x: Op) -> Op:
+def negated(condition: Op, x: Op) -> Op:
     """-x where the condition holds, else x."""
     return where(condition, -x, x)
 
@@ -50,16 +50,16 @@ def _angle(t: Op) -> Op:
 def atan(x: Op) -> Op:
     """The angle with the tangent x: pi / 2 - atan(1 / x) where x > 1."""
     below = is_negative(x)
-    magnitude = turned(below, x)
+    magnitude = negated(below, x)
     far = compare(OpCode.CMPLT, 1.0, magnitude)
     angle = _angle(where(far, unary(OpCode.RECIPROCAL, where(far, magnitude, 1.0)), magnitude))
-    return turned(below, where(far, -angle + math.pi / 2, angle))
+    return negated(below, where(far, -angle + math.pi / 2, angle))
 
 
 def atan2(y: Op, x: Op) -> Op:
     """The angle of the point (x, y), in -pi..pi; signs of zeros count. The gradient at (0, 0) is 0, as in PyTorch."""
     low, left = is_negative(y), is_negative(x)
-    a, b = turned(low, y), turned(left, x)
+    a, b = negated(low, y), negated(left, x)
     steep = compare(OpCode.CMPLT, b, a)
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
@@ -67,7 +67,7 @@ def atan2(y: Op, x: Op) -> Op:
     ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
-    return turned(low, where(left, -angle + math.pi, angle))
+    return negated(low, where(left, -angle + math.pi, angle))
 
 
 def _arc(z: Op) -> Op:
@@ -85,28 +85,28 @@ def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
 def asin(x: Op) -> Op:
     """The angle with the sine x; near the ends pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), where x itself is steep."""
     below = is_negative(x)
-    magnitude = turned(below, x)
+    magnitude = negated(below, x)
     far, angle = _arc_or_half(magnitude)
-    return turned(below, where(far, angle * -2.0 + math.pi / 2, angle))
+    return negated(below, where(far, angle * -2.0 + math.pi / 2, angle))
 
 
 def acos(x: Op) -> Op:
     """The angle with the cosine x; near the ends 2 asin(sqrt((1 - |x|) / 2)), or pi less that."""
     below = is_negative(x)
-    magnitude = turned(below, x)
+    magnitude = negated(below, x)
     far, angle = _arc_or_half(magnitude)
-    return where(far, where(below, angle * -2.0 + math.pi, angle * 2.0), -turned(below, angle) + math.pi / 2)
+    return where(far, where(below, angle * -2.0 + math.pi, angle * 2.0), -negated(below, angle) + math.pi / 2)
 
 
 # ---- hyperbolic ----
 def asinh(x: Op) -> Op:
     """log(x + sqrt(x^2 + 1)), exact near 0: log1p(x + x^2 / (1 + sqrt(x^2 + 1))); log(2 x) where x^2 overflows."""
     below = is_negative(x)
-    magnitude = turned(below, x)
+    magnitude = negated(below, x)
     far, m = _held(magnitude, MOST_OF_SQUARE[x.dtype is float64])
     root = unary(OpCode.SQRT, m * m + 1.0)
     near = log1p(m * (m / (root + 1.0) + 1.0))
-    return turned(below, where(far, _log_of_double(magnitude, far), near))
+    return negated(below, where(far, _log_of_double(magnitude, far), near))
 
 
 def acosh(x: Op) -> Op:
@@ -135,12 +135,12 @@ def _log_of_double(x: Op, far: Op) -> Op:
 
 # ---- two legs ----
 def hypot(a: Op, b: Op) -> Op:
-    """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf beside NaN is inf.
+    """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf and NaN give inf.
 
     The gradient at (0, 0) is 0, as that of a norm.
     """
     infinite = either(is_infinite(a), is_infinite(b))
-    x, y = turned(is_negative(a), a), turned(is_negative(b), b)
+    x, y = negated(is_negative(a), a), negated(is_negative(b), b)
     steep = compare(OpCode.CMPLT, x, y)
     longer, shorter = where(steep, y, x), where(steep, x, y)
     nothing = both(compare(OpCode.CMPEQ, a, 0.0), compare(OpCode.CMPEQ, b, 0.0))

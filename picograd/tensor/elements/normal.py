@@ -15,7 +15,7 @@ from picograd.ir.build import compare, either, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.elements.inverses import is_negative, turned
+from picograd.tensor.elements.inverses import is_negative, negated
 from picograd.tensor.elements.pointwise import log1p
 
 # Chebyshev coefficients of (1 + 2 x) e^(x^2) erfc(x) in t = (x - 3.75) / (x + 3.75), x >= 0, by our own fit with 40
@@ -56,7 +56,7 @@ def _bell(x: Op) -> Op:
 def erfcx(x: Op) -> Op:
     """e^(x^2) erfc(x); of a negative number 2 e^(x^2) - erfcx(-x)."""
     low = is_negative(x)
-    right = _scaled_right(turned(low, x))
+    right = _scaled_right(negated(low, x))
     square = where(low, x, 0.0)
     rest = detached(Op(OpCode.FMA, x.dtype, (square, square, -(square * square))))
     finite = compare(OpCode.CMPLT, square * square, 750.0)
@@ -96,10 +96,10 @@ def _inverse(value: Op, rest: Op) -> Op:
 def erfinv(x: Op) -> Op:
     """y with erf(y) = x; infinite at -1 and 1, NaN beyond."""
     low = is_negative(x)
-    magnitude = turned(low, x)
+    magnitude = negated(low, x)
     inside = compare(OpCode.CMPLT, magnitude, 1.0)
     held = where(inside, magnitude, 0.25)
-    return turned(low, where(inside, _inverse(held, -held + 1.0), _infinite(inside, -magnitude + 1.0)))
+    return negated(low, where(inside, _inverse(held, -held + 1.0), _infinite(inside, -magnitude + 1.0)))
 
 
 def _infinite(inside: Op, distance: Op) -> Op:
@@ -129,4 +129,4 @@ def ndtri(p: Op) -> Op:
     tail = where(low, p, -p + 1.0) * 2.0
     inside = compare(OpCode.CMPLT, 0.0, tail)
     held = where(inside, tail, 0.75)
-    return turned(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), _infinite(inside, tail)))
+    return negated(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), _infinite(inside, tail)))

@@ -95,7 +95,7 @@ class Pairs(Choices):
         return self._pair("copysign", arithmetic.copysign, other)
 
     def nextafter(self, other: Operand) -> Self:
-        """Returns the float beside self in the direction of `other`, with the gradient 1 of self.
+        """Returns the next float after self in the direction of `other`, with the gradient 1 of self.
 
         >>> Tensor([1.0]).nextafter(2.0)
         Tensor([1.0000001])

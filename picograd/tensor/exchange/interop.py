@@ -264,7 +264,7 @@ class Interop(Copies):
         name = type(self).__name__
         array = self._host("repr")
         notes = [text_of(array, self.dtype, f"{name}(")]
-        if is_shortened(array) or (not array.size and array.ndim > 1):  # not told by the text
+        if is_shortened(array) or (not array.size and array.ndim > 1):  # which the text does not show
             notes.append(f"shape={array.shape}")
         if self.dtype.name not in ("float32", "int64", "bool"):
             notes.append(f"dtype={self.dtype}")
@@ -273,7 +273,7 @@ class Interop(Copies):
         return f"{name}({', '.join(notes)})"
 
     def _repr_html_(self) -> str:
-        """Returns what a notebook shows: a table of a vector or a matrix, the text of any other tensor."""
+        """Returns the HTML for notebooks: a table of a vector or a matrix, the text of any other tensor."""
         array = self._host("repr")
         if array.ndim not in (1, 2) or not array.size:
             return text_block(repr(self))

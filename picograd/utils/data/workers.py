@@ -333,7 +333,7 @@ class Pass:
     @staticmethod
     def _raise(worker: int, error: Exception | None, name: str, text: str) -> None:
         if error is None:
-            error = WorkerError(f"DataLoader: worker {worker} raised {name}; its traceback stands above.")
+            error = WorkerError(f"DataLoader: worker {worker} raised {name}; its traceback is above.")
         raise error from WorkerTraceback(f"in worker {worker} of DataLoader:\n{text}")
 
 
