@@ -148,14 +148,13 @@ __all__ = [
 ]  # fmt: skip
 __all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__ + _ordered.__all__
 
-# ---- whoever calls these from outside is told which argument does not fit ----
+# ---- functions whose bare errors are explained ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
 _PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
           nn.utils.parametrize, nn.utils.prune, nn.utils.rnn, nn.attention, optim, lr_scheduler, optim.swa_utils,
-          utils, utils.data,
-          utils.checkpoint)  # fmt: skip
+          utils, utils.data, utils.checkpoint)  # fmt: skip
 with _collecting_later():
     _publish_methods(Tensor, without=_INSIDE)
     _publish_constructor(Tensor, looks_first=False)
@@ -169,25 +168,23 @@ _warn_of_unknown_names()
 
 _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others
 
-# einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
+# einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
 if _find_spec("einops") is not None:
     _load_late("picograd.tensor.exchange.einops")
 
 
-# ---- what is loaded when it is first asked for: pages, and functions by where they stand ----
+# ---- pages, and functions by their modules, that are loaded when they are first asked for ----
 _LATE_PAGES = frozenset({
     "amp", "array_api", "autograd", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
     "signal", "special",
 })  # fmt: skip
 _LATE = {
     "compile": "transforms.compile", "draw": "tools.view", "functional_call": "transforms.modules",
-    "grad": "transforms.gradients",
-    "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck", "hessian": "transforms.jacobians",
-    "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians", "jacrev": "transforms.jacobians",
-    "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state", "profile": "transforms.profile",
-    "save": "nn.state",
-    "value_and_grad": "transforms.gradients", "vhp": "transforms.hessian_products", "vjp": "transforms.gradients",
-    "vmap": "transforms.vmap",
+    "grad": "transforms.gradients", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
+    "hessian": "transforms.jacobians", "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians",
+    "jacrev": "transforms.jacobians", "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state",
+    "profile": "transforms.profile", "save": "nn.state", "value_and_grad": "transforms.gradients",
+    "vhp": "transforms.hessian_products", "vjp": "transforms.gradients", "vmap": "transforms.vmap",
 }  # fmt: skip
 
 

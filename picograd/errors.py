@@ -78,7 +78,7 @@ class PicogradError(Exception):
         return "\n".join(parts)
 
     def _notes(self) -> list[str]:
-        """Returns what stands between the line and the hint."""
+        """Returns the lines of the text between the place and the hint."""
         return []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +91,7 @@ class PicogradError(Exception):
         self.args = (self._text(),)
 
     def made_at(self, line: Line | None) -> None:
-        """Names the line that made what is at fault, unless that is named already."""
+        """Names the line that made the Op at fault, unless that is named already."""
         if line is not None and not self.is_exact:
             self.line, self.is_exact = line, True
             self.args = (self._text(),)

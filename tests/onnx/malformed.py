@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,7 @@ def tensor(value: np.ndarray[Any, Any], name: str) -> TensorProto:
 
 
 # ---- models of one node ----
+@cache
 def schemas() -> dict[str, list[Any]]:
     """Returns the versions of each operator that has a row in the table, or a body in onnx.defs, by name."""
     found: dict[str, list[Any]] = {}
@@ -141,14 +142,12 @@ def taken(rng: random.Random, name: str) -> Case | None:
     return model, values
 
 
+@cache
 def _cases_of() -> dict[str, list[Any]]:
-    if not _CASES:
-        for case in node_cases().values():
-            _CASES.setdefault(case.model.graph.node[0].op_type, []).append(case)
-    return _CASES
-
-
-_CASES: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
+    for case in node_cases().values():
+        found.setdefault(case.model.graph.node[0].op_type, []).append(case)
+    return found
 
 
 def change(rng: random.Random, node: NodeProto, values: dict[str, Any]) -> None:
