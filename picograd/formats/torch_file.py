@@ -12,7 +12,7 @@ and then the storages, each after the number of its elements.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 from picograd.dtype import DType
@@ -58,7 +58,7 @@ def read_torch_zip(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: boo
             kind, key, home, numel = _storage_id(identity)
             entry = entries.get(f"{folder}/data/{key}")
             there = 0 if entry is None else entry.file_size
-            if entry is None or numel * (1 if kind is None else kind.itemsize) > there:
+            if entry is None or _nbytes(numel, kind) > there:
                 raise DataError(f"storage {key} has {there:,} bytes for {numel:,} elements of {kind}")
             return storages.add(key, kind, there, home)
 
@@ -87,6 +87,11 @@ def _storage_id(identity: Any) -> tuple[DType | None, str, str, int]:
     return kind.dtype, key, home, numel
 
 
+def _nbytes(numel: int, dtype: DType | None) -> int:
+    """Returns the bytes of so many elements; those without a dtype are bytes."""
+    return numel * (1 if dtype is None else dtype.itemsize)
+
+
 # ---- the stream ----
 def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: bool) -> Any:
     """Returns the state in a stream; arguments and errors as read_torch_zip.
@@ -103,7 +108,7 @@ def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: 
         if identity[0] == "module":  # the class of a module, with its source text
             return identity[1]
         kind, key, home, numel = _storage_id(identity)
-        return storages.add(key, kind, numel * (1 if kind is None else kind.itemsize), home)
+        return storages.add(key, kind, _nbytes(numel, kind), home)
 
     number, version, machine = load({}), load({}), load({})
     if number != MAGIC or version != 1001 or not isinstance(machine, dict):
@@ -112,16 +117,8 @@ def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: 
     is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
     if not is_list or sorted(keys) != sorted(storages.found):
         raise DataError("its list of storages is not that of its tensors")
-    is_little, starts = machine.get("little_endian") is not False, {}
-    for key in keys:
-        storage = storages.found[key]
-        count = int.from_bytes(file.read(8), "little" if is_little else "big")
-        if count * (1 if storage.dtype is None else storage.dtype.itemsize) != storage.nbytes:
-            raise DataError(f"storage {key} has {count:,} elements, its tensors say {storage.nbytes:,} bytes")
-        starts[key] = file.tell()
-        if starts[key] + storage.nbytes > nbytes:
-            raise DataError(f"it is cut short: storage {key} has {nbytes - starts[key]:,} of {storage.nbytes:,} bytes")
-        file.seek(storage.nbytes, io.SEEK_CUR)
+    is_little = machine.get("little_endian") is not False
+    starts = _starts(file, nbytes, [storages.found[key] for key in keys], is_little)
 
     def read(storage: Storage) -> bytearray:
         data = bytearray(storage.nbytes)
@@ -132,3 +129,17 @@ def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: 
 
     storages.fill(read, is_little, device_of)
     return state
+
+
+def _starts(file: BinaryIO, nbytes: int, storages: Sequence[Storage], is_little: bool) -> dict[str, int]:
+    """Returns where the bytes of each storage begin, by key; the file is at the number of elements of the first one."""
+    starts = {}
+    for storage in storages:
+        count = int.from_bytes(file.read(8), "little" if is_little else "big")
+        if _nbytes(count, storage.dtype) != storage.nbytes:
+            raise DataError(f"storage {storage.key} has {count:,} elements, its tensors say {storage.nbytes:,} bytes")
+        start = starts[storage.key] = file.tell()
+        if start + storage.nbytes > nbytes:
+            raise DataError(f"it is cut short: storage {storage.key} has {nbytes - start:,} of {storage.nbytes:,} bytes")
+        file.seek(storage.nbytes, io.SEEK_CUR)
+    return starts
