@@ -47,7 +47,7 @@ def options() -> tuple[str, ...]:
 
 
 def _probe(*flags: str) -> str | None:
-    """Returns what the compiler makes of PROBE, or None where it does not take the flags."""
+    """Returns PROBE after the compiler's preprocessor, or None where it does not take the flags."""
     command = [compiler(), *flags, "-E", "-P", "-x", "c", "-"]
     done = subprocess.run(command, input=PROBE, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

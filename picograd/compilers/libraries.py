@@ -1,4 +1,4 @@
-"""Shared libraries by the compiler of this machine: what C and CUDA C for the simulator have in common.
+"""Shared libraries by the compiler of this machine: the common part of C and of CUDA C for the simulator.
 
 In:    Source, the compiler's command
 Out:   bytes of the library;  `find_compiler`

@@ -43,7 +43,7 @@ class Tools(NamedTuple):
     """Context and machine of LLVM, which one thread at a time compiles with.
 
     machine:  code is made for it
-    layout:   how data lies in its memory
+    layout:   of data in its memory
     context:  owns types and constants of a text
     """
 
@@ -133,10 +133,10 @@ def _in_llvm() -> Iterator[None]:
 
 @contextmanager
 def _without_needless_passes(binding: Any) -> Iterator[None]:
-    """Leaves out what LLVM's code generator does for texts of another kind: almost half of its work.
+    """Leaves out passes of LLVM's code generator that serve texts of another kind: almost half of its work.
 
     Strength reduction (lsr): addresses come as base and counter already (render/addresses.py).
-    Hoisting (machine-licm): invariants stand before their loops already, and constants are best left in memory, from
+    Hoisting (machine-licm): invariants are before their loops already, and constants are best left in memory, from
     where an instruction takes them at no cost: hoisted they fill all registers, and each value computed then moves twenty.
     Moving to where a value is read (cgp, machine-sink): it is computed there.
     Scheduling after registers are allocated (post-ra): the processor reorders by itself, and no kernel's speed changed.
@@ -191,7 +191,7 @@ def _binding() -> Any:
 
 
 def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
-    """Returns the machine that code is made for, and how data lies in its memory."""
+    """Returns the machine that code is made for, and the layout of data in its memory."""
     binding = _binding()
     native = binding.get_default_triple()
     if triple and triple != native:

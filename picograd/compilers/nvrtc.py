@@ -31,7 +31,7 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
 
 
 class ResourceUsage(Record):
-    """What the assembler reports of one kernel function.
+    """Resources of one kernel function, as the assembler reports them.
 
     registers:      of one thread
     shared_nbytes:  of one block
@@ -64,7 +64,7 @@ def ptx_of(source: Source, target: Target) -> str:
 
 
 def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
-    """Returns what each function of a source needs on a target, by symbol."""
+    """Returns the resources of each function of a source on a target, by symbol."""
     _, log = compiled(source, target, "--ptxas-options=-v")
     return read_usage(log)
 

@@ -46,7 +46,7 @@ class Span(Record):
     seconds:  until its end
     flops:    floating-point operations
     nbytes:   of the arrays it reads and writes, each counted once
-    lines:    the user's lines that it computes, each with its part of the work; the parts add up to 1
+    lines:    the user's lines that it computes, each with its share of the work; shares add up to 1
     """
 
     name: str
