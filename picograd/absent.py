@@ -144,7 +144,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("LogisticNormal RelaxedBernoulli RelaxedOneHotCategorical", RELAXED),
         "LowRankMultivariateNormal": "MultivariateNormal(loc, factor @ factor.mT + diagonal.diag_embed()).",
         "MixtureSameFamily": "(mixture.logits + components.log_prob(x.unsqueeze(-1))).logsumexp(-1) is its log_prob.",
-        **each("biject_to transform_to constraints", "parameters.exp() or nn.functional.softplus make what is above 0."),
+        **each("biject_to transform_to", "parameters.exp() or nn.functional.softplus make what is above 0."),
     },
     "picograd.autograd": {
         **each("Variable variable", "pg.Tensor: " + OLD),

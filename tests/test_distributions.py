@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import picograd as pg
+from picograd.engine.watch import watch
 from tests.helpers import same_value
 
 D, T = pg.distributions, torch.distributions
@@ -223,3 +224,165 @@ def test_draws_of_gammas_are_distributed_as_the_formula_says() -> None:
         below = torch.special.gammainc(torch.tensor(a, dtype=torch.float64), 2.0 * torch.tensor(drawn.numpy()))
         distance = (below.sort().values - torch.arange(4000) / 4000).abs().max().item()
         assert distance < 1.95 / 4000**0.5  # Kolmogorov, Smirnov: exceeded once in 1,000
+
+
+# ---- what parameters and values may be ----
+WRONG: dict[str, Any] = {  # a parameter that is wrong, of the distributions that have one of this name
+    "scale": -1.0, "rate": -0.5, "alpha": 0.0, "concentration": -1.0, "concentration1": 0.0, "concentration0": -2.0,
+    "df": -1.0, "df1": 0.0, "df2": -3.0, "loc": np.nan, "high": -9.0, "probs": 1.5, "logits": np.nan,
+}  # fmt: skip
+OUTSIDE: dict[str, float] = {
+    "LogNormal": -1.0, "HalfNormal": -0.5, "Uniform": 7.0, "Exponential": -1.0, "HalfCauchy": -1.0, "Pareto": 0.1,
+    "Weibull": -1.0, "Bernoulli": 0.5, "Geometric": -1.0, "Binomial": 9.0, "Poisson": 1.5, "NegativeBinomial": -1.0,
+    "Gamma": -1.0, "Chi2": -1.0, "InverseGamma": -1.0, "Beta": 1.5, "Categorical": 3.0, "Normal": np.nan, "Cauchy": np.nan,
+    "StudentT": np.nan, "FisherSnedecor": -1.0, "Laplace": np.nan, "Gumbel": np.nan,
+}  # fmt: skip
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")  # whose memory the host knows
+
+
+def made(library: Any, of: Any, name: str, given: dict[str, Any], **more: Any) -> Any:
+    values = {key: of(value) if isinstance(value, np.ndarray) else value for key, value in given.items()}
+    return getattr(library, name)(**values, **more)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_wrong_parameters_are_told_at_once_as_by_pytorch() -> None:
+    tried = 0
+    for name, (given, _) in ALL.items():
+        kind = name.split()[0]
+        assert {*made(D, pg.tensor, kind, given).parameters} >= {*given} - {"total_count"}, name
+        for key in given.keys() & WRONG.keys():
+            wrong = {**given, key: np.array(given[key])}
+            wrong[key].flat[-1] = WRONG[key] if kind not in ("Categorical", "OneHotCategorical", "Multinomial") else -1.0
+            if key == "logits":
+                wrong[key].flat[-1] = np.nan
+            for library, of in ((D, pg.tensor), (T, torch.tensor)):
+                with pytest.raises(ValueError):
+                    made(library, of, kind, wrong)
+            made(D, pg.tensor, kind, wrong, validate_args=False)
+            with pytest.raises(pg.ArgumentError, match=rf"^{kind}: {key} must be .*, got .*\n  at test_distributions.py"):
+                made(D, pg.tensor, kind, wrong)
+            tried += 1
+    assert tried > 35
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_values_outside_of_the_support_are_told_as_by_pytorch(name: str) -> None:
+    for library, of in ((D, pg.tensor), (T, torch.tensor)):
+        distribution = made(library, of, name, CASES[name][0])
+        values = np.broadcast_to(CASES[name][1], (2, *distribution.batch_shape)).astype(np.float64)
+        distribution.log_prob(of(values))
+        values = values.copy()
+        values[-1, -1] = OUTSIDE[name]
+        with pytest.raises(ValueError):
+            distribution.log_prob(of(values))
+    made(D, pg.tensor, name, CASES[name][0], validate_args=False).log_prob(pg.tensor(values))
+    with pytest.raises(pg.ArgumentError, match=rf"^{name}: value must be .*, got "):
+        made(D, pg.tensor, name, CASES[name][0]).log_prob(pg.tensor(values))
+
+
+MATRICES = np.array([[[2.0, 0], [1, 1]], [[2, 1], [1, 1]], [[1, 2], [2, 1]], [[1, 0], [3, -1]]])
+NUMBERS = np.array([-1.0, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, np.inf, -np.inf, np.nan])
+VECTORS = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 0.0], [2.0, 1.0], [-0.5, 1.5], [1.0, 1.0], [0.25, 0.7]])
+CONSTRAINTS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("real", (), NUMBERS), ("positive", (), NUMBERS), ("nonnegative", (), NUMBERS), ("unit_interval", (), NUMBERS),
+    ("boolean", (), NUMBERS), ("nonnegative_integer", (), NUMBERS[:-3]), ("positive_integer", (), NUMBERS[:-3]),
+    ("greater_than", (0.5,), NUMBERS), ("greater_than_eq", (0.5,), NUMBERS), ("less_than", (0.5,), NUMBERS),
+    ("interval", (0.0, 1.5), NUMBERS), ("half_open_interval", (0.0, 1.5), NUMBERS), ("integer_interval", (0, 2), NUMBERS),
+    ("simplex", (), VECTORS), ("one_hot", (), VECTORS), ("real_vector", (), VECTORS), ("multinomial", (2,), VECTORS[1:4]),
+    ("lower_cholesky", (), MATRICES), ("symmetric", (), MATRICES), ("positive_definite", (), MATRICES[1:3]),
+]  # fmt: skip
+
+
+def test_constraints_are_pytorchs() -> None:
+    for name, bounds, values in CONSTRAINTS:
+        ours, theirs = getattr(D.constraints, name), getattr(T.constraints, name)
+        ours, theirs = (ours(*bounds), theirs(*bounds)) if bounds else (ours, theirs)
+        assert (ours.event_dim, ours.is_discrete) == (theirs.event_dim, theirs.is_discrete), name
+        assert ours.check(pg.tensor(values)).tolist() == theirs.check(torch.tensor(values)).tolist(), name
+
+
+def of_network(numbers: list[float]) -> pg.Tensor:
+    """Returns numbers that are still to be computed."""
+    return pg.tensor(numbers) * 1
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_validate_args_checks_what_is_still_to_be_computed() -> None:
+    assert D.Normal(0.0, of_network([1.0, -2.5])).log_prob(of_network([0.0, 0.0])).isnan().tolist() == [False, True]
+    for call in (lambda x: D.Normal(0.0, x, validate_args=True).log_prob(x), lambda x: D.Normal(0.0, x, True).entropy(),
+                 lambda x: D.Normal(0.0, x, True).sample((2,))):  # fmt: skip
+        for run in (call, pg.jit(call), pg.vmap(call, randomness="different")):
+            with pytest.raises(pg.ArgumentError) as told:
+                run(of_network([1.0, -2.5])).tolist()
+            assert told.value.fact == "Normal: scale must be above 0, got -2.5."
+            assert told.value.hint == "validate_args=False leaves it unchecked."
+            assert "test_distributions.py" in str(told.value)
+    for result, fact in (
+        (lambda: D.Categorical(of_network([2.0, -1.0]), validate_args=True).sample(),
+         "Categorical: probs must be not negative with a sum above 0, one is not."),
+        (lambda: D.Uniform(0.0, of_network([1.0]), validate_args=True).log_prob(of_network([2.0])),
+         "Uniform: value must be from 0 to its bound, got 2.0."),
+        (lambda: D.Categorical(pg.tensor([0.5, 0.5]), validate_args=True).log_prob(pg.tensor([1, 7]) + 0),
+         "Categorical: value must be an integer from 0 to 1, got 7.0."),
+        (lambda: D.Normal(of_network([float("nan")]).double(), 1.0, validate_args=True).sample(),
+         "Normal: loc must be a number, got nan."),
+    ):  # fmt: skip
+        with pytest.raises(pg.ArgumentError) as told:
+            result().tolist()
+        assert told.value.fact == fact
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_the_default_can_be_set_and_a_class_of_ones_own_checks_its_parameters() -> None:
+    class Even(D.constraints.Constraint):
+        words, is_discrete = "even", True
+
+        def check(self, value: pg.Tensor) -> pg.Tensor:
+            return value % 2 == 0
+
+    class Mine(D.Distribution):
+        arg_constraints = {"width": D.constraints.positive, "count": Even()}  # noqa: RUF012
+
+        def __init__(self, width: pg.Tensor, count: pg.Tensor, validate_args: bool | None = None):
+            self.width, self.count = width, count
+            super().__init__(width.shape, validate_args=validate_args)
+
+    assert Mine(pg.ones(2), pg.ones(2)).expand((3, 2)).width.shape == (3, 2)
+    with pytest.raises(pg.ArgumentError, match="^Mine: width must be above 0, got 0.0."):
+        Mine(pg.zeros(2), pg.ones(2))
+    with pytest.raises(pg.ArgumentError, match="^Mine: count must be even, one is not."):
+        Mine(pg.ones(2), pg.ones(2), validate_args=True).count.tolist()
+    for value, scale in ((False, -1.0), (None, 1.0), (True, 1.0)):
+        D.Distribution.set_default_validate_args(value)
+        try:
+            assert D.Normal(0.0, of_network([scale])).scale.item() == scale
+        finally:
+            D.Distribution.set_default_validate_args(None)
+    with pytest.raises(pg.ArgumentError):
+        D.Normal(0.0, -1.0)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_no_step_plans_or_launches_anything_for_a_check() -> None:
+    def counted(validate_args: bool | None) -> list[tuple[int, int]]:
+        pg.manual_seed(0)
+        body, spread, x = pg.nn.Linear(4, 2), pg.zeros(2, requires_grad=True), pg.rand(8, 4)
+        optimizer, found = pg.optim.SGD([*body.parameters(), spread], lr=0.1), []
+        for _ in range(3):
+            with watch() as counts:
+                policy = D.Normal(body(x), spread.exp(), validate_args=validate_args)
+                loss = -policy.log_prob(policy.sample()).mean() + D.kl_divergence(policy, D.Normal(0.0, 1.0)).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                loss.item()
+            found.append((counts.scheduled, counts.kernels))
+        return found[1:]
+
+    assert counted(None) == counted(False)

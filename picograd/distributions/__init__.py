@@ -7,6 +7,7 @@ A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variati
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
 """
 
+from picograd.distributions import constraints
 from picograd.distributions.base import Distribution, Independent
 from picograd.distributions.continuous import (
     Cauchy,
@@ -60,7 +61,7 @@ __all__ = [
     "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal", "Multinomial",
     "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
     "Pareto", "Poisson", "SigmoidTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution",
-    "Uniform", "Weibull", "kl_divergence", "register_kl",
+    "Uniform", "Weibull", "constraints", "kl_divergence", "register_kl",
 ]  # fmt: skip
 
 publish(globals())

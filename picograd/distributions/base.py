@@ -6,10 +6,12 @@ Out:   `Distribution`, `Independent`; `Elementwise`, whose parameters broadcast 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+import copy
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self, cast
 
 from picograd import dtype as dtypes
+from picograd.distributions.constraints import Constraint, satisfied
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.free_functions import where
 from picograd.tensor.modes import no_grad
@@ -22,20 +24,62 @@ Sizes = Sequence[int]
 class Distribution:
     """A distribution of values of shape event_shape, for each place of batch_shape.
 
-    sample_shape + batch_shape + event_shape is the shape of a draw; log_prob sums over the event. Parameters are not
-    checked: where they are outside of what they may be, results are NaN, inf or of no meaning.
+    sample_shape + batch_shape + event_shape is the shape of a draw; log_prob sums over the event.
 
-    batch_shape:  of the parameters
-    event_shape:  of one value
-    has_rsample:  whether gradients flow from a draw to the parameters
-    parameters:   names of attributes, in the order of the constructor
+    Parameters are checked, and values that log_prob and cdf are asked of, unless validate_args is False: an ArgumentError
+    names the parameter, what it must be, and a number that is not. By default what the host knows is checked: numbers, and
+    tensors that have been computed on the CPU. A result that is still to be computed, such as a network gives, is not, and
+    neither is what a traced function takes: no step computes anything early, or more, for a check. With validate_args=True
+    these are checked, too, by the kernels that read them, inside jit as well; the error comes where they are computed and
+    names the line that made the distribution. PyTorch always checks, and waits for the values.
+
+    batch_shape:      of the parameters
+    event_shape:      of one value
+    has_rsample:      whether gradients flow from a draw to the parameters
+    arg_constraints:  what each parameter must be, by name, in the order of the constructor
+    support:          what a value must be, None for any
+    parameters:       names of those that were given
     """
 
     has_rsample: ClassVar[bool] = False
-    parameters: tuple[str, ...] = ()
+    arg_constraints: Mapping[str, Constraint] = {}
+    support: Constraint | None = None
+    _validate_args: bool | None = None  # None checks what the host knows
 
     def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        self.parameters = tuple([name for name in self.arg_constraints if name in vars(self)])
+        for name in self.parameters:
+            setattr(self, name, self._checked(name, getattr(self, name)))
+
+    @staticmethod
+    def set_default_validate_args(value: bool | None) -> None:
+        """Says what validate_args is where a distribution is not given one.
+
+        Args:
+          value:  True checks everything, False nothing, None what the host knows, which is so until something is said
+
+        >>> pg.distributions.Distribution.set_default_validate_args(False)
+        >>> pg.distributions.Normal(0.0, -1.0).scale
+        Tensor(-1.)
+        >>> pg.distributions.Distribution.set_default_validate_args(None)
+        """
+        Distribution._validate_args = value
+
+    def _checked(self, name: str, value: Tensor, constraint: Constraint | None = None) -> Tensor:
+        """Returns a parameter, with an error where its constraint, or the one that is given, does not hold."""
+        if self._validate_args is False:
+            return value
+        constraint = constraint or self.arg_constraints[name]
+        return cast(Tensor, satisfied(type(self).__name__, name, constraint, value, self._validate_args is True))
+
+    def _supported(self, value: Tensor) -> Tensor:
+        """Returns a value, with an error where it is not in the support."""
+        if self._validate_args is False or self.support is None:
+            return value
+        return cast(Tensor, satisfied(type(self).__name__, "value", self.support, value, self._validate_args is True))
 
     # ---- draws ----
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
@@ -75,11 +119,21 @@ class Distribution:
 
     # ---- formulas ----
     def log_prob(self, value: Tensor) -> Tensor:
-        """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape."""
+        """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape.
+
+        Raises:
+          ArgumentError: the value is not in the support.
+        """
+        return self._log_prob(self._supported(value))
+
+    def _log_prob(self, value: Tensor) -> Tensor:
         raise self._lacks("log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
         """Returns the probability of a draw that is not above a value."""
+        return self._cdf(self._supported(value))
+
+    def _cdf(self, value: Tensor) -> Tensor:
         raise self._lacks("cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -118,9 +172,18 @@ class Distribution:
         return ArgumentError(f"{name}: {type(self).__name__} has no formula for it.")
 
     # ---- shapes ----
-    def expand(self, batch_shape: Sizes) -> Distribution:
-        """Returns the distribution with its parameters broadcast to a longer batch_shape."""
-        raise self._lacks("expand")
+    def expand(self, batch_shape: Sizes) -> Self:
+        """Returns the distribution with its parameters broadcast to a longer batch_shape.
+
+        >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
+        (3,)
+        """
+        made, shape, before = copy.copy(self), tuple(batch_shape), len(self.batch_shape)
+        made.batch_shape = shape
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(made, name, value.expand((*shape, *value.shape[before:])))
+        return made
 
     def _extended(self, sample_shape: Sizes) -> tuple[int, ...]:
         """Returns the shape of draws."""
@@ -139,19 +202,11 @@ def _shown(value: Tensor) -> str:
 class Elementwise(Distribution):
     """A distribution of numbers, whose parameters broadcast to batch_shape."""
 
-    def __init__(self, *values: Number):
+    def __init__(self, *values: Number, validate_args: bool | None = None):
         tensors = together(*values)
-        for name, value in zip(self.parameters, tensors):
+        for name, value in zip(self.arg_constraints, tensors):
             setattr(self, name, value)
-        super().__init__(tensors[0].shape)
-
-    def expand(self, batch_shape: Sizes) -> Self:
-        """Returns the distribution with its parameters broadcast to a longer batch_shape.
-
-        >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
-        (3,)
-        """
-        return type(self)(**{name: getattr(self, name).expand(tuple(batch_shape)) for name in self.parameters})
+        super().__init__(tensors[0].shape, validate_args=validate_args)
 
 
 class Independent(Distribution):
@@ -202,9 +257,10 @@ class Independent(Distribution):
     def variance(self) -> Tensor:
         return self.base_dist.variance
 
-    def expand(self, batch_shape: Sizes) -> Independent:
-        more = self.event_shape[: self.reinterpreted_batch_ndims]
-        return Independent(self.base_dist.expand((*batch_shape, *more)), self.reinterpreted_batch_ndims)
+    def expand(self, batch_shape: Sizes) -> Self:
+        made, more = super().expand(batch_shape), self.event_shape[: self.reinterpreted_batch_ndims]
+        made.base_dist = self.base_dist.expand((*batch_shape, *more))
+        return made
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from picograd.distributions.base import Elementwise, Number, Sizes, either
+from picograd.distributions.base import Elementwise, Number, Sizes, either, together
+from picograd.distributions.constraints import greater_than, greater_than_eq, interval, nonnegative, positive, real
 from picograd.tensor.tensor import Tensor
 
 EULER = 0.5772156649015329  # Euler's constant
@@ -31,12 +32,12 @@ class _Inverted(Elementwise):
 class _Located(_Inverted):
     """A distribution with a place and a width."""
 
-    parameters = ("loc", "scale")
+    arg_constraints, support = {"loc": real, "scale": positive}, real
     loc: Tensor
     scale: Tensor
 
     def __init__(self, loc: Number, scale: Number, validate_args: bool | None = None):
-        super().__init__(loc, scale)
+        super().__init__(loc, scale, validate_args=validate_args)
 
     def _uniform(self, sample_shape: Sizes) -> Tensor:
         """Returns numbers from (0, 1): a 0, one of 2^24 draws, becomes half the step between draws."""
@@ -57,10 +58,10 @@ class Normal(_Located):
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         return self.loc + Tensor.randn_like(self.loc.expand(self._extended(sample_shape))) * self.scale
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -((value - self.loc) ** 2) / (2 * self.scale**2) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return 0.5 * (1 + ((value - self.loc) / self.scale / math.sqrt(2)).erf())
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -95,19 +96,21 @@ class LogNormal(_Located):
     0.3678794503211975
     """
 
+    support = positive
+
     @property
     def base_dist(self) -> Normal:
         """The distribution of y."""
-        return Normal(self.loc, self.scale)
+        return Normal(self.loc, self.scale, validate_args=False)
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape).exp()
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        return self.base_dist.log_prob(value.log()) - value.log()
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return self.base_dist._log_prob(value.log()) - value.log()
 
-    def cdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.cdf(value.log())
+    def _cdf(self, value: Tensor) -> Tensor:
+        return self.base_dist._cdf(value.log())
 
     def icdf(self, value: Tensor) -> Tensor:
         return self.base_dist.icdf(value).exp()
@@ -131,11 +134,11 @@ class LogNormal(_Located):
 class _Half(Elementwise):
     """The distribution of |y|, y of a symmetric one around 0."""
 
-    parameters, has_rsample = ("scale",), True
+    arg_constraints, support, has_rsample = {"scale": positive}, nonnegative, True
     scale: Tensor
 
     def __init__(self, scale: Number, validate_args: bool | None = None):
-        super().__init__(scale)
+        super().__init__(scale, validate_args=validate_args)
 
     @property
     def base_dist(self) -> Normal | Cauchy:
@@ -145,11 +148,11 @@ class _Half(Elementwise):
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape).abs()
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        return either(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return either(value >= 0, self.base_dist._log_prob(value) + math.log(2), -math.inf)
 
-    def cdf(self, value: Tensor) -> Tensor:
-        return 2 * self.base_dist.cdf(value) - 1
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 2 * self.base_dist._cdf(value) - 1
 
     def icdf(self, value: Tensor) -> Tensor:
         return self.base_dist.icdf((value + 1) / 2)
@@ -174,7 +177,7 @@ class HalfNormal(_Half):
 
     @property
     def base_dist(self) -> Normal:
-        return Normal(0.0, self.scale)
+        return Normal(0.0, self.scale, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -196,18 +199,20 @@ class Uniform(_Inverted):
     Tensor([0.  , 0.25, 1.  ])
     """
 
-    parameters = ("low", "high")
     low: Tensor
     high: Tensor
 
     def __init__(self, low: Number, high: Number, validate_args: bool | None = None):
-        super().__init__(low, high)
+        low, high = together(low, high)
+        self.arg_constraints = {"low": real, "high": greater_than(low)}
+        super().__init__(low, high, validate_args=validate_args)
+        self.support = interval(self.low, self.high)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside = (self.low <= value) & (value < self.high)
         return inside.to(self.low.dtype).log() - (self.high - self.low).log()
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -243,16 +248,16 @@ class Exponential(_Inverted):
     Tensor(0.5)
     """
 
-    parameters = ("rate",)
+    arg_constraints, support = {"rate": positive}, nonnegative
     rate: Tensor
 
     def __init__(self, rate: Number, validate_args: bool | None = None):
-        super().__init__(rate)
+        super().__init__(rate, validate_args=validate_args)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self.rate.log() - self.rate * value
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (-self.rate * value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -289,10 +294,10 @@ class Laplace(_Located):
     Tensor(2.)
     """
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         distance = value - self.loc
         return 0.5 - 0.5 * distance.sign() * (-distance.abs() / self.scale).expm1()
 
@@ -329,10 +334,10 @@ class Cauchy(_Located):
     Tensor(0.75)
     """
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -366,7 +371,7 @@ class HalfCauchy(_Half):
 
     @property
     def base_dist(self) -> Cauchy:
-        return Cauchy(0.0, self.scale)
+        return Cauchy(0.0, self.scale, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -388,11 +393,11 @@ class Gumbel(_Located):
     Tensor(0.5772157)
     """
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         z = (self.loc - value) / self.scale
         return (z - z.exp()) - self.scale.log()
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return (-((self.loc - value) / self.scale).exp()).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -429,18 +434,19 @@ class Pareto(_Inverted):
     Tensor(2.)
     """
 
-    parameters = ("scale", "alpha")
+    arg_constraints = {"scale": positive, "alpha": positive}
     scale: Tensor
     alpha: Tensor
 
     def __init__(self, scale: Number, alpha: Number, validate_args: bool | None = None):
-        super().__init__(scale, alpha)
+        super().__init__(scale, alpha, validate_args=validate_args)
+        self.support = greater_than_eq(self.scale)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside = self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
         return either(value < self.scale, -math.inf, inside)
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return either(value < self.scale, 0.0, 1 - (self.scale / value) ** self.alpha)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -475,18 +481,18 @@ class Weibull(_Inverted):
     Tensor(2.)
     """
 
-    parameters = ("scale", "concentration")
+    arg_constraints, support = {"scale": positive, "concentration": positive}, positive
     scale: Tensor
     concentration: Tensor
 
     def __init__(self, scale: Number, concentration: Number, validate_args: bool | None = None):
-        super().__init__(scale, concentration)
+        super().__init__(scale, concentration, validate_args=validate_args)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         k, z = self.concentration, value / self.scale
         return (k / self.scale).log() + (k - 1) * z.log() - z**k
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (-((value / self.scale) ** self.concentration)).exp()
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -7,10 +7,26 @@ Out:   Bernoulli Geometric Binomial Poisson Categorical OneHotCategorical OneHot
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Mapping
 
 from picograd import dtype as dtypes
 from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, together
+from picograd.distributions.constraints import (
+    Constraint,
+    boolean,
+    integer_interval,
+    multinomial,
+    nonnegative,
+    nonnegative_integer,
+    real,
+    real_vector,
+    success,
+    unit_interval,
+    weights,
+)
+from picograd.distributions.constraints import (
+    one_hot as one_hot_vector,
+)
 from picograd.errors import ArgumentError
 from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 from picograd.special import xlogy
@@ -32,21 +48,25 @@ class _OfProbability(Elementwise):
       ArgumentError: both are given, or none.
     """
 
+    arg_constraints: Mapping[str, Constraint] = {"probs": unit_interval, "logits": real}
     probs: Tensor
     logits: Tensor
 
-    def __init__(self, probs: Number | None = None, logits: Number | None = None, validate_args: bool | None = None):
+    def __init__(
+        self, probs: Number | None = None, logits: Number | None = None, validate_args: bool | None = None, **others: Number
+    ):
         if (probs is None) == (logits is None):
             raise ArgumentError(f"{type(self).__name__}: give one of probs and logits.")
-        if probs is not None:
-            (self.probs,) = together(probs)
+        given = others | ({"probs": probs} if probs is not None else {} if logits is None else {"logits": logits})
+        for name, value in zip(given, together(*given.values())):
+            setattr(self, name, value)
+        shape = (self.probs if logits is None else self.logits).shape
+        Distribution.__init__(self, shape, validate_args=validate_args)
+        if logits is None:
             clamped = _clamped(self.probs)
             self.logits = clamped.log() - (-clamped).log1p()
-        elif logits is not None:
-            (self.logits,) = together(logits)
+        else:
             self.probs = self.logits.sigmoid()
-        self.parameters = ("logits",) if probs is None else ("probs",)
-        Distribution.__init__(self, self.probs.shape)
 
 
 class Bernoulli(_OfProbability):
@@ -60,11 +80,13 @@ class Bernoulli(_OfProbability):
     Tensor([0.75, 0.25])
     """
 
+    support = boolean
+
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             return self.probs.expand(self._extended(sample_shape)).bernoulli()
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits, value = together(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
@@ -96,12 +118,14 @@ class Geometric(_OfProbability):
     Tensor([0.5  , 0.25 , 0.125])
     """
 
+    arg_constraints, support = {"probs": success, "logits": real}, nonnegative_integer
+
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             drawn = Tensor.rand_like(self.probs.expand(self._extended(sample_shape)))
             return ((-drawn).log1p() / (-self.probs).log1p()).floor()
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         probs, value = together(self.probs, value)
         probs = probs.masked_fill((probs == 1) & (value == 0), 0.0)
         return value * (-probs).log1p() + self.probs.log()
@@ -131,10 +155,7 @@ class Counted(_OfProbability):
         self, total_count: Number = 1, probs: Number | None = None, logits: Number | None = None,
         validate_args: bool | None = None,
     ):  # fmt: skip
-        super().__init__(probs, logits)
-        self.total_count, self.probs, self.logits = together(total_count, self.probs, self.logits)
-        self.parameters = ("total_count", *self.parameters)
-        Distribution.__init__(self, self.probs.shape)
+        super().__init__(probs, logits, validate_args, total_count=total_count)
 
 
 class Binomial(Counted):
@@ -149,12 +170,21 @@ class Binomial(Counted):
     Tensor([0.25, 0.5 , 0.25])
     """
 
+    arg_constraints = {"total_count": nonnegative_integer, "probs": unit_interval, "logits": real}
+
+    def __init__(
+        self, total_count: Number = 1, probs: Number | None = None, logits: Number | None = None,
+        validate_args: bool | None = None,
+    ):  # fmt: skip
+        super().__init__(total_count, probs, logits, validate_args)
+        self.support = integer_interval(0, self.total_count)
+
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         shape = self._extended(sample_shape)
         with no_grad():
             return binomial(self.total_count.expand(shape).contiguous(), self.probs.expand(shape).contiguous())
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         n, k, logits = self.total_count, value, self.logits
         ways = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
         return k * logits + ways - n * softplus(logits)
@@ -182,17 +212,17 @@ class Poisson(Elementwise):
     Tensor(-2.)
     """
 
-    parameters = ("rate",)
+    arg_constraints, support = {"rate": nonnegative}, nonnegative_integer
     rate: Tensor
 
     def __init__(self, rate: Number, validate_args: bool | None = None):
-        super().__init__(rate)
+        super().__init__(rate, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             return poisson(self.rate.expand(self._extended(sample_shape)).contiguous())
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         rate, value = together(self.rate, value)
         return xlogy(value, rate) - rate - (value + 1).lgamma()
 
@@ -222,28 +252,32 @@ class Categorical(Distribution):
     ([-1.3862943649291992, -1.3862943649291992], [1.3862943649291992, 1.3862943649291992])
     """
 
+    arg_constraints = {"probs": weights, "logits": real_vector}
+    probs: Tensor
+    logits: Tensor
+
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         given = probs if probs is not None else logits
         if given is None or (probs is not None and logits is not None):
             raise ArgumentError(f"{type(self).__name__}: give one of probs and logits.")
         if not given.ndim:
             raise ArgumentError(f"{type(self).__name__}: needs an axis of classes, got a tensor without axes.")
+        self.num_classes = given.shape[-1]
+        setattr(self, "logits" if probs is None else "probs", given)
+        self.support = self._support()
+        super().__init__(given.shape[:-1], self._event(), validate_args)
         if probs is not None:
-            self.probs = probs / probs.sum(-1, keepdim=True)
+            self.probs = self.probs / self.probs.sum(-1, keepdim=True)
             self.logits = _clamped(self.probs).log()
         else:
-            self.logits = given - given.logsumexp(-1, keepdim=True)
+            self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
             self.probs = self.logits.softmax(-1)
-        self.parameters = ("logits",) if probs is None else ("probs",)
-        self.num_classes = given.shape[-1]
-        super().__init__(given.shape[:-1], self._event())
 
     def _event(self) -> Sizes:
         return ()
 
-    def expand(self, batch_shape: Sizes) -> Self:
-        shape = (*batch_shape, self.num_classes)
-        return type(self)(**{name: getattr(self, name).expand(shape) for name in self.parameters})
+    def _support(self) -> Constraint:
+        return integer_interval(0, self.num_classes - 1)
 
     def _classes(self, sample_shape: Sizes) -> Tensor:
         """Returns classes, (*sample_shape, *batch_shape) int64."""
@@ -254,7 +288,7 @@ class Categorical(Distribution):
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         return self._classes(sample_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         index, logits = Tensor.broadcast_tensors(value.to(dtypes.int64).unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
@@ -292,11 +326,14 @@ class OneHotCategorical(Categorical):
     def _event(self) -> Sizes:
         return (self.num_classes,)
 
+    def _support(self) -> Constraint:
+        return one_hot_vector
+
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         return one_hot(self._classes(sample_shape), self.num_classes).to(self.probs.dtype)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        return super().log_prob(value.argmax(-1))
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return super()._log_prob(value.argmax(-1))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Returns every vector, (K, 1, ..., K), or with `expand` (K, *batch_shape, K)."""
@@ -351,19 +388,19 @@ class Multinomial(Categorical):
         validate_args: bool | None = None,
     ):  # fmt: skip
         self.total_count = total_count
-        super().__init__(probs, logits)
+        super().__init__(probs, logits, validate_args)
 
     def _event(self) -> Sizes:
         return (self.num_classes,)
 
-    def expand(self, batch_shape: Sizes) -> Self:
-        return type(self)(self.total_count, logits=self.logits.expand((*batch_shape, self.num_classes)))
+    def _support(self) -> Constraint:
+        return multinomial(self.total_count)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         drawn = self._classes((self.total_count, *sample_shape))
         return one_hot(drawn, self.num_classes).sum(0).to(self.probs.dtype)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits = self.logits.masked_fill((value == 0) & (self.logits == -float("inf")), 0.0)
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         return ways + (logits * value).sum(-1)

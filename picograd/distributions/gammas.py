@@ -10,6 +10,16 @@ import math
 
 from picograd import dtype as dtypes
 from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, either
+from picograd.distributions.constraints import (
+    half_open_interval,
+    independent,
+    nonnegative,
+    nonnegative_integer,
+    positive,
+    real,
+    simplex,
+    unit_interval,
+)
 from picograd.distributions.discrete import Counted
 from picograd.errors import ArgumentError
 from picograd.nn.functional import softplus
@@ -58,19 +68,19 @@ class Gamma(Elementwise):
     Tensor(0.5)
     """
 
-    parameters = ("concentration", "rate")
+    arg_constraints, support = {"concentration": positive, "rate": positive}, nonnegative
     concentration: Tensor
     rate: Tensor
 
     def __init__(self, concentration: Number, rate: Number, validate_args: bool | None = None):
-        super().__init__(concentration, rate)
+        super().__init__(concentration, rate, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             shape = self._extended(sample_shape)
             return standard_gamma(self.concentration.expand(shape)) / self.rate
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
         return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
 
@@ -78,7 +88,7 @@ class Gamma(Elementwise):
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1.0 - a) * digamma(a)
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def _cdf(self, value: Tensor) -> Tensor:
         return self.concentration.igamma(self.rate * value)
 
     @property
@@ -104,16 +114,19 @@ class Chi2(Gamma):
     Tensor(3.)
     """
 
+    arg_constraints = {"df": positive}
+    df: Tensor
+
     def __init__(self, df: Number, validate_args: bool | None = None):
-        super().__init__(0.5 * df, 0.5)
+        Elementwise.__init__(self, df, validate_args=validate_args)
 
     @property
-    def df(self) -> Tensor:
-        """Degrees of freedom."""
-        return self.concentration * 2
+    def concentration(self) -> Tensor:  # type: ignore[override]
+        return 0.5 * self.df
 
-    def expand(self, batch_shape: Sizes) -> Chi2:
-        return Chi2(self.df.expand(tuple(batch_shape)))
+    @property
+    def rate(self) -> Tensor:  # type: ignore[override]
+        return Tensor.full_like(self.df, 0.5)
 
 
 class InverseGamma(Elementwise):
@@ -127,23 +140,23 @@ class InverseGamma(Elementwise):
     Tensor(2.)
     """
 
-    parameters = ("concentration", "rate")
+    arg_constraints, support = {"concentration": positive, "rate": positive}, positive
     concentration: Tensor
     rate: Tensor
 
     def __init__(self, concentration: Number, rate: Number, validate_args: bool | None = None):
-        super().__init__(concentration, rate)
+        super().__init__(concentration, rate, validate_args=validate_args)
 
     @property
     def base_dist(self) -> Gamma:
         """The distribution of y."""
-        return Gamma(self.concentration, self.rate)
+        return Gamma(self.concentration, self.rate, validate_args=False)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         return self.base_dist.sample(sample_shape).reciprocal()
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        return self.base_dist.log_prob(value.reciprocal()) - 2 * value.log()
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return self.base_dist._log_prob(value.reciprocal()) - 2 * value.log()
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -174,19 +187,19 @@ class Beta(Elementwise):
     Tensor(0.25)
     """
 
-    parameters = ("concentration1", "concentration0")
+    arg_constraints, support = {"concentration1": positive, "concentration0": positive}, unit_interval
     concentration1: Tensor
     concentration0: Tensor
 
     def __init__(self, concentration1: Number, concentration0: Number, validate_args: bool | None = None):
-        super().__init__(concentration1, concentration0)
+        super().__init__(concentration1, concentration0, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         shape = self._extended(sample_shape)
         a, b = (standard_gamma(each.expand(shape)) for each in (self.concentration1, self.concentration0))
         return a / (a + b)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return xlogy(a - 1.0, value) + xlogy(b - 1.0, 1.0 - value) - log_beta(a, b)
 
@@ -224,22 +237,19 @@ class Dirichlet(Distribution):
     Tensor([0.25, 0.75])
     """
 
-    parameters = ("concentration",)
+    arg_constraints, support = {"concentration": independent(positive, 1)}, simplex
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         if not concentration.ndim:
             raise ArgumentError("Dirichlet: concentration needs an axis, got a tensor without axes.")
         self.concentration = concentration
-        super().__init__(concentration.shape[:-1], concentration.shape[-1:])
-
-    def expand(self, batch_shape: Sizes) -> Dirichlet:
-        return Dirichlet(self.concentration.expand((*batch_shape, *self.event_shape)))
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         drawn = standard_gamma(self.concentration.expand(self._extended(sample_shape)))
         return drawn / drawn.sum(-1, keepdim=True)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
         return xlogy(a - 1.0, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
@@ -280,22 +290,22 @@ class StudentT(Elementwise):
     Tensor(3.)
     """
 
-    parameters = ("df", "loc", "scale")
+    arg_constraints, support = {"df": positive, "loc": real, "scale": positive}, real
     df: Tensor
     loc: Tensor
     scale: Tensor
 
     def __init__(self, df: Number, loc: Number = 0.0, scale: Number = 1.0, validate_args: bool | None = None):
-        super().__init__(df, loc, scale)
+        super().__init__(df, loc, scale, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
             shape = self._extended(sample_shape)
             noise = Tensor.randn_like(self.loc.expand(shape))
-            spread = Chi2(self.df).sample(sample_shape) / self.df
+            spread = Chi2(self.df, validate_args=False).sample(sample_shape) / self.df
             return self.loc + self.scale * noise / spread.sqrt()
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         z, df = (value - self.loc) / self.scale, self.df
         level = self.scale.log() + 0.5 * (df.log() + math.log(math.pi)) + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
         return -0.5 * (df + 1) * (z**2 / df).log1p() - level
@@ -332,18 +342,18 @@ class FisherSnedecor(Elementwise):
     Tensor(2.)
     """
 
-    parameters = ("df1", "df2")
+    arg_constraints, support = {"df1": positive, "df2": positive}, positive
     df1: Tensor
     df2: Tensor
 
     def __init__(self, df1: Number, df2: Number, validate_args: bool | None = None):
-        super().__init__(df1, df2)
+        super().__init__(df1, df2, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        above, below = (Chi2(df).sample(sample_shape) / df for df in (self.df1, self.df2))
+        above, below = (Chi2(df, validate_args=False).sample(sample_shape) / df for df in (self.df1, self.df2))
         return above / below
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         half1, half2, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
         return (
             (half1 + half2).lgamma() - half1.lgamma() - half2.lgamma()
@@ -376,12 +386,14 @@ class NegativeBinomial(Counted):
     Tensor(2.)
     """
 
+    arg_constraints = {"total_count": nonnegative, "probs": half_open_interval(0.0, 1.0), "logits": real}
+    support = nonnegative_integer
+
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
-            rate = Gamma(self.total_count, (-self.logits).exp()).sample(sample_shape)
-            return poisson(rate)
+            return poisson(Gamma(self.total_count, (-self.logits).exp(), validate_args=False).sample(sample_shape))
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         r = self.total_count
         ways = (r + value).lgamma() - (1.0 + value).lgamma() - r.lgamma()
         ways = either(r + value == 0.0, 0.0, ways)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from picograd.distributions.base import Distribution, Sizes
+from picograd.distributions.constraints import is_known, lower_cholesky, positive_definite, real_vector, symmetric
 from picograd.errors import ArgumentError
 from picograd.linalg import cholesky, inv, solve_triangular
 from picograd.tensor.tensor import Tensor
@@ -30,34 +31,39 @@ class MultivariateNormal(Distribution):
     Tensor(-1.837877)
     """
 
-    parameters, has_rsample = ("loc", "scale_tril"), True
+    has_rsample, support = True, real_vector
+    arg_constraints = {
+        "loc": real_vector, "covariance_matrix": positive_definite, "precision_matrix": positive_definite,
+        "scale_tril": lower_cholesky,
+    }  # fmt: skip
 
     def __init__(
         self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None, validate_args: bool | None = None,
     ):  # fmt: skip
-        given = [one for one in (covariance_matrix, precision_matrix, scale_tril) if one is not None]
+        factors = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
+        given = [(name, matrix) for name, matrix in factors.items() if matrix is not None]
         if len(given) != 1 or not loc.ndim:
             raise ArgumentError(
                 "MultivariateNormal: give loc (..., D) and one of covariance_matrix, precision_matrix and scale_tril."
             )
+        (name, matrix), self.loc = given[0], loc
+        batch = Tensor.broadcast_shapes(loc.shape[:-1], matrix.shape[:-2])
+        super().__init__(batch, loc.shape[-1:], validate_args)
+        # That a matrix has a Cholesky factor is seen when that is computed.
+        later = symmetric if name != "scale_tril" and not is_known(matrix) else None
+        matrix = self._checked(name, matrix, later)
         if scale_tril is None:
-            scale_tril = cholesky(given[0] if precision_matrix is None else inv(precision_matrix))
-        batch = Tensor.broadcast_shapes(loc.shape[:-1], scale_tril.shape[:-2])
-        self.loc = loc.expand((*batch, loc.shape[-1]))
-        self.scale_tril = scale_tril.expand((*batch, *scale_tril.shape[-2:]))
-        super().__init__(batch, loc.shape[-1:])
-
-    def expand(self, batch_shape: Sizes) -> MultivariateNormal:
-        shape = tuple(batch_shape)
-        tril = self.scale_tril.expand((*shape, *self.scale_tril.shape[-2:]))
-        return MultivariateNormal(self.loc.expand((*shape, *self.event_shape)), scale_tril=tril)
+            matrix = cholesky(matrix if precision_matrix is None else inv(matrix))
+        self.loc = self.loc.expand((*self.batch_shape, *self.event_shape))
+        self.scale_tril = matrix.expand((*self.batch_shape, *matrix.shape[-2:]))
+        self.parameters = ("loc", "scale_tril")
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         noise = Tensor.randn_like(self.loc.expand(self._extended(sample_shape)))
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         part = solve_triangular(self.scale_tril, (value - self.loc).unsqueeze(-1), upper=False).squeeze(-1)
         return -0.5 * (self.event_shape[0] * math.log(2 * math.pi) + part.square().sum(-1)) - self.half_log_det()
 

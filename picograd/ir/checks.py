@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, IndexingError, LinAlgError, Line, PicogradError
 from picograd.ir.host import HostCall
@@ -31,12 +33,21 @@ class Site(Record):
     hint:      one thing to do, or None
     from_end:  the user's negative indices were counted from the end before the CHECK: the error shows them as written
     of_values: it is about what a value may be, not about places along an axis: an ArgumentError
+    float_nbytes: of the float whose bits, all inverted, are the value; 0: that is an integer
     """
 
     fact: str
     hint: str | None = None
     from_end: bool = False
     of_values: bool = False
+    float_nbytes: int = 0
+
+    def shown(self, value: int, length: int) -> str:
+        """Returns the value as the user knows it."""
+        if self.float_nbytes:
+            bits = (~value).to_bytes(8, "little", signed=True)[: self.float_nbytes]
+            return str(np.frombuffer(bits, f"<f{self.float_nbytes}")[0])
+        return str(value - length if self.from_end and value < 0 else value)
 
 
 class Refused(PicogradError):
@@ -50,8 +61,7 @@ class Refused(PicogradError):
     def __init__(self, site: Site | int, value: int, length: int = 0, line: Line | None = None, check: Op | None = None):
         self.site, self.value, self.check = site, value, check
         if isinstance(site, Site):
-            shown = value - length if site.from_end and value < 0 else value
-            super().__init__(site.fact.format(shown), site.hint, line)
+            super().__init__(site.fact.format(site.shown(value, length)), site.hint, line)
         else:
             super().__init__(f"index: {value} is out of range for check {site}.", None, line)
 

@@ -1,0 +1,371 @@
+"""Constraints by PyTorch's names: what parameters and values of distributions may be, and the one place that looks.
+
+In:    a tensor
+Out:   `Constraint`, the constraints; `satisfied`: the tensor, or an error where a constraint does not hold
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.engine.lying import lying_on_host
+from picograd.errors import ArgumentError
+from picograd.evaluator.graph import evaluate
+from picograd.ir.build import both, compare, either, reduce, reshape, swap_last, unary, where
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Buffer, Op, filled, toposort
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
+from picograd.tensor.cell import trace
+from picograd.tensor.formulas import formula
+from picograd.tensor.products import host_calls
+from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent", "integer_interval",
+    "interval", "less_than", "lower_cholesky", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
+    "positive_definite", "positive_integer", "real", "real_vector", "simplex", "symmetric", "unit_interval", "weights",
+]  # fmt: skip
+HINT = "validate_args=False leaves it unchecked."
+KNOWN_ELEMENTS_MAX = 1 << 16  # that are looked at at once, on the host
+KNOWN_OPS_MAX = 8  # of a graph of constants that is computed there
+SHOWN_ELEMENTS_MAX = 8  # of a vector or a matrix in an error
+Array = np.ndarray[Any, Any]
+Rule = Callable[..., Op]  # of Ops of one dtype: an array, and bounds
+
+
+class Constraint:
+    """A set of numbers, vectors or matrices. One of your own has a check().
+
+    words:        what ends the sentence "it must be ..."
+    event_dim:    axes of a member: 0 for numbers, 1 for vectors, 2 for matrices
+    is_discrete:  whether members are isolated, as integers are
+    """
+
+    words: str = "in its constraint"
+    event_dim: int = 0
+    is_discrete: bool = False
+
+    def check(self, value: Tensor) -> Tensor:
+        """Returns for each number, vector or matrix whether it is a member.
+
+        >>> pg.distributions.constraints.positive.check(Tensor([-1.0, 0.0, 2.0]))
+        Tensor([False, False,  True])
+        """
+        raise NotImplementedError("Constraint: a subclass defines check(value).")
+
+    def __repr__(self) -> str:
+        return f"<constraint: {self.words}>"
+
+
+class _Ruled(Constraint):
+    """A constraint by a rule, which says of each element, or of each member, whether it holds."""
+
+    def __init__(self, words: str, rule: Rule, *bounds: Any, event_dim: int = 0, is_discrete: bool = False):
+        self.words = words.format(*map(_text, bounds))
+        self.rule, self.bounds, self.event_dim, self.is_discrete = rule, bounds, event_dim, is_discrete
+
+    def check(self, value: Tensor) -> Tensor:
+        found = _holds(value.read(), *[_op(bound) for bound in self.bounds], rule=self.rule)
+        extra = len(found.shape) - value.ndim + self.event_dim  # axes of a member that the rule has left
+        return Tensor.from_op(_all(found, extra), value.cell.device)
+
+
+def _text(bound: Any) -> str:
+    known = _known(bound.op) if isinstance(bound, Tensor) else np.asarray(bound)
+    return "its bound" if known is None or known.size != 1 else f"{known.item():g}"
+
+
+def _op(number: Any) -> Op:
+    return number.read() if isinstance(number, Tensor) else filled(number, dtypes.float64, ())
+
+
+# ---- rules ----
+def _all(holds: Op, count: int, keepdim: bool = False) -> Op:
+    """Whether all of the last `count` axes holds."""
+    axes = tuple(range(len(holds.shape) - count, len(holds.shape)))
+    return reduce(holds, OpCode.MIN, axes, keepdim) if count else holds
+
+
+def _sum(x: Op) -> Op:
+    return reduce(x, OpCode.ADD, (len(x.shape) - 1,))
+
+
+def _equal(x: Op, y: Op | float) -> Op:
+    return compare(OpCode.CMPEQ, x, y)
+
+
+def _is_above(x: Op, low: Op | float) -> Op:
+    return compare(OpCode.CMPLT, low, x)
+
+
+def _is_below(x: Op, high: Op | float) -> Op:
+    return compare(OpCode.CMPLT, x, high)
+
+
+def _is_from(x: Op, low: Op | float) -> Op:
+    return compare(OpCode.CMPLE, low, x)
+
+
+def _is_within(x: Op, low: Op | float, high: Op | float) -> Op:
+    return both(compare(OpCode.CMPLE, low, x), compare(OpCode.CMPLE, x, high))
+
+
+def _is_within_half(x: Op, low: Op | float, high: Op | float) -> Op:
+    return both(compare(OpCode.CMPLE, low, x), compare(OpCode.CMPLT, x, high))
+
+
+def _is_probability_above_0(x: Op) -> Op:
+    return both(compare(OpCode.CMPLT, 0, x), compare(OpCode.CMPLE, x, 1))
+
+
+def _is_whole(x: Op) -> Op:
+    return _equal(unary(OpCode.FLOOR, x), x) if x.dtype.is_float else _equal(x, x)
+
+
+def _is_whole_from(x: Op, low: Op | float) -> Op:
+    return both(_is_whole(x), compare(OpCode.CMPLE, low, x))
+
+
+def _is_whole_within(x: Op, low: Op | float, high: Op | float) -> Op:
+    return both(_is_whole(x), _is_within(x, low, high))
+
+
+def _is_bit(x: Op) -> Op:
+    return either(_equal(x, 0), _equal(x, 1))
+
+
+def _is_one_hot(x: Op) -> Op:
+    return both(_all(_is_bit(x), 1), _equal(_sum(x), 1))
+
+
+def _is_simplex(x: Op) -> Op:
+    """Rows that are not negative and add up to 1, as exactly as sums of their dtype do."""
+    off = max(1e-6, 16 * dtypes.finfo(x.dtype).eps)
+    return both(_all(_is_from(x, 0), 1), _is_within(_sum(x), 1 - off, 1 + off))
+
+
+def _are_weights(x: Op) -> Op:
+    return both(_all(_is_from(x, 0), 1), _is_above(_sum(x), 0))
+
+
+def _are_counts(x: Op, most: Op) -> Op:
+    """Rows of whole numbers, of which the sum is not above `most`, an array of the shape of x."""
+    most = reduce(most, OpCode.MAX, (len(x.shape) - 1,))
+    return both(_all(_is_whole_from(x, 0), 1), compare(OpCode.CMPLE, _sum(x), most))
+
+
+def _is_lower_cholesky(x: Op) -> Op:
+    """Elements of matrices that are 0 above the diagonal, above 0 on it, and numbers below it."""
+    row, column = (Op(OpCode.IOTA, dtypes.int64, (), dim) for dim in x.shape[-2:])
+    row = broadcast_to(reshape(row, (x.shape[-2], 1)), x.shape)
+    column = broadcast_to(column, x.shape)
+    on_or_below = where(_equal(row, column), _is_above(x, 0), _equal(x, x))
+    return where(compare(OpCode.CMPLT, row, column), _equal(x, 0), on_or_below)
+
+
+def _is_symmetric(x: Op) -> Op:
+    """Elements of matrices that equal those across the diagonal, up to rounding."""
+    other = swap_last(x)
+    off = where(_is_below(other, 0), other * -1, other) * 1e-5 + 1e-6
+    return _is_within(x, other - off, other + off)
+
+
+def _is_positive_definite(x: Op) -> Op:
+    order = host_calls.call("cholesky_order", x, dtype=dtypes.int64)
+    return both(_all(_is_symmetric(x), 2), _equal(order, 0))
+
+
+# ---- by PyTorch's names ----
+def greater_than(lower_bound: Any) -> Constraint:
+    """Returns the numbers above a bound."""
+    return _Ruled("above {}", _is_above, lower_bound)
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """Returns the numbers not below a bound."""
+    return _Ruled("not below {}", _is_from, lower_bound)
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Returns the numbers below a bound."""
+    return _Ruled("below {}", _is_below, upper_bound)
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Returns the numbers from a bound to another, with both."""
+    return _Ruled("from {} to {}", _is_within, lower_bound, upper_bound)
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Returns the numbers from a bound to another, without that."""
+    return _Ruled("from {} to below {}", _is_within_half, lower_bound, upper_bound)
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Returns the integers from a bound to another, with both."""
+    return _Ruled("an integer from {} to {}", _is_whole_within, lower_bound, upper_bound, is_discrete=True)
+
+
+def multinomial(upper_bound: Any) -> Constraint:
+    """Returns the vectors of counts of that many draws in all, at most."""
+    return _Ruled("counts that add up to {} at most", _are_counts, upper_bound, event_dim=1, is_discrete=True)
+
+
+def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
+    """Returns arrays with so many more axes than members of a constraint, all of them members.
+
+    Raises:
+      ArgumentError: the constraint is one of your own.
+    """
+    base, more = base_constraint, reinterpreted_batch_ndims
+    if not isinstance(base, _Ruled):
+        raise ArgumentError(f"independent: base_constraint must be one of this page's, got {base!r}.")
+    made = _Ruled("", base.rule, *base.bounds, event_dim=base.event_dim + more, is_discrete=base.is_discrete)
+    made.words = base.words
+    return made
+
+
+real: Constraint = _Ruled("a number", lambda x: _equal(x, x))
+positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
+success: Constraint = _Ruled("above 0 and not above 1", _is_probability_above_0)
+boolean: Constraint = _Ruled("0 or 1", _is_bit, is_discrete=True)
+nonnegative_integer: Constraint = _Ruled("an integer not below 0", _is_whole_from, 0, is_discrete=True)
+positive_integer: Constraint = _Ruled("an integer above 0", _is_whole_from, 1, is_discrete=True)
+real_vector = independent(real, 1)
+one_hot: Constraint = _Ruled("zeros and a 1", _is_one_hot, event_dim=1, is_discrete=True)
+simplex: Constraint = _Ruled("not negative and add up to 1", _is_simplex, event_dim=1)
+weights: Constraint = _Ruled("not negative with a sum above 0", _are_weights, event_dim=1)
+lower_cholesky: Constraint = _Ruled("lower triangular with a diagonal above 0", _is_lower_cholesky, event_dim=2)
+symmetric: Constraint = _Ruled("symmetric", _is_symmetric, event_dim=2)
+positive_definite: Constraint = _Ruled("symmetric and positive definite", _is_positive_definite, event_dim=2)
+
+
+# ---- looking ----
+def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | float, wholly: bool) -> Tensor | float:
+    """Returns a parameter or a value of a distribution, of which a constraint holds as far as is looked.
+
+    Args:
+      owner:   name of the distribution
+      name:    of the parameter
+      wholly:  what the host does not know is returned with a look at each element, by whatever kernel reads it
+
+    Raises:
+      ArgumentError: the constraint does not hold of what the host knows; else, if `wholly`, when the value is computed.
+    """
+    fact = f"{owner}: {name} must be {constraint.words}"
+    if isinstance(constraint, _Ruled):
+        rule, others = constraint.rule, constraint.bounds
+        known = _broken(constraint, value)
+        for one in known or ():
+            is_short = one.size <= SHOWN_ELEMENTS_MAX
+            shown = f"got {one}" if not one.ndim else f"got {one.tolist()}" if is_short else "one is not"
+            raise ArgumentError(f"{fact}, {shown}.", HINT)
+        wholly = wholly and known is None
+    if not wholly or not isinstance(value, Tensor):
+        return value
+    if not isinstance(constraint, _Ruled):
+        rule, others = _is_true, (constraint.check(value.detach()),)
+    operands = [value.read(), *[detached(_op(other)) for other in others]]
+    return Tensor.from_op(_kept(*operands, rule=rule, fact=fact), value.cell.device)
+
+
+def is_known(value: Tensor) -> bool:
+    """Returns whether the host knows a value, so that it is looked at at once."""
+    return trace.get() is None and _known(value.op) is not None
+
+
+@formula
+def _kept(*operands: Op, rule: Rule, fact: str) -> Op:
+    """Returns the first operand, with an error where a rule does not hold of it and the bounds, the others."""
+    x = operands[0]
+    holds = _holds(detached(x), *operands[1:], rule=rule)
+    zeros, nbytes = filled(0, dtypes.int64, holds.shape), 0
+    if len(holds.shape) < len(x.shape) or rule is _is_true:
+        wrong, fact = zeros + 1, f"{fact}, one is not."
+    else:  # element by element: the report is the number
+        x = broadcast_to(x, holds.shape)
+        wrong, fact, nbytes = _bits(detached(x)), f"{fact}, got {{}}.", _nbytes(x.dtype)
+    passed = _equal(checked(where(holds, zeros, wrong), 1, Site(fact, HINT, of_values=True, float_nbytes=nbytes)), 0)
+    passed = reshape(passed, (*passed.shape, *(1,) * (len(x.shape) - len(passed.shape))))
+    return where(broadcast_to(passed, x.shape), x, 0)
+
+
+def _is_true(x: Op, holds: Op) -> Op:
+    return holds
+
+
+def _holds(x: Op, *bounds: Op, rule: Rule) -> Op:
+    """Returns where a rule holds, of operands in one dtype and one shape."""
+    if rule is _is_true:
+        return bounds[0]
+    dtype = next((op.dtype for op in (x, *bounds) if op.dtype.is_float and op.shape), x.dtype)
+    dtype = dtypes.default_float if dtype is dtypes.bool_ else dtype
+    shape = broadcast_shapes("check", x.shape, *[bound.shape for bound in bounds])
+    return rule(*[broadcast_to(cast(op, dtype), shape) for op in (x, *bounds)])
+
+
+def _nbytes(dtype: DType) -> int:
+    return 8 if dtype in (dtypes.float64, dtypes.int64) else 4
+
+
+def _bits(x: Op) -> Op:
+    """Returns the bits of numbers as floats of 4 or 8 bytes, all inverted: 0 for none of them."""
+    number, bits = (dtypes.float64, dtypes.int64) if _nbytes(x.dtype) == 8 else (dtypes.float32, dtypes.int32)
+    return (cast(Op(OpCode.BITCAST, bits, (cast(x, number),)), dtypes.int64) + 1) * -1
+
+
+# ---- what the host knows ----
+def _broken(constraint: _Ruled, value: Tensor | float) -> list[Array] | None:
+    """Returns the members of a value for which a constraint does not hold; None where they are not known."""
+    if trace.get() is not None:
+        return None
+    known = [_known(one.op) if isinstance(one, Tensor) else np.asarray(one) for one in (value, *constraint.bounds)]
+    arrays = [array for array in known if array is not None]
+    if len(arrays) < len(known):
+        return None
+    dtype = value.dtype if isinstance(value, Tensor) else dtypes.float64
+    if all(array.ndim == 0 for array in arrays):
+        return [] if _holds_for_number(constraint.rule, dtype, *[array.item() for array in arrays]) else arrays[:1]
+    holds = _holds_for(constraint.rule, dtype, arrays)
+    x = arrays[0] if holds.ndim < arrays[0].ndim else np.broadcast_to(arrays[0], holds.shape)
+    return list(x[~holds])
+
+
+@lru_cache(maxsize=256)
+def _holds_for_number(rule: Rule, dtype: DType, *numbers: float) -> bool:
+    return bool(_holds_for(rule, dtype, [np.asarray(number) for number in numbers]))
+
+
+def _holds_for(rule: Rule, dtype: DType, arrays: Sequence[Array]) -> Array:
+    """Returns where a rule holds, computed by NumPy."""
+    kinds = tuple([(dtype if i == 0 else dtypes.float64, array.shape) for i, array in enumerate(arrays)])
+    stands, holds = _graph(rule, kinds)
+    (found,) = evaluate([holds], {op: array.astype(op.dtype.numpy, copy=False) for op, array in zip(stands, arrays)})
+    return found
+
+
+@lru_cache(maxsize=256)
+def _graph(rule: Rule, kinds: tuple[tuple[DType, tuple[int, ...]], ...]) -> tuple[list[Op], Op]:
+    """Returns stand-ins for operands of a rule, and the graph of where it holds."""
+    stands = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, math.prod(shape)), shape)) for dtype, shape in kinds]
+    return stands, _holds(*stands, rule=rule)
+
+
+def _known(op: Op) -> Array | None:
+    """Returns the value of an Op that is a view of host memory, or a short graph of constants."""
+    if not all(isinstance(dim, int) for dim in op.shape) or op.numel > KNOWN_ELEMENTS_MAX:
+        return None
+    found = lying_on_host(op)
+    if found is None and op.depth < KNOWN_OPS_MAX:
+        order = toposort([op])
+        if len(order) <= KNOWN_OPS_MAX and not any(o.code in (OpCode.BUFFER, OpCode.COPY) for o in order):
+            (found,) = evaluate([op], {})
+    return found
