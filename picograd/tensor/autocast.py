@@ -28,9 +28,10 @@ precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)
 class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
     """Computes products of float32 in 16 bits inside a `with` block or a decorated function; a block inside one counts.
 
-    Products (matmul, einsum, linear, attention, convolution) take and give `dtype`. Losses and norms of
-    picograd.nn.functional, and its softmax and log_softmax, take 16-bit floats as float32. All else is computed in
-    the dtype of its operands. float64 stays.
+    Products (matmul, addmm, einsum, linear, attention, convolution) take and give `dtype`. Losses and norms of
+    picograd.nn.functional, and its softmax, log_softmax and grid_sample, take 16-bit floats as float32. All else is
+    computed in the dtype of its operands, prelu in that of its input; recurrent layers keep that of their state.
+    float64 stays.
 
     Args:
       device_type:    a device's name, which says what dtype is unless given

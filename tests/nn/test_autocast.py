@@ -38,6 +38,25 @@ def test_sums_of_products_by_equation_are_products(device):
         assert names == ["bfloat16", "bfloat16", "float32"]
 
 
+def test_functions_that_have_weights_or_places_of_32_bits(device):
+    """PyTorch's on a GPU, but for recurrent layers, whose states stay what they are."""
+    x, grid, slopes = Tensor.rand(4, 4), Tensor.zeros(1, 2, 2, 2), Tensor([0.5])
+    q, row = x.unsqueeze(0), x[0]
+    with pg.autocast("cpu"):
+        low = x @ x
+        products = [x.addmm(x, x), row.addmv(x, row), x.addr(row, row), q.baddbmm(q, q), x.addbmm(q, q)]
+        products += [F.scaled_dot_product_attention(q, q, q), F.scaled_dot_product_attention(q, q, q, Tensor.zeros(4, 4))]
+        products += [F.prelu(low, slopes), nn.Sequential(nn.Linear(4, 4), nn.PReLU())(x)]
+        wide = [F.prelu(x, slopes), x.clone().addmm_(x, x), F.grid_sample(low.reshape(1, 1, 4, 4), grid)]
+        wide += [layer(4, 3)(x)[0] for layer in (nn.RNN, nn.GRU, nn.LSTM)]
+        wide += [nn.RNN(4, 3, nonlinearity="relu")(x)[0], nn.RNNCell(4, 3)(x)]
+    assert {tensor.dtype for tensor in products} == {dtypes.bfloat16}
+    assert {tensor.dtype for tensor in wide} == {dtypes.float32}
+    exact = (x + x @ x).numpy()
+    same_value(products[0].float(), exact, rtol=2**-6)  # each operand, the product and the sum are off by 2^-9
+    same_value(wide[1], exact, rtol=1e-6)
+
+
 @pytest.mark.req("C9")
 def test_training_is_pytorchs(device, rng):
     mine, other = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3)), torch.nn.Sequential(

@@ -19,7 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
 from picograd.tensor.arguments import number
-from picograd.tensor.autocast import uses_tf32
+from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
 from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
@@ -68,6 +68,8 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
     need_float("scaled_dot_product_attention", query.op, "query")
+    if precision_mode.get() is not None:
+        query, key, value = (x.to(lowered(x.dtype)) for x in (query, key, value))
     probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     if scale is not None:
         number("scaled_dot_product_attention", "scale", scale)

@@ -29,6 +29,7 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.nn.functions.precision import widened
 from picograd.nn.functions.resize import along, cubic_weights
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
@@ -39,6 +40,7 @@ MODES = ("bilinear", "nearest", "bicubic")
 PADDING = ("zeros", "border", "reflection")
 
 
+@widened
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",  # noqa: A002
     align_corners: bool | None = None,

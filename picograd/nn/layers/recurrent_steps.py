@@ -27,12 +27,12 @@ State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (N, H)
 # ---- one step: (N, G H) of the input, the state, (N, G H) of the state -> the new state ----
 def tanh_step(x: Tensor, state: State, h: Tensor) -> State:
     """Returns (tanh(x + h),): Elman 1990, "Finding structure in time"."""
-    return ((x + h).tanh(),)
+    return ((x + h).tanh().to(state[0].dtype),)  # both are of 16 bits in an autocast block
 
 
 def relu_step(x: Tensor, state: State, h: Tensor) -> State:
     """Returns (relu(x + h),)."""
-    return ((x + h).relu(),)
+    return ((x + h).relu().to(state[0].dtype),)
 
 
 def lstm_step(x: Tensor, state: State, h: Tensor) -> State:

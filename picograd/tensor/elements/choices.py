@@ -15,6 +15,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.autocast import precision_mode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
@@ -135,6 +136,8 @@ class Choices(SpecialFunctions):
         >>> Tensor([-1.0, 2.0]).prelu(Tensor([0.5]))
         Tensor([-0.5,  2. ])
         """
+        if precision_mode.get() is not None and weight.dtype.is_float and self.dtype.is_float:
+            weight = weight.from_op(cast(weight.read(), self.dtype), weight.device)  # a layer's stays float32
         if not self.dtype.is_float or weight.dtype is not self.dtype:
             raise DTypeError(f"prelu: input and weight must be floats of one dtype, got {self.dtype} and {weight.dtype}.")
         slopes: Operators = weight

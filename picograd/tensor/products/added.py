@@ -14,6 +14,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import permute, reshape
 from picograd.ir.symbolic import mul
 from picograd.tensor.arguments import tensor_of
+from picograd.tensor.autocast import autocast, lowered
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products.matmul import Products, matmul_op
@@ -43,7 +44,7 @@ class AddedProducts(Products):
                 hint="beta * x + alpha * (lhs @ rhs) takes any.",
             )
         base = self.read()
-        dtype = base.dtype if base.dtype is promoted(a, b) else promoted(base, cast(a, promoted(a, b)))
+        dtype = lowered(base.dtype if base.dtype is promoted(a, b) else promoted(base, cast(a, promoted(a, b))))
         for name, value in (("beta", beta), ("alpha", alpha)):
             if not isinstance(value, (int, float)) or (dtype.kind != "f" and isinstance(value, float)):
                 raise ArgumentError(f"{function}: {name}={value!r} does not suit {dtype}; it must be a number of its kind.")
@@ -61,6 +62,11 @@ class AddedProducts(Products):
             added = broadcast_to(cast(base, dtype), product.shape)
             result = (added if beta == 1 else added * beta) + result
         return self.from_op(result, self.other_device(function, left, right))
+
+    def _added_in_place(self, product: str, lhs: TensorCore, rhs: TensorCore, beta: Scalar, alpha: Scalar) -> Self:
+        """Stores what a method returns, computed in the dtype of what is there: an autocast block changes nothing."""
+        with autocast(enabled=False):
+            return self._in_place(f"{product}_", getattr(self, product)(lhs, rhs, beta=beta, alpha=alpha))
 
     def addmm(self, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Returns beta * self + alpha * mat1 @ mat2, for matrices (M, K) and (K, N).
@@ -150,7 +156,7 @@ class AddedProducts(Products):
         >>> Tensor([[1.0]]).addmm_(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]]))
         Tensor([[12.]])
         """
-        return self._in_place("addmm_", self.addmm(mat1, mat2, beta=beta, alpha=alpha))
+        return self._added_in_place("addmm", mat1, mat2, beta, alpha)
 
     def addmv_(self, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Stores beta * self + alpha * mat @ vec in place; see addmv.
@@ -158,7 +164,7 @@ class AddedProducts(Products):
         >>> Tensor([1.0]).addmv_(Tensor([[1.0, 2.0]]), Tensor([3.0, 4.0]))
         Tensor([12.])
         """
-        return self._in_place("addmv_", self.addmv(mat, vec, beta=beta, alpha=alpha))
+        return self._added_in_place("addmv", mat, vec, beta, alpha)
 
     def addr_(self, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Stores beta * self + alpha * outer(vec1, vec2) in place; see addr.
@@ -166,7 +172,7 @@ class AddedProducts(Products):
         >>> Tensor([[1.0, 1.0]]).addr_(Tensor([2.0]), Tensor([3.0, 4.0]))
         Tensor([[7., 9.]])
         """
-        return self._in_place("addr_", self.addr(vec1, vec2, beta=beta, alpha=alpha))
+        return self._added_in_place("addr", vec1, vec2, beta, alpha)
 
     def addbmm_(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Stores beta * self + alpha * the sum over B of batch1 @ batch2 in place; see addbmm.
@@ -174,7 +180,7 @@ class AddedProducts(Products):
         >>> Tensor.zeros(1, 1).addbmm_(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
         Tensor([[6.]])
         """
-        return self._in_place("addbmm_", self.addbmm(batch1, batch2, beta=beta, alpha=alpha))
+        return self._added_in_place("addbmm", batch1, batch2, beta, alpha)
 
     def baddbmm_(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Stores beta * self + alpha * batch1 @ batch2 in place; see baddbmm.
@@ -182,4 +188,4 @@ class AddedProducts(Products):
         >>> Tensor.ones(1, 1, 1).baddbmm_(Tensor.ones(1, 1, 3), Tensor.ones(1, 3, 1))
         Tensor([[[4.]]])
         """
-        return self._in_place("baddbmm_", self.baddbmm(batch1, batch2, beta=beta, alpha=alpha))
+        return self._added_in_place("baddbmm", batch1, batch2, beta, alpha)
