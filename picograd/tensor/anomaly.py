@@ -111,9 +111,17 @@ def look_at(ops: Iterable[Op], kind: str) -> None:
       AnomalyError: one has a NaN that an operation made, or a gradient has one that was in the data.
     """
     for op in ops:
-        memory = op if op.code is OpCode.BUFFER else op.realized
-        if op.dtype.is_float and memory is not None and _has_nan(to_host(memory)):
+        if op.dtype.is_float and _has_nan(_value_of(op)):
             raise_for(op, kind)
+
+
+def _value_of(op: Op) -> np.ndarray[Any, Any]:
+    """Returns the value of what has been computed; what is made of constants alone is not stored."""
+    memory = op if op.code is OpCode.BUFFER else op.realized
+    if memory is not None:
+        return to_host(memory)
+    (root,) = written_out([op])
+    return _all_values(root)[root]
 
 
 def _has_nan(array: np.ndarray[Any, Any]) -> bool:
@@ -137,6 +145,8 @@ def raise_for(op: Op, kind: str) -> None:
         raise _error(made, values, kind, line)
     if kind == "gradient":
         fact = f"detect_anomaly: data of shape {tuple(made.shape)}, which a gradient is computed from, have a NaN."
+        if made.code is OpCode.CONST:
+            fact = "detect_anomaly: a gradient is a constant, which is NaN: it is computed from numbers alone."
         raise AnomalyError(fact, line=line)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -109,3 +110,24 @@ def test_it_is_on_within_its_block_only() -> None:
     finally:
         set_detect_anomaly(False)
     assert not is_anomaly_enabled() and pg.tensor([-1.0]).sqrt().isnan().item()
+
+
+class Spoilt(pg.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: pg.Tensor) -> pg.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: pg.Tensor) -> pg.Tensor:
+        return grad * float("nan")
+
+
+def test_gradients_that_are_constants_are_looked_at() -> None:
+    x, zeros = pg.tensor([1.0, 4.0], requires_grad=True), pg.zeros(2, requires_grad=True)
+    losses = (lambda: Spoilt.apply(x).sum(), lambda: (zeros.sqrt() * 0.0).sum())
+    ways = (lambda loss: loss.backward(), lambda loss: pg.autograd.grad(loss, [x, zeros], allow_unused=True))
+    for make, differentiate in itertools.product(losses, ways):
+        with detect_anomaly(), pytest.raises(AnomalyError, match="the gradient of this line"):
+            differentiate(make())
+    with detect_anomaly():
+        assert pg.full((2,), float("nan")).isnan().all().item()  # a constant that the user wrote is data
