@@ -15,6 +15,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.nn.parameter import Parameter
 from picograd.nn.state_hooks import StateHooks
+from picograd.tensor.arguments import saved_state
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.change import note_move
@@ -23,6 +24,8 @@ from picograd.tensor.exchange.copies import shown_steps
 from picograd.tensor.exchange.host import array_of, gpu_named
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+
+WRAPPERS = ("module.", "_orig_mod.")  # before the names in states of PyTorch's DataParallel, and of what it compiled
 
 
 class IncompatibleKeys(NamedTuple):
@@ -109,9 +112,7 @@ class ModuleState(StateHooks):
             module._call_state_hooks("_state_dict_hooks", found, _start(path), {"version": 1})
         return found
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Stores tensors by path into the parameters and buffers, in place; returns what was missing and unknown.
 
         Tensors of other libraries and arrays will do.
@@ -133,7 +134,7 @@ class ModuleState(StateHooks):
         True
         """
         owners = dict(self.named_modules(remove_duplicate=False))
-        state_dict, keys = dict(state_dict), IncompatibleKeys([], [])
+        state_dict, keys = saved_state(self, state_dict), IncompatibleKeys([], [])
         messages: list[str] = []
         for path, module in owners.items():
             start = _start(path)
@@ -328,8 +329,16 @@ def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> No
     if strict and any(keys):
         raise ArgumentError(
             f"load_state_dict: missing: {_listed(keys.missing_keys)}; unknown: {_listed(keys.unexpected_keys)}.",
-            hint="strict=False loads what fits by name.",
+            hint=_without_prefix(keys) or "strict=False loads what fits by name.",
         )
+
+
+def _without_prefix(keys: IncompatibleKeys) -> str | None:
+    """Returns a hint where what is unknown is what is missing, behind the name that a wrapper of the model has added."""
+    for prefix in WRAPPERS:
+        if keys.missing_keys and {name.removeprefix(prefix) for name in keys.unexpected_keys} == {*keys.missing_keys}:
+            return f"{{name.removeprefix({prefix!r}): value for name, value in state.items()}}"
+    return None
 
 
 def _listed(names: list[str]) -> str:

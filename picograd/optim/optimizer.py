@@ -25,6 +25,7 @@ from picograd.nn.module_state import move
 from picograd.optim.groups import ParamGroup, StateOf, new_group, printed
 from picograd.optim.readers import realize_apart, realize_with_readers
 from picograd.optim.updates import Updates
+from picograd.tensor.arguments import saved_state
 from picograd.tensor.cell import trace
 from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
@@ -354,6 +355,7 @@ class Optimizer:
         >>> other.lr
         0.5
         """
+        state_dict = saved_state(self, state_dict, "param_groups", "state")
         self._order_state()
         groups = state_dict["param_groups"]
         own = [len(group["params"]) for group in self.param_groups]
@@ -375,9 +377,7 @@ class Optimizer:
                     elif value is not None:
                         self._keep(int(place), {name: _copied(value)})
 
-    def _load(
-        self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]
-    ) -> None:
+    def _load(self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]) -> None:
         """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
         if tensor.shape == (1,) and own.shape == ():  # a count, as PyTorch before 0.4 had it
             tensor = tensor.reshape(())

@@ -11,6 +11,7 @@ from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.optim.optimizer import Optimizer
+from picograd.tensor.arguments import saved_state
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -183,6 +184,8 @@ class GradScaler:
         2.0
         """
         if self._enabled:
+            names = ("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", "scale")
+            state_dict = saved_state(self, state_dict, *names)
             self.growth_factor, self.backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
             self.growth_interval, self._good_steps = state_dict["growth_interval"], state_dict["_growth_tracker"]
             self._set(float(state_dict["scale"]))

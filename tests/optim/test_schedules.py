@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,3 +218,70 @@ def test_errors(call, fact):
     with pytest.raises(pg.ArgumentError) as caught:
         call(both()[0])
     assert caught.value.fact == fact and caught.value.line.file == __file__
+
+
+class Warmup:
+    """A factor as an object with settings."""
+
+    def __init__(self, steps: int):
+        self.steps = steps
+
+    def __call__(self, epoch: int) -> float:
+        return min(1.0, (epoch + 1) / self.steps)
+
+
+@pytest.mark.parametrize("name", ["LambdaLR", "MultiplicativeLR"])
+def test_states_of_schedules_of_functions_go_between_the_libraries(name: str) -> None:
+    def made(library: Any, steps: int) -> tuple[Any, Any]:
+        leaves = [library.ones(1, requires_grad=True), library.ones(1, requires_grad=True)]
+        optimizer = library.optim.SGD([{"params": [leaf]} for leaf in leaves], lr=0.1)
+        return optimizer, getattr(library.optim.lr_scheduler, name)(optimizer, [lambda epoch: 0.9, Warmup(steps)])
+
+    for of, to in ((torch, pg), (pg, torch)):
+        (first, schedule), (second, other) = made(of, 4), made(to, 9)
+        first.step()
+        schedule.step()
+        assert schedule.state_dict()["lr_lambdas"] == [None, {"steps": 4}]
+        second.load_state_dict(first.state_dict())
+        other.load_state_dict(schedule.state_dict())
+        for _ in range(4):
+            for optimizer, each in ((first, schedule), (second, other)):
+                optimizer.step()
+                each.step()
+            assert [float(g["lr"]) for g in second.param_groups] == pytest.approx(
+                [float(g["lr"]) for g in first.param_groups]
+            )
+
+
+def test_what_is_no_state_is_refused_by_everything_that_loads_one() -> None:
+    leaf = pg.ones(1, requires_grad=True)
+    optimizer = pg.optim.Adam([leaf])
+    exponential = pg.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    schedules = [
+        exponential,
+        pg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0),
+        pg.optim.lr_scheduler.ReduceLROnPlateau(optimizer),
+        pg.optim.lr_scheduler.SequentialLR(optimizer, [exponential], []),
+    ]
+    for owner in (pg.nn.Linear(1, 1), optimizer, *schedules, pg.GradScaler()):
+        name = type(owner).__name__
+        for value, said, hint in (
+            ("model.pt", "str 'model.pt'", "pg.load(path) reads one."),
+            (None, "None", None),
+            (pg.nn.Linear(1, 1), "Linear", "its state_dict()"),
+        ):
+            with pytest.raises(pg.errors.ArgumentTypeError) as caught:
+                owner.load_state_dict(value)  # type: ignore[arg-type]
+            assert caught.value.fact == f"load_state_dict: {name} needs a dict as state_dict() returns it, got {said}."
+            assert caught.value.hint == hint
+    with pytest.raises(pg.ArgumentError) as lacking:
+        optimizer.load_state_dict({"model": {}, "optimizer": {}})
+    fact = "load_state_dict: the state of Adam must have 'param_groups'; this dict has 'model', 'optimizer'."
+    assert lacking.value.fact == fact
+
+
+def test_names_that_a_wrapper_has_lengthened_get_a_hint() -> None:
+    for prefix in ("module.", "_orig_mod."):
+        with pytest.raises(pg.ArgumentError) as caught:
+            pg.nn.Linear(1, 1).load_state_dict({f"{prefix}weight": pg.ones(1, 1), f"{prefix}bias": pg.ones(1)})
+        assert caught.value.hint == f"{{name.removeprefix({prefix!r}): value for name, value in state.items()}}"

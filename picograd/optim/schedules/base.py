@@ -12,12 +12,14 @@ do which is as in PyTorch, since it decides what a rate becomes that somebody el
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
+from picograd.tensor.arguments import saved_state
 
 
 class LRScheduler(Shown):
@@ -118,7 +120,7 @@ class LRScheduler(Shown):
         >>> schedule.last_epoch
         3
         """
-        vars(self).update(state_dict)
+        vars(self).update(saved_state(self, state_dict))
 
 
 def _has_function(value: Any) -> bool:
@@ -150,6 +152,31 @@ class _OfFunctions(LRScheduler):
     ):
         self.lr_lambdas: list[Callable[[int], float]] = each_group(type(self).__name__, optimizer, "lr_lambda", lr_lambda)
         super().__init__(optimizer, last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns all but the optimizer and functions; of an object that is called like one, its attributes.
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+        >>> optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5).state_dict()["lr_lambdas"]
+        [None]
+        """
+        attributes = [None if isinstance(each, FunctionType) else dict(vars(each)) for each in self.lr_lambdas]
+        return {**super().state_dict(), "lr_lambdas": attributes}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what state_dict(), or that of PyTorch's, returned; functions stay as they are.
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+        >>> schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)
+        >>> schedule.load_state_dict({"last_epoch": 3, "lr_lambdas": [None]})
+        >>> schedule.last_epoch
+        3
+        """
+        state = saved_state(self, state_dict)
+        for function, attributes in zip(self.lr_lambdas, state.pop("lr_lambdas", ())):
+            if attributes is not None:
+                vars(function).update(attributes)
+        super().load_state_dict(state)
 
 
 class LambdaLR(_OfFunctions):

@@ -13,6 +13,7 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler
+from picograd.tensor.arguments import saved_state
 
 
 class _Combined(LRScheduler):
@@ -49,6 +50,7 @@ class _Combined(LRScheduler):
         >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [optim.lr_scheduler.ExponentialLR(optimizer, 0.5)], [])
         >>> schedule.load_state_dict(schedule.state_dict())
         """
+        state_dict = saved_state(self, state_dict, "_schedulers")
         for schedule, state in zip(self.schedulers, state_dict["_schedulers"], strict=True):
             schedule.load_state_dict(state)
         vars(self).update({name: value for name, value in state_dict.items() if name != "_schedulers"})

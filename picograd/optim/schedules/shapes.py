@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
-from picograd.tensor.arguments import at_least
+from picograd.tensor.arguments import at_least, saved_state
 
 
 # ---- from the rate before ----
@@ -317,4 +317,4 @@ class ReduceLROnPlateau(Shown):
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ReduceLROnPlateau(optimizer).load_state_dict({"best": 0.5})
         """
-        vars(self).update(state_dict)
+        vars(self).update(saved_state(self, state_dict))
