@@ -87,7 +87,8 @@ def write_whole(
         if makes_folder:
             os.makedirs(folder, exist_ok=True)
         elif not os.path.exists(folder):
-            hint = f"os.makedirs({os.path.dirname(os.fspath(path))!r})"
+            above = os.path.dirname(os.fspath(path))
+            hint = "os.path.expanduser(path)" if str(above).startswith("~") else f"os.makedirs({above!r})"
         start = f".{os.fsdecode(os.fsencode(name)[:NAME_BYTES_MAX])}."
         temporary = os.path.join(folder, f"{start}{os.urandom(8).hex()}.part")
         try:

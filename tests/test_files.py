@@ -158,6 +158,13 @@ def test_a_place_that_is_none_is_named(tmp_path: Path, name: str, fact: str, hin
     assert isinstance(caught.value, FileNotFoundError) == name.startswith("nowhere")
 
 
+def test_a_home_that_a_shell_would_have_put_in_is_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        write("~/models/a", b"text")
+    assert caught.value.hint == "os.path.expanduser(path)"  # type: ignore[attr-defined]
+
+
 def test_the_folder_is_made_where_that_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path / "new" / "one" / "a", b"text", makes_folder=True)
     assert files.read_whole("load", tmp_path / "new" / "one" / "a") == b"text"

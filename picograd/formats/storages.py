@@ -165,9 +165,7 @@ def _shown(elements: Array, place: Place) -> Array:
     return strided(part, place.shape, [stride * elements.itemsize for stride in place.strides])
 
 
-def _on_one_memory(
-    elements: Array, arrays: Mapping[Place, Array], dtype: DType, device: str | None
-) -> dict[Place, Tensor]:
+def _on_one_memory(elements: Array, arrays: Mapping[Place, Array], dtype: DType, device: str | None) -> dict[Place, Tensor]:
     """Returns tensors that are views of one memory: those whose strides the steps of a view can make."""
     memory = Tensor(elements, dtype, device)
     views: dict[Place, Tensor] = {}

@@ -121,15 +121,29 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _check_flags(flags: Any) -> None:
+    """Raises DataError for what PyTorch negates, or conjugates, when it is read: the file has other numbers."""
+    if flags is not None and not isinstance(flags, dict):
+        raise TypeError
+    if flags and any(flags.values()):
+        raise DataError("a tensor in it is negated by a flag; torch.save(x.resolve_neg(), path) writes its numbers")
+
+
 def torch_names(storages: Storages) -> Mapping[str, Any]:
     """Returns the values of the names in a file whose tensors are views of `storages`."""
 
-    def tensor(storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, *more: Any) -> Tensor:
+    def tensor(
+        storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
+        flags: Any = None,
+    ) -> Tensor:  # fmt: skip
+        _check_flags(flags)
         return view(storage, offset, shape, strides, requires_grad, storage.dtype)
 
     def tensor_of_bytes(
-        storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any, *more: Any
-    ) -> Tensor:
+        storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any,
+        flags: Any = None,
+    ) -> Tensor:  # fmt: skip
+        _check_flags(flags)
         return view(storage, offset, shape, strides, requires_grad, dtype)
 
     def view(storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, dtype: Any) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from picograd.errors import DataError
+from picograd.errors import DataError, DeviceError
 
 # After the first, errors of Python's zipfile, and of modules that it calls, for damaged files.
 DAMAGED = (
@@ -36,7 +36,7 @@ def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(file) as archive:
             yield archive
-    except DataError:
+    except (DataError, DeviceError):
         raise
     except DAMAGED as error:
         raise DataError(f"it is a damaged zip file ({error})") from None

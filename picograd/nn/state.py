@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DataError, DTypeError
+from picograd.errors import ArgumentError, ArgumentTypeError, DataError, DTypeError
 from picograd.files import opened, write_whole
 from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
 from picograd.formats.state_file import read_state, state_bytes
@@ -26,6 +26,17 @@ from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
+FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."
+# Other files that people have beside those, by how they begin: what they are, and what to do.
+OTHERS: dict[bytes, tuple[str, str]] = {
+    **{b"\x80" + bytes([version]): ("a pickle", "torch.save(state, path) and pg.save(state, path) write what is read.")
+       for version in range(2, 6)},
+    b"\x89HDF": ("an HDF5 file", FORMATS),
+    b"GGUF": ("a GGUF file", FORMATS),
+    b"\x1f\x8b": ("packed with gzip", "gunzip it first."),
+    b"version https://": ("a pointer of Git LFS, not the file itself", "git lfs pull"),
+    b"<": ("a page of HTML or XML: perhaps an error page that was saved instead of the file", FORMATS),
+}  # fmt: skip
 MapLocation = str | Mapping[str, Any] | Callable[..., Any] | None
 
 
@@ -70,7 +81,12 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     if isinstance(path, (str, os.PathLike)):
         write_whole("save", path, write)
     else:
-        write(path)
+        try:
+            write(path)
+        except TypeError:
+            if isinstance(path, io.TextIOBase):
+                raise ArgumentTypeError("save: the file is open for text.", hint='open(path, "wb")') from None
+            raise
 
 
 def _ending(path: str | os.PathLike[str]) -> str:
@@ -115,6 +131,7 @@ def load(
     *,
     map_location: MapLocation = None,
     weights_only: bool = True,
+    mmap: bool | None = None,
 ) -> Any:
     """Reads what `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors wrote; no code of it is run.
 
@@ -124,6 +141,7 @@ def load(
       map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device, as there
       weights_only:  False: objects of other classes in PyTorch's files come as records of their attributes; True: such a
                      file is refused
+      mmap:          taken for PyTorch's sake: a file is read as a whole
 
     Raises:
       DataError: the file cannot be read, or is corrupt, cut short, or of another format.
@@ -138,7 +156,14 @@ def load(
     if isinstance(path, (str, os.PathLike)):
         with opened("load", path) as file:
             return _read(file, os.fspath(path), device_of, not weights_only)
-    return _read(io.BytesIO(path.read()), "what was read", device_of, not weights_only)
+    return _read(io.BytesIO(_bytes_of(path)), "what was read", device_of, not weights_only)
+
+
+def _bytes_of(file: BinaryFile) -> bytes:
+    data = file.read()
+    if not isinstance(data, bytes):
+        raise ArgumentTypeError("load: the file is open for text.", hint='open(path, "rb")')
+    return data
 
 
 def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str], str | None]:
@@ -183,9 +208,18 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
     except DataError as error:
         if isinstance(error, OSError):
             raise
-        is_other = kind == "safetensors" and start[8:9] != b"{"
-        hint = "safetensors, .pt, .pth, .npy and .npz are read." if is_other else error.hint
-        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", hint) from None
+        other, remedy = _other_kind(start, called)
+        if other and kind == "safetensors":
+            raise DataError(f"load: {called} is {other}.", remedy) from None
+        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", error.hint) from None
+
+
+def _other_kind(start: bytes, called: str) -> tuple[str, str]:
+    """Returns what a file is that is of none of the formats, and what to do; "" for what may be damaged safetensors."""
+    if not start or start[8:9] == b"{":
+        return "" if start else "empty", FORMATS
+    unknown = "" if called.endswith(".safetensors") else "of no format that picograd knows"
+    return next((what for beginning, what in OTHERS.items() if start.startswith(beginning)), (unknown, FORMATS))
 
 
 def _holds_arrays(file: BinaryIO) -> bool:

@@ -446,3 +446,12 @@ def test_damaged_streams(damage: str) -> None:
     changed = data[:-1] if at is None else data[:at] + other[damage] + data[at + 1 :]
     with pytest.raises(DataError, match="is not an intact PyTorch file"):
         pg.load(io.BytesIO(changed))
+
+
+@FORMATS
+def test_a_tensor_that_is_negated_by_a_flag_is_refused(is_zip: bool) -> None:
+    file = saved({"a": torch.ones(3)._neg_view()}, is_zip)
+    with pytest.raises(DataError, match="a tensor in it is negated by a flag"):
+        pg.load(file)
+    resolved = saved({"a": torch.ones(3)._neg_view().resolve_neg()}, is_zip)
+    assert pg.load(resolved)["a"].tolist() == [-1.0] * 3

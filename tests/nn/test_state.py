@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -71,10 +73,37 @@ def test_open_files_and_bare_tensors(device, tmp_path):
 
 
 def test_what_is_no_file_of_tensors_is_refused():
-    for data in (b"12345678", b"\x80\x04N.", b"", b"GGUF\3\0\0\0\0\0"):
-        with pytest.raises(DataError, match="what was read is not an intact safetensors file") as error:
+    formats = "safetensors, .pt, .pth, .npy and .npz are read."
+    for data, said, hint in (
+        (b"12345678", "of no format that picograd knows", formats),
+        (pickle.dumps({"a": 1}), "a pickle", "torch.save(state, path) and pg.save(state, path) write what is read."),
+        (b"", "empty", formats),
+        (b"GGUF\3\0\0\0\0\0", "a GGUF file", formats),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file", formats),
+        (gzip.compress(b"x"), "packed with gzip", "gunzip it first."),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS, not the file itself", "git lfs pull"),
+        (b"<!DOCTYPE html>", "a page of HTML or XML: perhaps an error page that was saved instead of the file", formats),
+    ):
+        with pytest.raises(DataError) as error:
             pg.load(io.BytesIO(data))
-        assert error.value.hint == "safetensors, .pt, .pth, .npy and .npz are read."
+        assert (error.value.fact, error.value.hint) == (f"load: what was read is {said}.", hint)
+
+
+def test_files_that_are_open_for_text_are_refused(tmp_path):
+    (tmp_path / "a").write_text("text")
+    with open(tmp_path / "a") as file, pytest.raises(pg.ArgumentTypeError, match="load: the file is open for text"):
+        pg.load(file)
+    with open(tmp_path / "a", "w") as file, pytest.raises(pg.ArgumentTypeError, match="save: the file is open for text"):
+        pg.save({"a": pg.ones(1)}, file)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "meta"])
+@pytest.mark.parametrize("ending", ["pt", "npz", "safetensors"])
+def test_a_device_that_is_not_there_is_no_fault_of_the_file(ending, place, tmp_path):
+    pg.save({"a": pg.ones(1)}, tmp_path / f"a.{ending}")
+    with pytest.raises(pg.DeviceError, match="there is no device of that name"):
+        pg.load(tmp_path / f"a.{ending}", map_location=place)
+    assert pg.load(tmp_path / f"a.{ending}", mmap=True)["a"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x.pt", "x.npy", "x.npz"])
@@ -148,7 +177,7 @@ def test_damaged_files_are_data_errors(damage, device, tmp_path):
     pg.save({"a": Tensor([1.0, 2.0])}, path)
     data = path.read_bytes()
     path.write_bytes({"cut": data[:-3], "header": b"\xff" * 9 + data[9:], "empty": b"", "text": b"hello there"}[damage])
-    with pytest.raises(DataError, match="is not an intact safetensors file"):
+    with pytest.raises(DataError, match="is empty" if damage == "empty" else "is not an intact safetensors file"):
         pg.load(path)
 
 
@@ -200,9 +229,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 def test_a_module_is_saved_by_its_state(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         pg.save(nn.Linear(1, 1), tmp_path / "x")
-    assert caught.value.fact == (
-        "save: the state is a Linear; tensors, numbers, strings, dicts, lists and tuples fit."
-    )
+    assert caught.value.fact == ("save: the state is a Linear; tensors, numbers, strings, dicts, lists and tuples fit.")
     assert caught.value.hint == "save its state_dict()."
 
 
