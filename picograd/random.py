@@ -7,7 +7,7 @@ Out:   fork_rng default_generator manual_seed seed initial_seed get_rng_state se
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from picograd.public import publish
@@ -16,10 +16,10 @@ from picograd.tensor.creation.generator import (
     get_rng_state,
     initial_seed,
     manual_seed,
+    resumed,
     seed,
     set_rng_state,
 )
-from picograd.tensor.exchange.host import default_device
 
 __all__ = [
     "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state",
@@ -41,17 +41,8 @@ def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True, device_
     >>> bool((pg.rand(3) == first).all())
     True
     """
-    if not enabled:
+    with resumed() if enabled else nullcontext():
         yield
-        return
-    begun = default_generator.initial_seed()
-    states = {name: default_generator.get_state(name) for name in {*default_generator.states, default_device()}}
-    try:
-        yield
-    finally:
-        default_generator.manual_seed(begun)
-        for name, state in states.items():
-            default_generator.set_state(state, name)
 
 
 publish(globals())

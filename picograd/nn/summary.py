@@ -10,14 +10,17 @@ FLOPs are those of the graph that a layer's forward builds (ir/flops.py). What i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from picograd.autodiff.later import written_out
 from picograd.errors import ArgumentTypeError
 from picograd.ir.flops import flops_of
-from picograd.ir.op import toposort
+from picograd.ir.op import Op, toposort
 from picograd.notebook import table
 from picograd.record import Record
+from picograd.tensor.compute import all_or_nothing
+from picograd.tensor.creation.generator import resumed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -78,6 +81,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
     """Runs a module's forward without computing anything and returns what its layers did.
 
+    After:   parameters, buffers and the default generator are as before, though forward has written to them.
+
     Raises:
       ArgumentTypeError: forward takes an argument that is not there.
     """
@@ -87,7 +92,8 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
     given = [value if not _is_shape(value) else Tensor.zeros(*value) for value in inputs]
     names = {id(m): (path, m) for path, m in module.named_modules()}
     shown = [m for _, m in names.values() if _own_tensors(m) or not any(True for _ in m.children())]
-    own = [*module.parameters(), *module.buffers()]
+    state = [*module.parameters(), *module.buffers()]
+    own = [tensor.op for tensor in state]  # as they are before forward writes averages to them
     rows: list[Row] = []
     first: list[int] = []  # of each layer that runs now, the number of rows before it
     handles = []
@@ -97,7 +103,7 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
         label = f"{path} {type(layer).__name__}" if path else type(layer).__name__
         ins, outs = list(_tensors([args, kwargs])), list(_tensors(output))
         parameters = sum(p.numel() for p in layer.parameters(recurse=False))
-        flops = _flops(outs, [*ins, *own]) - sum(row.flops for row in rows[first.pop() :])
+        flops = _flops(outs, ins, own) - sum(row.flops for row in rows[first.pop() :])
         nbytes = sum(tensor.nbytes for tensor in _own_tensors(layer))
         rows.append(Row(label, _shapes(ins), _shapes(outs), parameters, max(flops, 0), nbytes))
 
@@ -105,14 +111,19 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
         for layer in shown:
             handles.append(layer.register_forward_pre_hook(lambda layer, args: first.append(len(rows))))
             handles.append(layer.register_forward_hook(noted, with_kwargs=True))
-        with no_grad():
+        with no_grad(), resumed(), suppress(_Done), all_or_nothing([tensor.cell for tensor in state]):
             output = module(*given)
+            flops = _flops(list(_tensors(output)), list(_tensors(given)), own)
+            raise _Done  # so that running averages are taken back
     finally:
         for handle in handles:
             handle.remove()
     parameters = sum(p.numel() for p in module.parameters())
-    flops = _flops(list(_tensors(output)), [*_tensors(given), *own])
     return Summary(tuple(rows), Row("total", "", "", parameters, flops, _nbytes(module)))
+
+
+class _Done(Exception):
+    """Ends a block whose writes are taken back."""
 
 
 def _own_tensors(module: Any) -> list[Tensor]:
@@ -142,11 +153,11 @@ def _nbytes(module: Any) -> int:
     return sum(tensor.nbytes for tensor in [*module.parameters(), *module.buffers()])
 
 
-def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
-    """Returns the operations that outputs need and inputs (and parameters) do not.
+def _flops(outputs: list[Tensor], inputs: list[Tensor], own: list[Op]) -> int:
+    """Returns the operations that outputs need, and inputs and a model's own tensors do not.
 
     An input that was moved, say, may be no Op of the outputs' graph, but the Ops that it is computed by are.
     """
-    ops = written_out([tensor.op for tensor in [*outputs, *inputs]])
+    ops = written_out([*(tensor.op for tensor in [*outputs, *inputs]), *own])
     before = set(toposort(ops[len(outputs) :]))
     return sum(flops_of(op) for op in toposort(ops[: len(outputs)]) if op not in before)

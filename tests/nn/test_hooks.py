@@ -93,6 +93,21 @@ def test_summary():
     assert not [name for name in vars(net[0]) if name.startswith("_forward")]
 
 
+def test_a_summary_leaves_averages_and_random_numbers_as_they_were():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout())
+    pg.manual_seed(1)
+    first = pg.rand(2).tolist()
+    pg.manual_seed(1)
+    before = {name: value.tolist() for name, value in net.state_dict().items()}
+    summary = net.summary((4, 2))
+    assert summary.total.flops == sum(row.flops for row in summary.rows)
+    assert {name: value.tolist() for name, value in net.state_dict().items()} == before
+    assert pg.rand(2).tolist() == first
+    with pytest.raises(pg.ShapeError):
+        net.summary((4, 5))
+    assert pg.rand(2).tolist() != first
+
+
 class Shifted(nn.Module):
     """A module with a parameter of its own between those of its layers."""
 

@@ -1,7 +1,7 @@
 """Random bits: a sequence that a seed decides, whose state is a tensor cell.
 
 In:    seeds
-Out:   `Generator`; `default_generator`, `manual_seed`, `seed`, `initial_seed`, `get_rng_state`, `set_rng_state`
+Out:   `Generator`; `default_generator`, `resumed`, `manual_seed`, `seed`, `initial_seed`, `get_rng_state`, `set_rng_state`
 Next:  picograd/tensor/creation/random.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
@@ -14,7 +14,8 @@ drawn nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -284,6 +285,19 @@ def _plus_one(number: Op) -> Op:
 
 
 default_generator = Generator(0)
+
+
+@contextmanager
+def resumed() -> Iterator[None]:
+    """A block after which the default generator goes on, on every device, from where it was before."""
+    begun = default_generator.initial_seed()
+    states = {name: default_generator.get_state(name) for name in {*default_generator.states, default_device()}}
+    try:
+        yield
+    finally:
+        default_generator.manual_seed(begun)
+        for name, state in states.items():
+            default_generator.set_state(state, name)
 
 
 def manual_seed(seed: int) -> Generator:
