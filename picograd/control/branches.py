@@ -26,7 +26,8 @@ def cond(
     """Returns true_fn(*operands) where `pred` holds, else false_fn(*operands).
 
     Of a Tensor both branches are computed and one result is chosen, so that it works inside jit and vmap, by one plan.
-    The branch that is not chosen has gradients of 0; where its derivative is infinite they are NaN.
+    The branch that is not chosen hands no gradient to the operands, also where its derivative is infinite; to a tensor that
+    a function reads and that is no operand it hands 0 times its derivative.
 
     Args:
       pred:      a bool, which calls one function, or a Tensor of one bool
@@ -46,13 +47,23 @@ def cond(
     if not isinstance(pred, Tensor) or pred.numel() != 1 or pred.dtype.kind != "b":
         kind = f"a Tensor of {pred.dtype} of shape {pred.shape}" if isinstance(pred, Tensor) else type(pred).__name__
         raise ArgumentError(f"cond: pred must be a bool or a Tensor of one bool, got {kind}.", hint="x.sum() > 0")
-    taken, other = (take(function(*operands), "result") for function in (true_fn, false_fn))
+    holds = pred.reshape(())
+    given = [_open_where(is_chosen, operands) for is_chosen in (holds, ~holds)]
+    taken, other = (take(function(*each), "result") for function, each in zip((true_fn, false_fn), given))
     kinds = [[(tensor.shape, tensor.dtype) for tensor in each.tensors] for each in (taken, other)]
     if taken.form != other.form or kinds[0] != kinds[1]:
         forms = (f"{shown(each.form)} of {kind}" for each, kind in zip((taken, other), kinds))
         raise ShapeError("cond: true_fn returns {}, false_fn {}.".format(*forms))
-    chosen = [where(pred.reshape(()), yes, no) for yes, no in zip(taken.tensors, other.tensors)]
+    chosen = [where(holds, yes, no) for yes, no in zip(taken.tensors, other.tensors)]
     return put(taken.container, chosen)
+
+
+def _open_where(is_chosen: Tensor, operands: Sequence[Any]) -> Sequence[Any]:
+    """Returns operands through which a gradient flows back only where a branch is chosen."""
+    found = take(tuple(operands), "operand")
+    gates = [where(is_chosen, each, each.detach()) if each.requires_grad else each for each in found.tensors]
+    result: Sequence[Any] = put(found.container, gates)
+    return result
 
 
 def while_loop(

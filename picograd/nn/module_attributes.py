@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from picograd.absent import missing
-from picograd.errors import ArgumentError
+from picograd.annotations import shown
+from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.nn.parameter import Parameter
 from picograd.tensor.change import last_change
 from picograd.tensor.tensor import Tensor
@@ -25,13 +26,20 @@ class ModuleAttributes:
         if rule is not None and hasattr(rule, "store"):
             rule.store(self, value)
             return
+        role = None
         if isinstance(value, Tensor):
             role = getattr(value, "_role", None)
             if role is None and value.requires_grad and value.is_leaf:
                 role = value._role = "parameter"
             if role is not None:
                 self._kinds()[name] = role
-        elif value is not None:
+        if value is not None and role is None and self._kinds().get(name) == "parameter":
+            owner = type(self).__name__
+            raise ArgumentTypeError(
+                f"{owner}.{name} is a parameter: it can become an nn.Parameter or None, got {shown(value)}.",
+                hint=f"nn.Parameter(value); or within no_grad {name}.copy_(value), which keeps what optimizers know.",
+            )
+        if not isinstance(value, Tensor) and value is not None:
             self._kinds().pop(name, None)
         self._put(name, value)
 

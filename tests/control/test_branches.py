@@ -22,6 +22,21 @@ def test_cond_chooses_by_a_value_with_and_without_jit(device: str) -> None:
     assert pg.vmap(both)(pg.tensor([[1.0, 1.0], [-1.0, -1.0]])).tolist() == [[2.0, 2.0], [-2.0, -2.0]]
 
 
+def test_the_branch_that_is_not_chosen_spoils_no_gradient() -> None:
+    def loss(x: pg.Tensor) -> pg.Tensor:
+        yes, no = lambda of, n: of["x"][0] / of["x"][1] * n, lambda of, n: of["x"][0] ** 3 * n
+        chosen: pg.Tensor = pg.cond(x[1] > 1, yes, no, ({"x": x}, 2))
+        return chosen
+
+    at = pg.tensor([2.0, 0.0])
+    for take in (lambda f: f, pg.jit):
+        assert take(pg.func.grad(loss))(at).tolist() == [24.0, 0.0]
+        assert take(pg.func.grad(loss))(pg.tensor([2.0, 4.0])).tolist() == [0.5, -0.25]
+    assert pg.func.hessian(loss)(at).tolist() == [[24.0, 0.0], [0.0, 0.0]]
+    rows = pg.tensor([[2.0, 0.0], [2.0, 4.0]])
+    assert pg.vmap(pg.func.grad(loss))(rows).tolist() == [[24.0, 0.0], [0.5, -0.25]]
+
+
 def test_a_bool_calls_one_branch() -> None:
     assert pg.cond(True, lambda: 1, lambda: 1 / 0) == 1 and pg.cond(False, lambda a: 0, lambda a: a, [5]) == 5
 

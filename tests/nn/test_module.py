@@ -195,3 +195,26 @@ def test_one_element_that_stands_for_several_is_not_loaded_into() -> None:
             net.load_state_dict({"repeated": library.ones(3) * 2})
         net.double().load_state_dict({"repeated": library.arange(3)})  # now it has memory of its own
         assert net.repeated.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Tensor([[1.0]]), "a Tensor of shape (1, 1) and dtype float32"),
+        (Tensor([[1.0]], requires_grad=True) * 2, "a Tensor of shape (1, 1) and dtype float32"),
+        (np.ones((1, 1), np.float32), "an ndarray of shape (1, 1) and dtype float32"),
+        (1.5, "float 1.5"),
+    ],
+)
+def test_a_parameter_does_not_become_what_is_not_trained(value, said):
+    net = nn.Linear(1, 1)
+    with pytest.raises(pg.ArgumentTypeError) as caught:
+        net.weight = value
+    assert caught.value.fact == f"Linear.weight is a parameter: it can become an nn.Parameter or None, got {said}."
+    net.weight, net.bias = nn.Parameter(Tensor([[2.0]])), None
+    assert [name for name, _ in net.named_parameters()] == ["weight"]
+    net.weight = Tensor([[3.0]], requires_grad=True)  # a leaf that is trained is a parameter
+    assert net(Tensor([[1.0]])).item() == 3.0 and len(list(net.parameters())) == 1
+    norm = nn.BatchNorm1d(1)
+    norm.running_mean = Tensor([4.0])
+    assert norm.state_dict()["running_mean"].tolist() == [4.0]
