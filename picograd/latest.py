@@ -8,7 +8,7 @@ Used by: all that remember a bounded number of plans, forms, captures and tensor
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,6 +30,9 @@ class Latest(OrderedDict[K, V]):
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.most,), None, None, iter(self.items())
 
     def put(self, key: K, value: V) -> None:
         """Puts an entry behind all others, and takes out the first ones while there are too many."""

@@ -62,7 +62,7 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
     for name, found in methods.items():
         function = getattr(found, "__func__", found)
         if name in without and isinstance(function, FunctionType):
-            function.__qualname__ = f"{owner.__name__}.{function.__name__}"
+            function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
             _owners[function] = owner
         if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
             continue

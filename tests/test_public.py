@@ -25,7 +25,13 @@ def test_a_function_is_published_once_whatever_its_names() -> None:
     assert plain(pg.zeros) is plain(Tensor.zeros)
 
 
-@pytest.mark.parametrize("function", [pg.exp, pg.sum, pg.cat, pg.zeros, nn.functional.relu, pg.linalg.det, pg.vmap])
+@pytest.mark.parametrize(
+    "function",
+    [
+        pg.exp, pg.sum, pg.cat, pg.zeros, nn.functional.relu, pg.linalg.det, pg.vmap, Tensor.exp, Tensor.sum, Tensor.add,
+        Tensor.reshape,
+    ],
+)  # fmt: skip
 def test_a_published_function_can_be_pickled(function: object) -> None:
     assert plain(pickle.loads(pickle.dumps(function))) is plain(function)
 

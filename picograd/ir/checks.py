@@ -66,6 +66,11 @@ class Refused(PicogradError):
             super().__init__(f"index: {value} is out of range for check {site}.", None, line)
 
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, given, state = super().__reduce__()
+        return make, given, {**state, "check": None}  # a graph is of this process alone
+
+
 class OutOfRange(Refused, IndexingError):
     """An index that a CHECK did not let pass."""
 

@@ -7,6 +7,7 @@ Next:  picograd/onnx/read.py
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,14 @@ from picograd.onnx.kinds import ANY, Kind, SpanOf, kinds_of, of_input
 from picograd.onnx.values import Array, Value
 from picograd.record import Record, field
 from picograd.tensor.tensor import Tensor
+
+
+def _schema(name: str, since: int, domain: str) -> Any:
+    return onnx.defs.get_schema(name, since, domain)
+
+
+# What a copy of a model has in the place of onnx's own records.
+copyreg.pickle(onnx.defs.OpSchema, lambda schema: (_schema, (schema.name, schema.since_version, schema.domain)))
 
 
 class Operator(Record, dict=True):

@@ -9,6 +9,7 @@ An operator that is not here but has a body in onnx.defs is computed through tha
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator
 
 from picograd.onnx.operators import (
@@ -56,6 +57,10 @@ def find(domain: str, name: str, version: int) -> Operator | None:
     """Returns the row for a version of an operator, or None."""
     rows = [entry for entry in OPERATORS.get((domain, name), []) if entry.since <= version]
     return max(rows, key=lambda entry: entry.since) if rows and version <= newest(domain) else None
+
+
+# A copy of a model has the rows themselves, whose functions may have no name that a pickle could look up.
+copyreg.pickle(Operator, lambda row: (find, (row.domain, row.name, row.since)))
 
 
 def newest(domain: str) -> int:

@@ -9,6 +9,7 @@ Source: Izmailov et al. 2018, arXiv:1803.05407 (stochastic weight averaging).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -48,7 +49,11 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """
     if not 0.0 <= decay <= 1.0:
         raise ArgumentError(f"get_ema_avg_fn: decay must be in 0..1, got {decay}.")
-    return lambda averaged, current, count: averaged * decay + current * (1 - decay)
+    return functools.partial(_moved, decay)
+
+
+def _moved(decay: float, averaged: Tensor, current: Tensor, count: Any) -> Tensor:
+    return averaged * decay + current * (1 - decay)
 
 
 def get_swa_avg_fn() -> Average:
@@ -57,7 +62,11 @@ def get_swa_avg_fn() -> Average:
     >>> optim.swa_utils.get_swa_avg_fn()(Tensor([1.0]), Tensor([4.0]), 2)
     Tensor([2.])
     """
-    return lambda averaged, current, count: averaged + (current - averaged) / (count + 1)
+    return _mean
+
+
+def _mean(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
+    return averaged + (current - averaged) / (count + 1)
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
@@ -89,12 +98,13 @@ def get_swa_multi_avg_fn() -> AverageAll:
 
 
 def _stored(average: Average) -> AverageAll:
-    def store(averaged: Sequence[Tensor], current: Sequence[Tensor], count: Any) -> None:
-        with no_grad():
-            for mean, value in zip(averaged, current, strict=True):
-                mean.assign(average(mean, value, count).to(mean.dtype))
+    return functools.partial(_store, average)
 
-    return store
+
+def _store(average: Average, averaged: Sequence[Tensor], current: Sequence[Tensor], count: Any) -> None:
+    with no_grad():
+        for mean, value in zip(averaged, current, strict=True):
+            mean.assign(average(mean, value, count).to(mean.dtype))
 
 
 class AveragedModel(Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from picograd import config
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import DTypeError
+from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.arguments import at_least
 from picograd.tensor.change import last_change
 
@@ -50,7 +50,7 @@ def set_num_threads(number: int) -> None:
     A plan keeps the threads that it was made for. Results have the same bits for any number of threads.
 
     Raises:
-      ArgumentError: it is below 1.
+      ArgumentError: it is below 1, or above 1024.
 
     >>> before = pg.get_num_threads()
     >>> pg.set_num_threads(1)
@@ -58,7 +58,10 @@ def set_num_threads(number: int) -> None:
     1
     >>> pg.set_num_threads(before)
     """
-    config.set_num_threads(at_least("set_num_threads", "number", number, 1))
+    count = at_least("set_num_threads", "number", number, 1)
+    if count > config.THREADS_MAX:
+        raise ArgumentError(f"set_num_threads: number must be at most {config.THREADS_MAX}, got {count}.")
+    config.set_num_threads(count)
 
 
 def get_num_threads() -> int:

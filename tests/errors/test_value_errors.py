@@ -315,3 +315,12 @@ def test_a_device_of_no_such_name_is_refused_where_it_is_named(device):
 def test_an_error_reads_the_same_in_another_process(error: PicogradError, again) -> None:
     other = again(error)
     assert type(other) is type(error) and str(other) == str(error) and vars(other) == vars(error)
+
+
+def test_an_error_of_a_value_reads_the_same_in_another_process(device) -> None:
+    for fails in (lambda: pg.ones(3)[Tensor([7])].tolist(), lambda: pg.linalg.cholesky(-pg.eye(2)).tolist()):
+        with pytest.raises(PicogradError) as caught:
+            fails()
+        other = pickle.loads(pickle.dumps(caught.value))
+        assert type(other) is type(caught.value) and str(other) == str(caught.value)
+        assert (other.line, other.hint) == (caught.value.line, caught.value.hint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -245,3 +247,12 @@ def test_tensors_of_known_arrays_are_few_in_bytes(monkeypatch) -> None:
     assert values.fixed(np.full(500, 4, np.float32)) is kept[4]
     assert values.fixed(np.full(500, 0, np.float32)) is not kept[0]
     assert sum(tensor.nbytes for tensor in values._FIXED.values()) <= 4000
+
+
+def test_models_are_copied_and_pickled(net) -> None:
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        np.testing.assert_array_equal(copied(Tensor(X)).detach().numpy(), net(Tensor(X)).detach().numpy())
+        with pg.no_grad():
+            for parameter in copied.parameters():
+                parameter.zero_()
+        assert not copied(Tensor(X)).any().item() and net(Tensor(X)).any().item()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -117,3 +118,23 @@ def test_refusals(call: Any, words: str) -> None:
     optimizer = pg.optim.SGD([pg.Tensor([1.0], requires_grad=True)], lr=0.1)
     with pytest.raises(ArgumentError, match=words):
         call(pg.optim.swa_utils, optimizer)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"avg_fn": pg.optim.swa_utils.get_ema_avg_fn(0.5)},
+        {"multi_avg_fn": pg.optim.swa_utils.get_ema_multi_avg_fn(0.5)},
+    ],
+)
+def test_an_averaged_model_is_pickled(settings: dict[str, Any]) -> None:
+    net = pg.nn.Linear(1, 1)
+    averaged = pg.optim.swa_utils.AveragedModel(net, **settings)
+    averaged.update_parameters(net)
+    again = pickle.loads(pickle.dumps(averaged))
+    with pg.no_grad():
+        net.weight.add_(1.0)
+    for each in (averaged, again):
+        each.update_parameters(net)
+    assert again.module.weight.item() == averaged.module.weight.item() != net.weight.item()

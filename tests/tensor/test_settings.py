@@ -63,6 +63,9 @@ def test_threads_are_set_for_what_is_computed_from_then_on(monkeypatch: pytest.M
     assert np.array_equal(((x @ x).sum(0) + 0.0).numpy(), first)
     with pytest.raises(pg.ArgumentError, match="set_num_threads: number must be at least 1, got 0"):
         pg.set_num_threads(0)
+    with pytest.raises(pg.ArgumentError, match="set_num_threads: number must be at most 1024, got 1000000"):
+        pg.set_num_threads(1_000_000)
+    assert pg.get_num_threads() == 1
 
 
 def test_print_options() -> None:
@@ -78,6 +81,16 @@ def test_print_options() -> None:
         assert repr(pg.arange(9)) == "Tensor([0, ..., 8], shape=(9,))"
     finally:
         pg.set_printoptions(profile="default")
+    assert repr(x) == "Tensor([  3.14159, 200.     ])"
+    for wrong, said in (
+        ({"precision": -1}, "precision must be an integer from 0 on, got int -1."),
+        ({"precision": 2.5}, "precision must be an integer from 0 on, got float 2.5."),
+        ({"linewidth": "a"}, "linewidth must be an integer from 0 on, got str 'a'."),
+        ({"threshold": float("nan")}, "threshold must be a number from 0 on, got float nan."),
+    ):
+        with pytest.raises(pg.ArgumentError) as caught:
+            pg.set_printoptions(**wrong, edgeitems=1)
+        assert caught.value.fact == f"set_printoptions: {said}"
     assert repr(x) == "Tensor([  3.14159, 200.     ])"
     with pytest.raises(pg.ArgumentTypeError, match="set_printoptions: profile must be"):
         pg.set_printoptions(profile="long")  # type: ignore[arg-type]

@@ -183,14 +183,31 @@ class Sampler:
         return ((place + 1.0) * float(length) - 1.0) * 0.5
 
     def padded(self, place: Op, length: int) -> Op:
-        """Brings a place inside, but for padding with zeros."""
+        """Brings a place inside, between the first and the last element, but for padding with zeros."""
         if self.padding_mode == "zeros":
             return place
         if self.padding_mode == "reflection":
-            low, span = (0.0, float(length - 1)) if self.align_corners else (-0.5, float(length))
-            place = _reflected(place, low, span) if span else place * 0.0
+            place = self._mirrored(place, length)
         inner, end = _above(place, 0.0), float(length - 1)
         return where(compare(OpCode.CMPLT, inner, end), inner, end)
+
+    def between_edges(self, place: Op, length: int) -> Op:
+        """Does what `padded` does with a place beyond an outer edge; one within half an element of it stays."""
+        if self.padding_mode == "zeros":
+            return place
+        if self.padding_mode == "reflection":
+            return self._mirrored(place, length)
+        low, span = self._edges(length)
+        is_between = both(compare(OpCode.CMPLE, low, place), compare(OpCode.CMPLE, place, low + span))
+        return where(is_between, place, self.padded(place, length))
+
+    def _edges(self, length: int) -> tuple[float, float]:
+        """Returns the first edge, and how far the last one is."""
+        return (0.0, float(length - 1)) if self.align_corners else (-0.5, float(length))
+
+    def _mirrored(self, place: Op, length: int) -> Op:
+        low, span = self._edges(length)
+        return _reflected(place, low, span) if span else place * 0.0
 
     def read(self, places: Sequence[Op]) -> Op:
         """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""

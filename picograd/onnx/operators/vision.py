@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.nn.functions.grids import PADDING, Sampler
+from picograd.nn.functions.grids import PADDING, Sampler, affine_grid
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, affordable, fixed
 from picograd.tensor.tensor import Tensor
@@ -143,8 +143,14 @@ def grid_sample(
         raise ShapeError(f"GridSample: a grid of shape {grid.shape} does not fit {x.shape}.")
     sampler = Sampler(x.to(x.dtype.compute_dtype).read(), padding_mode, bool(align_corners))
     places = sampler.places(grid.to(x.dtype.compute_dtype).read())
-    inside = [sampler.padded(place, length) for place, length in zip(places, sampler.lengths)]
+    bring = sampler.between_edges if WAYS[mode] == "bicubic" else sampler.padded
+    inside = [bring(place, length) for place, length in zip(places, sampler.lengths)]
     return x.from_op(sampler.at(inside, WAYS[mode]), x.device).to(x.dtype)
+
+
+def affine_grid_by(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Tensor:
+    """Returns the grid of an affine map; the body that ONNX has for it does not work for a batch of one in the plane."""
+    return affine_grid(theta, size, bool(align_corners))
 
 
 # ---- caches ----
@@ -166,5 +172,6 @@ def tensor_scatter(
 
 OPERATORS = [
     row("NonMaxSuppression", 10, suppress, "3! 3! one one one"), row("RoiAlign", 10, roi_align, "4 2! 1!"),
-    row("GridSample", 16, grid_sample, "3+ like"), row("TensorScatter", 24, tensor_scatter, "3+ like 1"),
+    row("GridSample", 16, grid_sample, "3+ like"), row("AffineGrid", 20, affine_grid_by, "3 row"),
+    row("TensorScatter", 24, tensor_scatter, "3+ like 1"),
 ]  # fmt: skip

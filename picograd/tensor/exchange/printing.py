@@ -13,7 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.annotations import fits, shown
 from picograd.dtype import DType
+from picograd.errors import ArgumentError
 
 PROFILES: dict[str, dict[str, Any]] = {
     "default": {},  # what NumPy's options say
@@ -41,6 +43,9 @@ def set_printoptions(
       profile:    "default" forgets what was set; "short" and "full" set several at once
       sci_mode:   True: floats as 1.0000e+00. False: never so
 
+    Raises:
+      ArgumentError: a number is negative, or none.
+
     >>> set_printoptions(precision=2)
     >>> Tensor([3.14159, 2.0])
     Tensor([3.14, 2.  ])
@@ -49,10 +54,16 @@ def set_printoptions(
     Tensor([3.14e+00, 2.00e+00])
     >>> set_printoptions(profile="default")
     """
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "max_line_width": linewidth}
+    for name, value in given.items():
+        kind = float if name == "threshold" else int  # all of a tensor is shown below infinity
+        if value is not None and (not fits(value, kind) or not value >= 0):
+            name = "linewidth" if name == "max_line_width" else name
+            number = "a number" if kind is float else "an integer"
+            raise ArgumentError(f"set_printoptions: {name} must be {number} from 0 on, got {shown(value)}.")
     if profile is not None:
         _options.clear()
         _options.update(PROFILES[profile])
-    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "max_line_width": linewidth}
     _options.update({name: value for name, value in given.items() if value is not None})
     if sci_mode is not None:
         _options.update(suppress_small=not sci_mode, formatter={"float_kind": _scientific} if sci_mode else None)
