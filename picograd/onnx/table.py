@@ -60,7 +60,11 @@ def find(domain: str, name: str, version: int) -> Operator | None:
 
 
 # A copy of a model has the rows themselves, whose functions may have no name that a pickle could look up.
-copyreg.pickle(Operator, lambda row: (find, (row.domain, row.name, row.since)))
+copyreg.pickle(Operator, lambda row: (_row_of, (row.domain, row.name, row.since)))
+
+
+def _row_of(domain: str, name: str, since: int) -> Operator:
+    return next(row for row in OPERATORS[domain, name] if row.since == since)
 
 
 def newest(domain: str) -> int:

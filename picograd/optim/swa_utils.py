@@ -66,7 +66,8 @@ def get_swa_avg_fn() -> Average:
 
 
 def _mean(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
-    return averaged + (current - averaged) / (count + 1)
+    moved: Tensor = averaged + (current - averaged) / (count + 1)
+    return moved
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
