@@ -144,6 +144,14 @@ class Distribution:
         """Returns -E log_prob, of shape batch_shape, in nats."""
         raise self._lacks("entropy")
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Returns every value of a finite support, along a new first axis.
+
+        Args:
+          expand:  False leaves the axes of batch_shape at length 1
+        """
+        raise self._lacks("enumerate_support")
+
     @property
     def mean(self) -> Tensor:
         """The expectation."""

@@ -41,6 +41,12 @@ def _clamped(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
+def _along(values: Tensor, batch_shape: Sizes, expand: bool) -> Tensor:
+    """Returns the values of a support along a new first axis, before those of a batch."""
+    values = values.reshape((-1, *(1,) * len(batch_shape)))
+    return values.expand((-1, *batch_shape)) if expand else values
+
+
 class _OfProbability(Elementwise):
     """A distribution with a probability of success, given as such or as its logit log(p / (1 - p)).
 
@@ -92,6 +98,10 @@ class Bernoulli(_OfProbability):
 
     def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Returns 0 and 1, (2, 1, ...), or with `expand` (2, *batch_shape)."""
+        return _along(Tensor([0.0, 1.0], self.probs.dtype, str(self.probs.device)), self.batch_shape, expand)
 
     @property
     def mean(self) -> Tensor:
@@ -188,6 +198,22 @@ class Binomial(Counted):
         n, k, logits = self.total_count, value, self.logits
         ways = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
         return k * logits + ways - n * softplus(logits)
+
+    def entropy(self) -> Tensor:
+        logarithms = self.log_prob(self.enumerate_support(False))
+        return -(logarithms.exp() * logarithms.clamp(min=dtypes.finfo(logarithms.dtype).min)).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Returns 0 to total_count, (total_count + 1, 1, ...), or with `expand` (total_count + 1, *batch_shape).
+
+        Raises:
+          ArgumentError: the batch has other numbers of trials.
+        """
+        least, most = (int(bound.item()) for bound in self.total_count.aminmax())
+        if least != most:
+            raise ArgumentError(f"enumerate_support: total_count is {least} to {most}; it must be one number.")
+        values = Tensor.arange(most + 1, dtype=self.probs.dtype, device=str(self.probs.device))
+        return _along(values, self.batch_shape, expand)
 
     @property
     def mean(self) -> Tensor:
@@ -297,9 +323,7 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Returns every class, (K, 1, ...), or with `expand` (K, *batch_shape)."""
-        classes = Tensor.arange(self.num_classes, device=str(self.probs.device))
-        values = classes.reshape((-1, *(1,) * len(self.batch_shape)))
-        return values.expand((-1, *self.batch_shape)) if expand else values
+        return _along(Tensor.arange(self.num_classes, device=str(self.probs.device)), self.batch_shape, expand)
 
     @property
     def mean(self) -> Tensor:
@@ -406,7 +430,13 @@ class Multinomial(Categorical):
         return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        raise self._lacks("entropy")
+        counts = Binomial(self.total_count, self.probs)  # of each class alone
+        values = counts.enumerate_support(False)[1:]
+        ways = (counts.log_prob(values).exp() * (values + 1).lgamma()).sum((0, -1))
+        return self.total_count * super().entropy() - math.lgamma(self.total_count + 1) + ways
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        raise self._lacks("enumerate_support")
 
     @property
     def mean(self) -> Tensor:
