@@ -9,17 +9,21 @@ code mentions, and attributes it mentions of objects: numbers, strings and other
 Tensor or array it is (not what it holds, but for small arrays). Of a Module, whose own code is not read, all that it
 holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
 of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that
-they mention, and the `forward` of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
+they mention, and the `forward` of the user's Modules (transforms/mentions.py). Not seen is what libraries read. Clocks
+and files, whose answers nothing remembers, are errors.
 """
 
 from __future__ import annotations
 
+import datetime
 import functools
+import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import is_not
-from types import FunctionType
+from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +60,13 @@ from picograd.transforms.tokens import (
     token_of,
 )  # fmt: skip
 
+CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+BUILTINS = {"open": open, "input": input}
+# Functions that answer otherwise at each call, though no value of the program has changed.
+OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
+    *(getattr(time, name) for name in CLOCKS), *(getattr(time, f"{name}_ns") for name in CLOCKS),
+    vars(datetime.datetime)["now"], vars(datetime.date)["today"], os.urandom,
+}  # fmt: skip
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: functions by number, those there were
 NamesRead = tuple[dict[str, Any], frozenset[str], type[Module], str]
@@ -178,8 +189,11 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
             for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
                 meant = read_part()
                 token = token_of(meant)
+                last = path.rpartition(".")[2]
                 if isinstance(meant, Iterator):
-                    raise _moves_on(called.__name__, path, names.line(path.rpartition(".")[2]))
+                    raise _moves_on(called.__name__, path, names.line(last))
+                if _is_outside(meant) and last in names.lines:
+                    raise _reads_outside(called.__name__, path.removeprefix(prefix), names.line(last))
                 if token is not MISSING:
                     path = path if path not in values else f"{path} ({len(values)})"
                     attribute = path.removeprefix(f"{name}.")
@@ -191,6 +205,8 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
                 for attribute in sorted(names.attributes & vars(value).keys()):
                     mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
         held.add_arguments(prefix, called, its_args)
+        for name in sorted(names.globals & BUILTINS.keys() - called.__globals__.keys()):
+            raise _reads_outside(called.__name__, name, names.line(name))
         for variable in names.environment:
             path = f"{prefix}os.environ[{variable!r}]"
             read = functools.partial(users_setting, variable)
@@ -208,6 +224,20 @@ def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
     return JitError(
         f"jit: {function} reads {path}, an iterator, which would not move on in later calls.",
         f"call next({path}) outside, and pass what it gives.",
+        line=Line(*place),
+    )
+
+
+def _is_outside(value: Any) -> bool:
+    """True for a function that reads a clock, a file or the like."""
+    return isinstance(value, BuiltinFunctionType | ClassMethodDescriptorType) and value in OUTSIDE
+
+
+def _reads_outside(function: str, path: str, place: tuple[str, int]) -> JitError:
+    """Returns the error for what reads something outside of the program, such as a clock or a file."""
+    return JitError(
+        f"jit: {function} calls {path}(), whose answer would not change in later calls.",
+        "call it outside, and pass what it gives as a Tensor.",
         line=Line(*place),
     )
 

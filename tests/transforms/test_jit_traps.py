@@ -4,10 +4,14 @@ names what changed and the line that reads it."""
 from __future__ import annotations
 
 import collections
+import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic_ns
 from typing import Any
 from unittest.mock import Mock
 
@@ -493,3 +497,39 @@ def test_numbers_drawn_by_numpy_inside_are_an_error(device):
 def test_equal_numbers_made_inside_from_host_data_are_constants(device):
     shifted = pg.jit(lambda x: x + Tensor([float("nan"), 2.0]))
     assert [shifted(Tensor([1.0, 2.0])).tolist()[1] for _ in range(3)] == [4.0] * 3
+
+
+# ---- what is outside of the program ----
+def seconds() -> float:
+    return time.perf_counter()
+
+
+def length_of_this_file() -> int:
+    with open(__file__) as file:
+        return len(file.read())
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x * time.time(), "<lambda> calls time.time()"),
+        (lambda x: x * monotonic_ns(), "<lambda> calls monotonic_ns()"),
+        (lambda x: x * seconds(), "seconds calls time.perf_counter()"),
+        (lambda x: x * datetime.now().hour, "<lambda> calls datetime.now()"),
+        (lambda x: x * length_of_this_file(), "length_of_this_file calls open()"),
+        (lambda x: x * os.urandom(1)[0], "<lambda> calls os.urandom()"),
+    ],
+)
+def test_clocks_and_files_are_not_read_once_and_for_all(function: Callable[[Tensor], Tensor], said: str) -> None:
+    with pytest.raises(JitError) as caught:
+        pg.jit(function)(values(1.0))
+    assert caught.value.fact == f"jit: {said}, whose answer would not change in later calls."
+    assert caught.value.line is not None and caught.value.line.file == __file__
+
+
+def test_names_beside_clocks_and_files_are_free() -> None:
+    def open(x: Tensor) -> Tensor:
+        time.sleep(0)
+        return x * 2.0
+
+    same_as_without_jit(lambda x: open(x) + x.new_zeros(1), [(values(float(i)),) for i in range(CALLS)])
