@@ -15,8 +15,11 @@ import sys
 import warnings
 from typing import Any, NamedTuple
 
+import numpy
+
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-BETWEEN = (PACKAGE_FOLDER, contextlib.__file__, functools.__file__)  # by which picograd calls itself, too
+# Files by which picograd calls itself, too, or by which NumPy's functions call it.
+BETWEEN = (PACKAGE_FOLDER, os.path.dirname(numpy.__file__) + os.sep, contextlib.__file__, functools.__file__)
 
 
 class Line(NamedTuple):

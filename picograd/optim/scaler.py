@@ -163,6 +163,10 @@ class GradScaler:
         """
         return self._enabled
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.state_dict().items() if not name.startswith("_"))
+        return f"{type(self).__name__}({shown or 'enabled=False'})"
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the scale, how it changes, and how many good steps there were; {} where it is not enabled.
 

@@ -8,10 +8,13 @@ Next:  picograd/tensor/default_device.py
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from picograd.annotations import shown
+from picograd.errors import ArgumentTypeError
 from picograd.interrupts import Ends
 from picograd.tensor.cell import grad_mode
 
@@ -46,8 +49,7 @@ class Mode(Generic[T]):
         ends.over()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             outer = self._variable.get()
             try:
                 self._variable.set(self._value)
@@ -55,7 +57,28 @@ class Mode(Generic[T]):
             finally:
                 self._variable.set(outer)
 
-        return wrapped
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            return cast(R, run(function, *args, **kwargs))
+
+        @functools.wraps(function)
+        def stepped(*args: P.args, **kwargs: P.kwargs) -> Any:  # each step within the mode, the caller's code without it
+            generator: Any = function(*args, **kwargs)
+            step, given = generator.send, None
+            while True:
+                try:
+                    found = run(step, given)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    step, given = generator.send, (yield found)
+                except GeneratorExit:
+                    run(generator.close)
+                    raise
+                except BaseException as error:
+                    step, given = generator.throw, error
+
+        return stepped if inspect.isgeneratorfunction(function) else wrapped
 
 
 class GradSwitch(Mode[bool]):
@@ -73,28 +96,51 @@ class GradSwitch(Mode[bool]):
         return super().__call__(function)
 
 
-def no_grad() -> Mode[bool]:
+@overload
+def no_grad(function: None = None) -> Mode[bool]: ...
+@overload
+def no_grad(function: Callable[P, R]) -> Callable[P, R]: ...
+def no_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
 
     A result that is changed in place here has no history afterwards: backward() from it raises GradientError. PyTorch keeps
     the history of the value that was replaced, and gives the gradient of another number than is there.
+
+    Args:
+      function:  what is decorated, where @no_grad stands without brackets
 
     >>> x = Tensor(1.0, requires_grad=True)
     >>> with no_grad():
     ...     (x * 2).requires_grad
     False
     """
-    return Mode(grad_mode, False)
+    return _as_said(Mode(grad_mode, False), function)
 
 
-def enable_grad() -> Mode[bool]:
+def _as_said(mode: Mode[bool], function: Any) -> Any:
+    """Returns a mode, or the function that it decorates."""
+    if function is None:
+        return mode
+    if not callable(function):
+        raise ArgumentTypeError(f"no_grad: decorates functions, got {shown(function)}.", hint="with no_grad(): ...")
+    return mode(function)
+
+
+@overload
+def enable_grad(function: None = None) -> Mode[bool]: ...
+@overload
+def enable_grad(function: Callable[P, R]) -> Callable[P, R]: ...
+def enable_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
+
+    Args:
+      function:  what is decorated, where @enable_grad stands without brackets
 
     >>> with no_grad(), enable_grad():
     ...     is_grad_enabled()
     True
     """
-    return Mode(grad_mode, True)
+    return _as_said(Mode(grad_mode, True), function)
 
 
 def set_grad_enabled(mode: bool) -> Mode[bool]:

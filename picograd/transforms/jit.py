@@ -69,7 +69,7 @@ MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
@@ -97,6 +97,12 @@ class Jit:
         make, (function, *options) = self.__reduce__()
         twin = make(function, *options) if make is resolve_name else make(copied(function, memo), *options)
         return memo.setdefault(id(self), twin)  # where its function leads to itself, there is one already
+
+    def __repr__(self) -> str:
+        function = self.function
+        shown = getattr(function, "__qualname__", None) or repr(function)
+        steps = "" if self.steps is None else f", steps={self.steps}"
+        return f"jit({shown}{steps}{', tune=True' * self.tune})"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

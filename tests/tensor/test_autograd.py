@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,6 +228,49 @@ def test_no_grad_as_a_context_and_as_a_decorator(device):
 
     assert not double(x).requires_grad
     assert (x * 2).requires_grad
+
+
+@pytest.mark.req("C9")
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "PyTorch"])
+def test_no_grad_without_brackets_and_of_generators(library: Any) -> None:
+    x = library.ones(1, requires_grad=True)
+
+    def is_recorded() -> bool:
+        return (x * 2).requires_grad
+
+    @library.no_grad
+    def off() -> bool:
+        return is_recorded()
+
+    @library.no_grad()
+    def steps() -> Any:
+        got = []
+        for _ in range(3):
+            try:
+                got.append((yield is_recorded()))
+            except ValueError:
+                got.append("thrown")
+        return got
+
+    with library.no_grad():
+        on = library.enable_grad(is_recorded)
+        assert on() and not is_recorded()
+    assert not off() and is_recorded()
+    generator = steps()
+    seen = [next(generator), is_recorded(), generator.send(5), is_recorded(), generator.throw(ValueError()), is_recorded()]
+    assert seen == [False, True] * 3
+    with pytest.raises(StopIteration) as end:
+        generator.send(7)
+    assert end.value.value == [5, "thrown", 7] and is_recorded()
+    generator = steps()
+    next(generator)
+    generator.close()
+    assert is_recorded()
+
+
+def test_only_functions_are_decorated() -> None:
+    with pytest.raises(pg.ArgumentTypeError, match="no_grad: decorates functions, got int 3"):
+        pg.no_grad(3)  # type: ignore[call-overload]
 
 
 def test_detach_shares_storage(device):

@@ -131,14 +131,30 @@ def test_functions_of_numpy_take_tensors() -> None:
 
 
 def test_what_numpy_asks_and_no_tensor_answers() -> None:
-    x, array = pg.ones(2), np.ones(2)
+    x = pg.ones(2)
     with pytest.raises(pg.ArgumentTypeError) as told:
         np.spacing(x)
     assert (told.value.fact, told.value.hint) == (
         "np.spacing: a tensor of shape (2,) has no such function.", "np.spacing(x.numpy())"
     )  # fmt: skip
     with pytest.raises(pg.ArgumentTypeError) as told:
-        array += x
+        np.add(x, 1, where=np.array([True, False]))
     assert (told.value.fact, told.value.hint) == (
-        "np.add: a tensor of shape (2,) has no such function with out=.", "x.numpy() in place of the tensor."
+        "np.add: a tensor of shape (2,) has no such function with where=.", "x.numpy() in place of the tensor."
     )  # fmt: skip
+
+
+def test_arrays_take_a_tensor_in_place() -> None:
+    array = np.ones(2, np.float32)
+    array += pg.tensor([1.0, 2.0])
+    array[1:] *= pg.tensor([3.0])
+    assert isinstance(array, np.ndarray) and array.tolist() == [2.0, 9.0]
+    assert np.add(pg.ones(2), 1, out=(out := np.zeros(2))) is out and out.tolist() == [2.0, 2.0]
+    with pytest.raises(pg.GradientError, match="that needs gradients would lose them"):
+        array += pg.ones(2, requires_grad=True)
+
+
+def test_errors_of_numpys_functions_name_the_users_line() -> None:
+    with pytest.raises(pg.ArgumentTypeError) as caught:
+        np.std(pg.ones(3))
+    assert caught.value.line is not None and caught.value.line.file == __file__

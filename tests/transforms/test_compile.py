@@ -39,3 +39,18 @@ def test_disable_gives_back_the_function_itself() -> None:
         return x
 
     assert pg.compile(same, disable=True) is same and pg.compile(disable=True)(same) is same
+
+
+def test_a_jitted_function_prints_as_what_it_is_made_of() -> None:
+    @pg.jit
+    def step(x: pg.Tensor) -> pg.Tensor:
+        return x
+
+    layer = "Linear(in_features=2, out_features=3, bias=True)"
+    assert repr(pg.compile(pg.nn.Linear(2, 3))) == f"jit({layer})"
+    assert repr(step).endswith("<locals>.step)") and repr(pg.jit(len, steps=4)) == "jit(len, steps=4)"
+    assert repr(pg.GradScaler(init_scale=8.0)) == (
+        "GradScaler(scale=8.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)"
+    )
+    assert repr(pg.GradScaler(enabled=False)) == "GradScaler(enabled=False)"
+    assert (repr(pg.Generator(3)), repr(pg.Generator(3, device="cpu"))) == ("Generator(3)", "Generator(3, device='cpu')")

@@ -165,6 +165,9 @@ class Generator:
         """
         return Device(self._device or default_device())
 
+    def __repr__(self) -> str:
+        return f"Generator({self._seed}{'' if self._device is None else f', device={self._device.lower()!r}'})"
+
     def __reduce__(self) -> tuple[Any, ...]:  # a copy goes on from the same position
         return _generator, (self._seed, {device: self.get_state(device) for device in list(self.states)})
 

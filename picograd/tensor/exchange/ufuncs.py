@@ -7,7 +7,7 @@ Next:  picograd/tensor/exchange/arrays.py
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -34,17 +34,22 @@ class Ufuncs(Distributions):
 
     __slots__ = ()
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Self:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Returns the result of picograd's function of that name: a tensor, with a gradient where one is recorded.
 
+        What is stored into an array, as by `array += tensor`, is computed by NumPy, of the tensor's values.
+
         Raises:
-          ArgumentTypeError: there is none, a reduction or an argument such as out= or where= is asked for.
+          ArgumentTypeError: there is none, a reduction or an argument such as where= is asked for.
 
         >>> import numpy as np
         >>> np.exp(Tensor([0.0, 1.0])) + np.array([1.0, 2.0], np.float32)
         Tensor([2.       , 4.7182817])
         """
-        name = ufunc.__name__
+        name, stored = ufunc.__name__, kwargs.get("out", ())
+        if stored and all(isinstance(one, np.ndarray) for one in stored):
+            arrays = [np.asarray(one) if isinstance(one, TensorCore) else one for one in inputs]
+            return getattr(ufunc, method)(*arrays, **kwargs)
         found = None if method != "__call__" or kwargs else self._called(name, inputs)
         if found is None or found is NotImplemented:
             call = f"np.{name}" if method == "__call__" else f"np.{name}.{method}"
@@ -53,7 +58,7 @@ class Ufuncs(Distributions):
                 f"{call}: a tensor of shape {self.shape} has no such function{arguments}.",
                 hint=f"{call}(x.numpy())" if not kwargs else "x.numpy() in place of the tensor.",
             )
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _called(self, name: str, inputs: tuple[Any, ...]) -> Any:
         if name in OPERATORS:
