@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,10 @@ import pytest
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
+from picograd.optim import readers
+from picograd.tensor.cell import pending
+from picograd.tensor.core import differentiable_cells, leaf_tensors
+from picograd.tensor.growth import long_gradients, plain_cells
 from tests.selection import *  # noqa: F403 - its hooks
 
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
@@ -36,6 +41,21 @@ def rng() -> np.random.Generator:
 def same_seed() -> None:
     """The default generator starts anew for each test."""
     pg.manual_seed(0)
+
+
+@pytest.fixture
+def alone() -> None:
+    """No step of this test finds what other tests have left: results that live on, gradients and writes not yet computed.
+
+    For tests that count calls, plannings or kernels.
+    """
+    gc.collect()
+    for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, readers._put_off.data):
+        table.clear()
+    for leaf in leaf_tensors.values():
+        leaf._grad = None
+    pending.starts = []
+    readers._asked_for.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.req("G8")
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of other tests that live on are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks of other tests

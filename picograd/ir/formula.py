@@ -50,6 +50,12 @@ class Formula(Record):
     num_ops: int = 1
     depth: int = 1
 
+    @property
+    def name(self) -> str:
+        """The name of the function that builds the graph."""
+        function = self.options[0] if self.function is _called else self.function  # type: ignore[index]
+        return getattr(function, "__name__", "formula")
+
 
 def by_formula(
     function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Op | float], kinds: tuple[Kind, ...]

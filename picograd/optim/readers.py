@@ -82,10 +82,10 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
     _compute_late(owner)
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     grads = [leaf._grad for leaf in leaf_tensors.values()]
+    pending = [grad.cell for grad in grads if isinstance(grad, TensorCore)]
     readers = _readers({cell: cell.op for cell in differentiable_cells.living()}, set(replaced))
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
-    unasked = [*(grad.cell for grad in grads if isinstance(grad, TensorCore)), *wanted]
-    Cell.put(values, compute([tensor.cell for tensor in tensors], [*values.values()], unasked))
+    Cell.put(values, compute([tensor.cell for tensor in tensors], [*values.values()], [*pending, *wanted]))
     for cell, op in readers.items():
         if cell in wanted and op.realized is not None:
             _drop_graph(cell, op, op.realized)

@@ -10,10 +10,12 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from picograd.errors import GradientError
+from picograd.ir.lines import line_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.anomaly import Anomaly
@@ -37,6 +39,49 @@ from picograd.tensor.gradient_flow import (
 )
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook
+
+REDUCTIONS = {OpCode.ADD: "sum", OpCode.MUL: "prod"}
+
+
+class GradFn:
+    """The operation that made a result, as gradients see it: two of one operation are equal.
+
+    next_functions:  those that made its operands, each with a 0, as PyTorch has them
+    """
+
+    __slots__ = ("_op",)
+
+    def __init__(self, op: Op):
+        self._op = op
+
+    def name(self) -> str:
+        """Returns the name of the operation: "MulBackward".
+
+        >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
+        'MulBackward'
+        """
+        op = self._op.src[0] if self._op.code is OpCode.OUTPUT else self._op
+        if op.code is OpCode.FORMULA:
+            written = op.arg.name.strip("_").removesuffix("_op")
+        elif op.code in (OpCode.REDUCE, OpCode.SCAN):
+            written = ("cum" if op.code is OpCode.SCAN else "") + REDUCTIONS.get(op.arg[0], op.arg[0].name.lower())
+        else:
+            written = op.code.name
+        return "".join([part.capitalize() for part in written.split("_")]) + "Backward"
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        return tuple([(GradFn(source) if source.needs_grad else None, 0) for source in self._op.src])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and other._op is self._op
+
+    def __hash__(self) -> int:
+        return hash(self._op)
+
+    def __repr__(self) -> str:
+        line = line_of(self._op)
+        return f"<{self.name()}>" if line is None else f"<{self.name()} at {os.path.basename(line.file)}:{line.number}>"
 
 
 class Autograd(TensorCore):
@@ -121,12 +166,16 @@ class Autograd(TensorCore):
 
     # ---- what it is to gradients ----
     @property
-    def grad_fn(self) -> Op | None:
-        """The Op that made it, where gradients flow through that; None for a leaf."""
+    def grad_fn(self) -> GradFn | None:
+        """The operation that made it, where gradients flow through that; None for a leaf.
+
+        >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
+        'MulBackward'
+        """
         op = self.op
         while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
             op = op.src[0]
-        return None if self.is_leaf else op
+        return None if self.is_leaf else GradFn(op)
 
     @property
     def retains_grad(self) -> bool:

@@ -60,4 +60,6 @@ class Spares:
         newer, older = self.newer, self.older
         for n, number in enumerate(self.results):
             version, last = results[number], newer[n]
-            older[n], newer[n] = _NOTHING if version[0] is last[0] else last, version
+            if version[0] is not last[0]:
+                older[n] = last
+            newer[n] = version

@@ -12,9 +12,11 @@ import picograd as pg
 from picograd import Tensor, nn
 from picograd.engine.watch import watch
 from picograd.errors import GradientError
-from picograd.optim import readers
 
 F = nn.functional
+
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 class Setting:
@@ -41,8 +43,7 @@ class Setting:
 
 
 @pytest.fixture(name="setting")
-def _setting(monkeypatch: pytest.MonkeyPatch) -> Setting:
-    monkeypatch.setattr(readers, "_asked_for", set())
+def _setting() -> Setting:
     return Setting()
 
 

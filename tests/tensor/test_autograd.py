@@ -658,14 +658,27 @@ def test_a_hook_must_keep_the_shape(device):
 def test_what_made_a_result() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     y = x * 2
-    assert x.grad_fn is None and Tensor([1.0]).grad_fn is None and y.grad_fn is y.op
+    assert x.grad_fn is None and Tensor([1.0]).grad_fn is None
     assert not x.retains_grad and not y.retains_grad
-    made = y.op
+    made = y.grad_fn
     y.retain_grad()
-    assert y.retains_grad and y.grad_fn is made
+    assert y.retains_grad and y.grad_fn == made and len({y.grad_fn, made, (x * 3).grad_fn}) == 2
     hooked = x * 3
     hooked.register_hook(print)
     assert not hooked.retains_grad and hooked.grad_fn is not None
+
+
+def test_what_made_a_result_is_told_by_name_and_line() -> None:
+    x = pg.ones(3, 4, requires_grad=True)
+    results = [x * 2, x.sum(), x.cumsum(0), x @ x.T, pg.nn.functional.gelu(x), pg.checkpoint(lambda x: x * 2, x)]
+    names = ["Mul", "Sum", "Cumsum", "Matmul", "Gelu", "Call"]
+    assert [str(y.grad_fn) for y in results] == [f"<{name}Backward at test_autograd.py:{LINE}>" for name in names]
+    product = (x * 2 + 1).grad_fn
+    assert product.name() == "AddBackward"
+    assert [source and source.name() for source, _ in product.next_functions] == ["MulBackward", None]
+
+
+LINE = test_what_made_a_result_is_told_by_name_and_line.__code__.co_firstlineno + 2
 
 
 def test_detach_in_place() -> None:
