@@ -242,7 +242,7 @@ class GPT(nn.Module):
         """Returns the logits (..., V) of what comes after, for hidden (..., C)."""
         return F.linear(hidden, self.wte.weight)
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
         """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; a target of -1 does not count.
 
         Raises:

@@ -9,6 +9,8 @@ Letters: B batch, T positions, C width, V vocabulary, L layers.
 
 from __future__ import annotations
 
+from typing import Any
+
 from picograd import dtype as dtypes
 from picograd import nn
 from picograd.control.scan import scan
@@ -31,7 +33,7 @@ class CharacterLSTM(nn.Module):
         self.lstm = nn.LSTM(width, width, layers, batch_first=True)
         self.out = nn.Linear(width, vocabulary)
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
         """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; a target of -1 does not count."""
         states_BTC, _ = self.lstm(self.embedding(tokens_BT))
         logits_BTV: Tensor = self.out(states_BTC)

@@ -8,12 +8,23 @@ Next:  picograd/nn/module_state.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from picograd.nn.hooks import GradientWatch, after_forward, before_forward, registered
 from picograd.nn.module_state import ModuleState
 from picograd.public import explain
 from picograd.tensor.hooks import RemovableHandle
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class HasForward(Protocol[P, R]):
+    """A module, as a checker of types sees it."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Computes the result."""
+        ...
 
 
 class ModuleHooks(ModuleState):
@@ -27,20 +38,28 @@ class ModuleHooks(ModuleState):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method forward(); define it in the class.")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hooks = vars(self)
-        try:
-            if "_forward_pre_hooks" in hooks:
-                args, kwargs = before_forward(self, args, kwargs)
-            if "_backward_hooks" in hooks or "_backward_pre_hooks" in hooks:
-                watch = GradientWatch(self)
-                return watch.results(self._forward(watch.arguments(args), kwargs))
-            if "_forward_hooks" not in hooks:
-                return self.forward(*args, **kwargs)
-            return self._forward(args, kwargs)
-        except Exception as error:
-            explain(type(self).forward, (self, *args), kwargs, error)
-            raise
+    if TYPE_CHECKING:
+
+        @property
+        def __call__(self: HasForward[P, R]) -> Callable[P, R]:
+            """The forward of the class: a call takes and gives what that does."""
+
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            hooks = vars(self)
+            try:
+                if "_forward_pre_hooks" in hooks:
+                    args, kwargs = before_forward(self, args, kwargs)
+                if "_backward_hooks" in hooks or "_backward_pre_hooks" in hooks:
+                    watch = GradientWatch(self)
+                    return watch.results(self._forward(watch.arguments(args), kwargs))
+                if "_forward_hooks" not in hooks:
+                    return self.forward(*args, **kwargs)
+                return self._forward(args, kwargs)
+            except Exception as error:
+                explain(type(self).forward, (self, *args), kwargs, error)
+                raise
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls forward and the hooks after it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from picograd.errors import GradientError
 from picograd.ir.lines import line_of
@@ -88,7 +88,16 @@ class Autograd(TensorCore):
     """grad, backward(), register_hook()."""
 
     __slots__ = ()
-    grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
+    if TYPE_CHECKING:
+
+        @property
+        def grad(self) -> Self | None: ...
+
+        @grad.setter
+        def grad(self, value: TensorCore | None) -> None: ...
+
+    else:
+        grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
 
     def backward(
         self,

@@ -11,6 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn
+from tests import typed_program
 
 
 class Net(nn.Module):
@@ -25,6 +26,10 @@ class Net(nn.Module):
         for block in (self.first, *self.blocks):
             x = block(x)
         return x * self.scale
+
+
+def test_a_program_with_types_runs() -> None:
+    assert typed_program.run() > 0
 
 
 NAMES = ["scale", "first.weight", "first.bias", "blocks.0.weight", "blocks.1.weight", "blocks.1.bias"]

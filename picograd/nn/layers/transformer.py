@@ -113,7 +113,7 @@ class TransformerEncoderLayer(_Layer):
         """src (S, N, E), src_mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: no step sees a later one."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]  # type: ignore[no-any-return]
+            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
 
         src = self._part(self.norm1, self.dropout1, src, attend)
         return self._part(self.norm2, self.dropout2, src, self._feed_forward)
@@ -162,11 +162,11 @@ class TransformerDecoderLayer(_Layer):
         """
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]  # type: ignore[no-any-return]
+            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
 
         def look(x: Tensor) -> Tensor:
             rule = (memory_key_padding_mask, False, memory_mask)
-            return self.multihead_attn(x, memory, memory, *rule, is_causal=memory_is_causal)[0]  # type: ignore[no-any-return]
+            return self.multihead_attn(x, memory, memory, *rule, is_causal=memory_is_causal)[0]
 
         tgt = self._part(self.norm1, self.dropout1, tgt, attend)
         tgt = self._part(self.norm2, self.dropout2, tgt, look)

@@ -1,0 +1,56 @@
+"""A user's program with types: mypy checks it with the package, and tests/nn/test_module.py runs it."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import picograd as pg
+from picograd import Tensor, nn
+
+
+class Net(nn.Module):
+    """What the forward takes and gives is known of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.pool = nn.MaxPool1d(2)
+        self.scale = nn.Parameter(pg.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(self.first(x).relu())
+        return x * self.scale
+
+
+class Pair(nn.Module):
+    """A forward with several results."""
+
+    def forward(self, x: Tensor, by: float = 2.0) -> tuple[Tensor, float]:
+        """Returns x, and what it is multiplied by later."""
+        return x, by
+
+
+class Untyped(nn.Module):
+    """A forward without types, as most programs have it."""
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return x
+
+
+def run() -> float:
+    """Trains one step, and returns the sum of all gradients."""
+    net, optimizer = Net(), pg.optim.SGD([pg.ones(1, requires_grad=True)])
+    y = assert_type(net(pg.ones(5, 3)), Tensor)
+    assert_type(Pair()(y), tuple[Tensor, float])
+    assert_type(Untyped()(y), Any)
+    layer: nn.Module = net
+    assert_type(layer(pg.ones(5, 3)), Any)
+    optimizer.zero_grad()
+    y.sum().backward()
+    total = 0.0
+    for parameter in net.parameters():
+        gradient = assert_type(parameter.grad, Tensor | None)
+        if gradient is not None:
+            total += float(gradient.sum())
+    net.scale.grad = None
+    return total
