@@ -211,7 +211,7 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
         other, remedy = _other_kind(start, called)
         if other and kind == "safetensors":
             raise DataError(f"load: {called} is {other}.", remedy) from None
-        raise DataError(f"load: {called} is not an intact {kind} file: {error.fact}.", error.hint) from None
+        raise DataError(f"load: {called} cannot be read as a {kind} file: {error.fact}.", error.hint) from None
 
 
 def _other_kind(start: bytes, called: str) -> tuple[str, str]:

@@ -96,7 +96,7 @@ def test_elements_that_are_no_numbers_are_refused(array: Any, dtype: str) -> Non
     with pytest.raises(DataError) as caught:
         pg.load(npy(array))
     assert caught.value.fact == (
-        f"load: what was read is not an intact NumPy file: it has an array of dtype {dtype!r}; "
+        f"load: what was read cannot be read as a NumPy file: it has an array of dtype {dtype!r}; "
         "only numbers and bools are read."
     )
 
@@ -136,13 +136,13 @@ def test_headers_that_claim_too_much(text: str, fact: str | None) -> None:
         return
     with pytest.raises(DataError) as caught:
         pg.load(file)
-    assert caught.value.fact.startswith(f"load: what was read is not an intact NumPy file: {fact}")
+    assert caught.value.fact.startswith(f"load: what was read cannot be read as a NumPy file: {fact}")
 
 
 @pytest.mark.parametrize("kept", range(6, 140, 9))
 def test_truncated_files(kept: int) -> None:
     data = npy(np.arange(4.0)).getvalue()
-    with pytest.raises(DataError, match="is not an intact NumPy file"):
+    with pytest.raises(DataError, match="cannot be read as a NumPy file"):
         pg.load(io.BytesIO(data[:kept]))
 
 
@@ -158,7 +158,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused() -> None:
 
 def test_damage_in_an_archive_names_the_array(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", good=np.ones(2), bad=np.array([None]))
-    with pytest.raises(DataError, match="not an intact NumPy file: bad: it has an array of dtype '|O'"):
+    with pytest.raises(DataError, match="cannot be read as a NumPy file: bad: it has an array of dtype '|O'"):
         pg.load(tmp_path / "x.npz")
     np.savez(tmp_path / "x.npz", a=np.arange(100.0))
     data = bytearray((tmp_path / "x.npz").read_bytes())

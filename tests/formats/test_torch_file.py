@@ -170,7 +170,7 @@ def test_objects_of_other_classes_are_refused_or_come_as_records(is_zip: bool) -
     with pytest.raises(DataError) as caught:
         pg.load(saved(state, is_zip))
     assert caught.value.fact == (
-        "load: what was read is not an intact PyTorch file: its pickle names argparse.Namespace, "
+        "load: what was read cannot be read as a PyTorch file: its pickle names argparse.Namespace, "
         "which is not one of the tensors, "
         "containers and numbers that picograd has."
     )
@@ -348,7 +348,7 @@ def test_damaged_zip_files(change: dict[str, bytes | None], fact: str | None) ->
         return
     with pytest.raises(DataError) as caught:
         pg.load(file)
-    assert caught.value.fact.startswith(f"load: what was read is not an intact PyTorch file: {fact}")
+    assert caught.value.fact.startswith(f"load: what was read cannot be read as a PyTorch file: {fact}")
 
 
 def test_packed_entries_are_refused() -> None:
@@ -417,7 +417,7 @@ def test_views_that_are_not_within_their_storage(place: tuple[Any, ...], fact: s
         return
     with pytest.raises(DataError) as caught:
         pg.load(file)
-    assert caught.value.fact.startswith(f"load: what was read is not an intact PyTorch file: {fact}")
+    assert caught.value.fact.startswith(f"load: what was read cannot be read as a PyTorch file: {fact}")
 
 
 def test_overlapping_tensors_are_bounded_by_the_file() -> None:
@@ -444,7 +444,7 @@ def test_damaged_streams(damage: str) -> None:
     at = {"version": data.index(b"M\xe9\x03.") + 1, "keys": data.rindex(b"]q\x00"), "numel": len(data) - 16}.get(damage)
     other = {"version": b"\xe8", "keys": b"N", "numel": b"\x07"}
     changed = data[:-1] if at is None else data[:at] + other[damage] + data[at + 1 :]
-    with pytest.raises(DataError, match="is not an intact PyTorch file"):
+    with pytest.raises(DataError, match="cannot be read as a PyTorch file"):
         pg.load(io.BytesIO(changed))
 
 

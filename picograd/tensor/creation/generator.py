@@ -223,7 +223,8 @@ class Generator:
         >>> Generator(1).set_state(Generator(7).get_state()).initial_seed()
         7
         """
-        numbers = [whole("set_state", "new_state", number) for number in new_state]
+        given = new_state if isinstance(new_state, Sequence) and not isinstance(new_state, str) else ()
+        numbers = [whole("set_state", "new_state", number) for number in given]
         if len(numbers) != 2 or not all(0 <= number < 2**64 for number in numbers):
             raise ArgumentError(f"set_state: a state is what get_state returned, two numbers, got {new_state!r}.")
         self._seed, count = numbers
