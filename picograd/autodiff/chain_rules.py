@@ -49,7 +49,7 @@ from picograd.autodiff.transposes import (
     update_base,
     update_value,
 )
-from picograd.ir.build import both, compare, unary, where, zeros_like
+from picograd.ir.build import both, cast, compare, unary, where, zeros_like
 from picograd.ir.op import Op, const_value
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
@@ -66,8 +66,8 @@ def mod_divisor(grad: Op, out: Op) -> Op:
 
     Example: 1 mod 0.1 is 0.0999..., so q is 9, and 1 / 0.1 is 10 exactly.
     """
-    base, divisor = out.src
-    return -grad * unary(OpCode.FLOOR, (base - out) / divisor + 0.25)
+    base, divisor, rest = (cast(op, out.dtype.compute_dtype) for op in (*out.src, out))
+    return -grad * cast(unary(OpCode.FLOOR, (base - rest) / divisor + 0.25), out.dtype)
 
 
 def pow_constant_base(grad: Op, out: Op) -> Op | None:

@@ -138,6 +138,21 @@ def test_the_float_beside_another_moves_with_it() -> None:
     assert Tensor(x, requires_grad=True).nextafter(Tensor(y)).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_made_of_several_steps_is_rounded_once_in_16_bits(dtype: str, rng: np.random.Generator) -> None:
+    """PyTorch rounds the quotient before it is rounded down."""
+    exact = [torch.tensor(rng.standard_normal((3, 130)) * 9).to(getattr(torch, dtype)).double() for _ in range(3)]
+    half_a_unit = {"float16": 2**-11, "bfloat16": 2**-8}[dtype]
+    for call in (
+        lambda x, y, z: x.lerp(y, 0.3), lambda x, y, z: x.lerp(y, z), lambda x, y, z: x.addcmul(y, z, value=0.3),
+        lambda x, y, z: x.addcdiv(y, z, value=0.3), lambda x, y, z: x.round(decimals=1), lambda x, y, z: x // y,
+        lambda x, y, z: x.log_softmax(1), lambda x, y, z: x.logsumexp(1),
+    ):  # fmt: skip
+        wide, narrow = call(*exact), call(*[Tensor(t.numpy()).to(getattr(pg, dtype)) for t in exact])
+        assert narrow.dtype is getattr(pg, dtype)
+        np.testing.assert_allclose(narrow.double().numpy(), wide.numpy(), rtol=1.01 * half_a_unit, atol=1e-6)
+
+
 def test_powers_of_two_do_not_overflow_on_the_way() -> None:
     x, n = np.float32([1e-30, 0.75, 3e38, 1e-40, 0.0]), [200, 2, -250, 140, 400]
     assert Tensor(x).ldexp(Tensor(n)).tolist() == np.ldexp(x, n).tolist()

@@ -7,7 +7,7 @@ Next:  picograd/tensor/elements/pointwise.py
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -16,9 +16,10 @@ from picograd.ir.build import where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autocast import precision_mode
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
+from picograd.tensor.elements.functions import in_one_rounding
 from picograd.tensor.elements.operators import Operand, Operators, scalar_of
 from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
@@ -177,14 +178,19 @@ class Choices(SpecialFunctions):
         Tensor([ 2.5, 12.5])
         """
         op = self._between(end, weight)
-        return self + (end - self) * weight if op is None else self._result("lerp", op, end)
+        return in_one_rounding(_towards, self, end, weight) if op is None else self._result("lerp", op, end)
 
     def _between(self, end: TensorCore, weight: Operand) -> Op | None:
         """Returns what lies between floats, for a weight that is a number; else None."""
         start, last = self._operands("lerp", end, "iuf")
         if isinstance(weight, TensorCore) or start.dtype.kind != "f":
             return None
-        return between(start, last, filled(scalar_of("lerp", weight), start.dtype, ()))
+        wide = start.dtype.compute_dtype
+        return computed_in(wide, between, (start, last), filled(scalar_of("lerp", weight), wide, ()))
+
+
+def _towards(start: Any, end: Any, weight: Any) -> Any:
+    return start + (end - start) * weight
 
 
 @formula

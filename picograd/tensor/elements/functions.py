@@ -8,14 +8,18 @@ Next:  picograd/tensor/elements/parts.py
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 from picograd.errors import ArgumentError
 from picograd.ir.build import compare, unary, where
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import computed_in, need_float, to_float
+from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import inverses, pointwise
 from picograd.tensor.elements.casts import Casts
+
+T = TypeVar("T", bound=Casts)
 
 
 class Functions(Casts):
@@ -297,3 +301,17 @@ class Functions(Casts):
         """
         need_float("hardshrink", self.op)
         return self._float_composed(lambda x: where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, x))
+
+
+def in_one_rounding(function: Callable[..., T], first: T, *others: Any) -> T:
+    """Returns a function of tensors, some of which may be numbers; of narrow floats in float32 and rounded at the end."""
+    kind = type(first)
+    operands: list[Any] = [
+        kind.from_op(one.read(), one.cell.device) if isinstance(one, TensorCore) else one for one in (first, *others)
+    ]
+    floats = {t.dtype for t in operands if isinstance(t, TensorCore) and t.dtype.is_float}
+    dtype = floats.pop() if len(floats) == 1 else None
+    if dtype is None or dtype.compute_dtype is dtype:
+        return function(*operands)
+    wide = [t.to(dtype.compute_dtype) if isinstance(t, Casts) and t.dtype.is_float else t for t in operands]
+    return function(*wide).to(dtype)

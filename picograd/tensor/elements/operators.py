@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
@@ -158,10 +158,10 @@ class Operators(Stacking):
 
     def _floor_divided(self, other: Operand, swap: bool = False) -> Self:
         lhs, rhs = self._operands("floor_divide", other)
-        if swap:
-            lhs, rhs = rhs, lhs
+        lhs, rhs = (rhs, lhs) if swap else (lhs, rhs)
         if lhs.dtype.kind == "f":
-            return self._result("floor_divide", pointwise.floor_divide(lhs, rhs), other)
+            quotient = computed_in(lhs.dtype.compute_dtype, pointwise.floor_divide, (lhs, rhs))
+            return self._result("floor_divide", quotient, other)
         return self._result("floor_divide", Op(OpCode.IDIV, lhs.dtype, (lhs, rhs)), other)
 
     def remainder(self, other: Operand) -> Self:

@@ -17,6 +17,7 @@ from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, gamma, inverses
 from picograd.tensor.elements.choices import Choices
+from picograd.tensor.elements.functions import in_one_rounding
 from picograd.tensor.elements.operators import Operand, Operators, is_true, scalar_of
 
 
@@ -259,8 +260,7 @@ class Pairs(Choices):
         >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=0.5)
         Tensor([4.])
         """
-        first = type(self).from_op(tensor1.read(), tensor1.cell.device)
-        return self.add((first if value == 1 else first * value) * tensor2)
+        return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) * b, self, tensor1, tensor2)
 
     def addcdiv(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
         """Returns self + value * tensor1 / tensor2, broadcast.
@@ -276,8 +276,7 @@ class Pairs(Choices):
                 f"addcdiv: {tensor1.dtype} / {tensor2.dtype} has no one meaning: a quotient or a rounded one.",
                 hint="x + value * t1 / t2, or t1.div(t2, rounding_mode=...)",
             )
-        first = type(self).from_op(tensor1.read(), tensor1.cell.device)
-        return self.add((first if value == 1 else first * value) / tensor2)
+        return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) / b, self, tensor1, tensor2)
 
     # ---- by word ----
     subtract, multiply, divide, true_divide = Operators.sub, Operators.mul, Operators.div, Operators.div

@@ -17,7 +17,7 @@ from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import need_float, to_float, whole
 from picograd.tensor.elements import arithmetic, inverses, pointwise
-from picograd.tensor.elements.functions import Functions
+from picograd.tensor.elements.functions import Functions, in_one_rounding
 
 
 class FrexpResult(NamedTuple):
@@ -95,7 +95,7 @@ class Parts(Functions):
         if decimals == 0 or not self.dtype.is_float:
             return self._composed(pointwise.round_even)
         scale = 10.0**decimals
-        return (self * scale).round() / scale
+        return in_one_rounding(lambda x: (x * scale).round() / scale, self)
 
     def frac(self) -> Self:
         """Returns x - trunc(x).

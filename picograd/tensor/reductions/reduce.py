@@ -365,9 +365,9 @@ def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
 
 @formula
 def log_softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
-    """Returns x - log(sum(exp(x))) over `axes`."""
-    _, total, shifted = _shifted(op, axes)
-    return shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape)
+    """Returns x - log(sum(exp(x))) over `axes`; of narrow floats rounded once."""
+    _, total, shifted = _shifted(cast(op, op.dtype.compute_dtype), axes)
+    return cast(shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape), op.dtype)
 
 
 def _shifted(op: Op, axes: tuple[int, ...]) -> tuple[Op, Op, Op]:
@@ -381,8 +381,9 @@ def _shifted(op: Op, axes: tuple[int, ...]) -> tuple[Op, Op, Op]:
 @formula
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
-    greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
+    wide = cast(op, op.dtype.compute_dtype)
+    greatest = detached(reduce(wide, OpCode.MAX, axes, keepdim=True))
     greatest = where(pointwise.is_finite(greatest), greatest, 0.0)
-    powers = unary(OpCode.EXP, op - broadcast_to(greatest, op.shape))
-    result = unary(OpCode.LOG, reduce(powers, OpCode.ADD, axes, keepdim=True)) + greatest
+    powers = unary(OpCode.EXP, wide - broadcast_to(greatest, op.shape))
+    result = cast(unary(OpCode.LOG, reduce(powers, OpCode.ADD, axes, keepdim=True)) + greatest, op.dtype)
     return result if keepdim else squeezed(result, axes)
