@@ -2,7 +2,7 @@
 
 In:    modules, parameters
 Out:   a module
-Next:  picograd/nn/layers/features.py
+Next:  picograd/nn/einops.py
 """
 
 from __future__ import annotations

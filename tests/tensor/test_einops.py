@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -9,9 +11,11 @@ import einops
 import numpy as np
 import pytest
 import torch
+from einops.layers import torch as torch_layers
 
 import picograd as pg
 from picograd import Tensor
+from picograd.nn import einops as layers
 from tests.helpers import same_value
 
 CALLS = [
@@ -58,3 +62,22 @@ def test_einsum(device, rng):
 def test_einops_knows_tensors_whichever_is_imported_first(imports):
     code = f"{imports}; print(einops.rearrange(pg.tensor([[1, 2]]), 'a b -> b a').tolist())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[[1], [2]]\n"
+
+
+def test_layers(device, rng):
+    data = rng.standard_normal((2, 4, 3, 3)).astype(np.float32)
+    for ours, theirs, args, lengths in (
+        (layers.Rearrange, torch_layers.Rearrange, ("n (a b) h w -> n b (h w) a",), {"a": 2}),
+        (layers.Reduce, torch_layers.Reduce, ("n (a b) h w -> n b", "max"), {"a": 2}),
+    ):
+        mine, other = ours(*args, **lengths), theirs(*args, **lengths)
+        assert str(mine) == str(other)
+        x = Tensor(data, requires_grad=True)
+        same_value(mine(x), other(torch.tensor(data)))
+        same_value(pg.jit(mine)(x.detach()), other(torch.tensor(data)))
+        mine(x).square().sum().backward()
+        same_value(copy.deepcopy(mine)(x), pickle.loads(pickle.dumps(mine))(x))
+    net = pg.nn.Sequential(pg.nn.Conv2d(4, 2, 2), layers.Rearrange("n c h w -> n (c h w)"), pg.nn.LazyLinear(5))
+    assert net(Tensor(data)).shape == (2, 5) and len(net.state_dict()) == 4
+    with pytest.raises(einops.EinopsError, match="Wrong shape: expected 4 dims"):
+        net[1](Tensor([1.0]))
