@@ -14,6 +14,7 @@ from typing import Any as _Any
 
 from picograd.forks import whole_at_fork as _whole_at_fork
 from picograd.loading import collecting_later as _collecting_later
+from picograd.loading import end_at_once as _end_at_once
 from picograd.loading import importing as _importing
 from picograd.loading import load_late as _load_late
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.transforms.tangents import jvp, linearize
     from picograd.transforms.vmap import vmap
 
+_end_at_once()
 with _collecting_later():
     from picograd import dtype as dtypes
     from picograd import linalg as linalg
@@ -46,7 +48,7 @@ with _collecting_later():
     from picograd import optim as optim
     from picograd import utils as utils
     from picograd.absent import missing as _missing
-    from picograd.config import warn_of_unknown_names as _warn_of_unknown_names
+    from picograd.config import warn_of_settings as _warn_of_settings
     from picograd.control.accumulate import accumulate
     from picograd.control.branches import cond, while_loop
     from picograd.control.checkpoint import checkpoint
@@ -72,6 +74,8 @@ with _collecting_later():
     from picograd.dtype import bool_ as bool_
     from picograd.dtype import finfo as finfo
     from picograd.dtype import iinfo as iinfo
+    from picograd.engine.devices import check_name as _check_name
+    from picograd.engine.realize import default_device as _default_device
     from picograd.errors import (
         ArgumentError,
         ArgumentTypeError,
@@ -163,7 +167,7 @@ with _collecting_later():
     _publish(globals())
 
 
-_warn_of_unknown_names()
+_warn_of_settings(lambda: _check_name(_default_device()))
 
 
 _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -21,6 +23,7 @@ import picograd
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
 from picograd.ir.holders import format_nbytes
+from picograd.loading import hear_again
 from picograd.tools.cache import clear_cache, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.tools.fuzz.run import FuzzConfig, fuzz
@@ -102,10 +105,15 @@ def main(args: list[str] | None = None) -> int:
     Args:
       args:  words after `picograd`; None takes those of the process
     """
+    hear_again()
     flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
-    if (sys.argv[1:] if args is None else args) in (["--version"], ["-V"]):
+    words = sys.argv[1:] if args is None else args
+    if words in (["--version"], ["-V"]):
         print(f"picograd {picograd.__version__}")
         return 0
+    if (wrong := wrong_command(words)) is not None:
+        print(wrong, file=sys.stderr)
+        return 2
     command: Any = tyro.cli(Command, prog="picograd", description=ABOUT, args=args, config=flat)
     try:
         with warnings.catch_warnings():
@@ -124,6 +132,22 @@ def main(args: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails again
         return 141
+
+
+def wrong_command(words: Sequence[str]) -> str | None:
+    """Returns what is to be said of a word that is no command; None where all are some, up to the first option."""
+    known: Any = Command
+    for place, word in enumerate(words):
+        kinds = {part.__metadata__[0].name: part.__origin__ for part in get_args(known) if hasattr(part, "__metadata__")}
+        if word.startswith("-") or not kinds:
+            return None
+        if word not in kinds:
+            before = " ".join(["picograd", *words[:place]])
+            near = get_close_matches(word, kinds, 1)
+            hint = f"\n  hint: {before} {near[0]}" if near else ""
+            return f"{before}: there is no command {word}; there are {', '.join(kinds)}.{hint}"
+        (known, *_) = [*get_type_hints(kinds[word], include_extras=True).values(), None]
+    return None
 
 
 def run(command: Train | Sample | Doctor | Cache | FuzzConfig | LadderConfig) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
-from picograd.errors import ArgumentError, warn_user
+from picograd.errors import ArgumentError, DeviceError, warn_user
 
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
@@ -33,6 +34,8 @@ PREFIX = "PICOGRAD_"
 FOLDERS = ("PICOGRAD_DUMP", "PICOGRAD_CACHE", "PICOGRAD_DATA")
 OFF = ("off", "0")  # of PICOGRAD_CACHE, in capitals too: not the name of a folder
 THREADS_MAX = 1024
+SWITCHES = ("PICOGRAD_VERIFY", "PICOGRAD_QUIET", "PICOGRAD_PLAIN_SUMS", "PICOGRAD_TUNE")
+PROCESSORS = ("native", "avx512", "avx2", "sse")
 STAGES = ("schedule", "program", "source", "plan")
 
 
@@ -48,8 +51,21 @@ def setting(name: str) -> str:
     return os.path.expanduser(text) if name in FOLDERS and text.startswith("~") else text
 
 
-def warn_of_unknown_names() -> None:
-    """Gives a warning for each variable whose name begins as picograd's do, but is none of them."""
+def warn_of_settings(*checks: Callable[[], object]) -> None:
+    """Gives a warning for each variable that is set wrongly: by its value, or one that begins as picograd's do but is none.
+
+    It is given when picograd is imported; where such a value counts, it is an error.
+
+    Args:
+      checks:  further ones, each of which raises the error of a value
+    """
+    switches = [partial(is_on, name) for name in SWITCHES]
+    values: list[Callable[[], object]] = [shown_stages, num_threads, processor, *switches]
+    for check in [*values, *checks]:
+        try:
+            check()
+        except (ArgumentError, DeviceError) as error:
+            warn_user(error.fact + (f"\n  hint: {error.hint}" if error.hint else ""))
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in VARIABLES:
             own = ", ".join(known for known in VARIABLES if known.startswith(PREFIX))
@@ -89,6 +105,18 @@ def is_on(name: str) -> bool:
     if chosen not in ("0", "1"):
         raise ArgumentError(f"{name}={chosen}: must be 0 or 1.")
     return chosen == "1"
+
+
+def processor() -> str:
+    """Returns the kind of processor that code of the CPU device is for: a name of PROCESSORS.
+
+    Raises:
+      ArgumentError: PICOGRAD_CPU is none.
+    """
+    chosen = setting("PICOGRAD_CPU").lower()
+    if chosen not in PROCESSORS:
+        raise ArgumentError(f"PICOGRAD_CPU={chosen}: there is no such processor; there are {', '.join(PROCESSORS)}.")
+    return chosen
 
 
 def num_threads() -> int:

@@ -1,8 +1,8 @@
 """How picograd is loaded: without looking for garbage, of which modules are none; and how often it is looked for later.
 
 In:    nothing; names of modules that are loaded when they are first asked for
-Out:   `collecting_later`; `load_late`, `importing`
-Used by: picograd/__init__.py, and those who load something late
+Out:   `collecting_later`; `load_late`, `importing`; `end_at_once`, `hear_again`
+Used by: picograd/__init__.py, and those who load something late; cli.py
 
 A module makes thousands of objects that live as long as the process. Python's collector walks over all of them again and
 again while more come, at each full collection later, and twice when the process ends: half of what importing picograd
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -33,6 +35,31 @@ LOOKS_BETWEEN = 2  # at the youngest objects before older ones are looked at, to
 
 
 importing = threading.RLock()
+
+
+class Command:
+    """Whether this process ends at once by Ctrl-C, since picograd is being loaded as the command."""
+
+    ends_at_once = False
+
+
+def end_at_once() -> None:
+    """Has Ctrl-C end the command without a word, such as a traceback of imports, until it `hear_again`s.
+
+    Half of a library may be loaded then, which makes an ImportError of an interrupt.
+    """
+    name = os.path.basename(getattr(sys, "argv", [""])[0])
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if name in ("picograd", "-m") and usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        Command.ends_at_once = True
+
+
+def hear_again() -> None:
+    """Has Ctrl-C raise KeyboardInterrupt again."""
+    if Command.ends_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        Command.ends_at_once = False
 
 
 def load_late(module: str) -> Any:

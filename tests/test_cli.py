@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -50,7 +51,6 @@ def test_help_says_where_to_begin_and_version_which_one_it_is(capsys: pytest.Cap
     [
         ([], "Expected one of {train, sample, doctor, cache, fuzz, ladder}"),
         (["train"], "Expected one of {mnist, cnn, names, lstm, gpt}"),
-        (["train", "cifar"], "Available subcommands: mnist, cnn, names, lstm, gpt"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
         (["sample"], "Expected one of {gpt, lstm}"),
@@ -66,6 +66,40 @@ def test_wrong_command_line_says_what_is_expected(
     assert caught.value.code == 2
     captured = capsys.readouterr()
     assert said in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["foo"], "picograd: there is no command foo; there are train, sample, doctor, cache, fuzz, ladder.\n"),
+        (["train", "cifar"], "picograd train: there is no command cifar; there are mnist, cnn, names, lstm, gpt.\n"),
+        (["sample", "gtp", "--length", "3"],
+         "picograd sample: there is no command gtp; there are gpt, lstm.\n  hint: picograd sample gpt\n"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_command_is_called_none(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("name", ["numpy", "picograd.nn", "tyro"])
+def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_word(name: str) -> None:
+    code = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *more):
+        if name == {name!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["/usr/bin/picograd", "doctor"]
+import picograd.cli
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (made.returncode, made.stdout, made.stderr) == (-signal.SIGINT, "", "")
+    program = subprocess.run(
+        [sys.executable, "-c", code.replace("/usr/bin/picograd", "/usr/bin/train.py")], capture_output=True, text=True
+    )
+    assert "KeyboardInterrupt" in program.stderr
 
 
 def test_settings_reach_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

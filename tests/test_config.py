@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from picograd import ArgumentError, DeviceError, Tensor, config
+from picograd import ArgumentError, DeviceError, Tensor, __version__, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.engine.pipeline import ahead, pipelined
 from picograd.runtime.cpu.pool import Crew
@@ -81,11 +83,31 @@ def test_a_folder_may_begin_with_the_home_of_the_user(monkeypatch):
 
 
 def test_a_name_that_is_no_variable_gives_a_warning(monkeypatch, recwarn):
-    config.warn_of_unknown_names()
+    config.warn_of_settings()
     assert not recwarn.list
     monkeypatch.setenv("PICOGRAD_CASHE", "off")
     with pytest.warns(UserWarning, match=r"PICOGRAD_CASHE: picograd reads no variable of this name\. There are P"):
-        config.warn_of_unknown_names()
+        config.warn_of_settings()
+
+
+BAD = {
+    "PICOGRAD_SHOW": "PICOGRAD_SHOW=foo: there is no such stage", "PICOGRAD_THREADS": "PICOGRAD_THREADS=foo: must be a pos",
+    "PICOGRAD_CPU": "PICOGRAD_CPU=foo: there is no such processor", "PICOGRAD_DEVICE": "FOO: there is no device of that",
+    "PICOGRAD_FOO": "PICOGRAD_FOO: picograd reads no variable of this", "PICOGRAD_TUNE": "PICOGRAD_TUNE=foo: must be 0",
+    "PICOGRAD_VERIFY": "PICOGRAD_VERIFY=foo: must be 0 or 1", "PICOGRAD_QUIET": "PICOGRAD_QUIET=foo: must be 0 or 1",
+    "PICOGRAD_PLAIN_SUMS": "PICOGRAD_PLAIN_SUMS=foo: must be 0 or 1",
+}  # fmt: skip
+
+
+def test_every_bad_setting_is_told_when_picograd_is_imported():
+    """A default, a folder and DEBUG, which other programs read, cannot be told from a mistake."""
+    assert {*BAD} >= {name for name in config.VARIABLES if name not in (*config.FOLDERS, "DEBUG")}
+    made = subprocess.run(
+        [sys.executable, "-c", "import picograd; print(picograd.__version__)"],
+        env={**os.environ, **dict.fromkeys(BAD, "foo")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert made.stdout == f"{__version__}\n"
+    assert [said for said in BAD.values() if f"UserWarning: {said}" not in made.stderr] == []
 
 
 def test_threads_that_are_not_granted(monkeypatch):

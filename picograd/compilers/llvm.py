@@ -22,7 +22,7 @@ from ctypes import string_at
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from picograd.config import is_on, setting
+from picograd.config import is_on, processor
 from picograd.device import Target
 from picograd.errors import ArgumentError, CompileError, DeviceError
 from picograd.forks import forks_wait
@@ -241,7 +241,7 @@ def host_target() -> Target:
     Raises:
       ArgumentError: PICOGRAD_CPU names no generation of processors, or one with instructions that this processor lacks.
     """
-    binding, chosen, usable = _binding(), setting("PICOGRAD_CPU").lower(), host_generations()
+    binding, chosen, usable = _binding(), processor(), host_generations()
     with _in_llvm():
         triple = binding.get_default_triple()
         arch, features = str(binding.get_host_cpu_name()), str(binding.get_host_cpu_features().flatten())

@@ -66,6 +66,16 @@ def compiler_for(name: str) -> Compiler:
     return _compilers[name]
 
 
+def check_name(name: str) -> None:
+    """Checks that there is a device of a name; nothing of it is loaded.
+
+    Raises:
+      DeviceError: there is none.
+    """
+    if name != EVALUATOR and name not in FACTORIES and name not in _plugins():
+        raise _unknown(name, ())
+
+
 def check_usable(name: str) -> None:
     """Checks that this machine can use a device, whose driver is loaded.
 
@@ -91,10 +101,10 @@ def check_exists(name: str) -> None:
         raise _unknown(name)
 
 
-def _unknown(name: str) -> DeviceError:
+def _unknown(name: str, usable: tuple[str, ...] | None = None) -> DeviceError:
     fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
     hint = 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.'
-    return DeviceError(fact, hint, usable=usable_for_values())
+    return DeviceError(fact, hint, usable=usable_for_values() if usable is None else usable)
 
 
 def memory_of(name: str) -> MemoryUse:
