@@ -179,7 +179,7 @@ if _find_spec("einops") is not None:
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----
 _LATE_PAGES = frozenset({
-    "amp", "array_api", "autograd", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
+    "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
     "signal", "special",
 })  # fmt: skip
 _LATE = {

@@ -57,7 +57,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("geqrf orgqr ormqr", "pg.linalg.qr, or pg.linalg.householder_product."),
         **each("svd_lowrank pca_lowrank", "pg.linalg.svd(x, full_matrices=False), and the first of its columns."),
         **each("float8_e4m3fnuz float8_e5m2fnuz", "pg.float8_e4m3fn and pg.float8_e5m2."),
-        "backends": "pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set.",
         "hub": SAVED,
         "lobpcg": "pg.linalg.eigh, and the first or last of its columns.",
         "masked": "pg.where, masked_fill, or a sum of x * mask.",

@@ -60,9 +60,9 @@ def test_no_name_that_is_here_has_a_hint() -> None:
 
 
 def test_the_text_of_a_hint() -> None:
-    assert str(missing("backends")) == (
-        "module 'picograd' has no attribute 'backends'.\n"
-        "  hint: pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set."
+    assert str(missing("set_num_interop_threads")) == (
+        "module 'picograd' has no attribute 'set_num_interop_threads'.\n"
+        "  hint: the CPU device has one pool of threads; pg.set_num_threads says how many."
     )
     with pytest.raises(AttributeError) as caught:
         pg.ones(2).storage()

@@ -23,7 +23,7 @@ ORDER = [
     {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
     STAGES, {"engine"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"}, {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "array_api", "cuda", "distributions"},
-    {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"backends"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks

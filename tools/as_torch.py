@@ -17,8 +17,9 @@ import picograd
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
-    "autograd", "autograd.functional", "cuda", "fft", "func", "linalg", "nn", "nn.functional", "nn.init", "nn.parameter",
-    "nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler",
+    "amp", "autograd", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions", "fft", "func", "linalg",
+    "nn", "nn.attention", "nn.functional", "nn.init", "nn.parameter", "nn.utils", "nn.utils.parametrizations",
+    "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "random",
     "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
 OTHER = {
