@@ -14,10 +14,14 @@ import pytest
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
+from picograd.ir.graphless import Graphless
+from picograd.living import LivingSet
 from picograd.optim import readers
+from picograd.tensor import growth
 from picograd.tensor.cell import pending
 from picograd.tensor.core import differentiable_cells, leaf_tensors
 from picograd.tensor.growth import long_gradients, plain_cells
+from picograd.tensor.hooks import LeafNumber
 from tests.selection import *  # noqa: F403 - its hooks
 
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
@@ -44,10 +48,10 @@ def same_seed() -> None:
 
 
 @pytest.fixture
-def alone() -> None:
-    """No step of this test finds what other tests have left: results that live on, gradients and writes not yet computed.
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in this test looks at what other tests have left: results that live on, gradients and writes not computed.
 
-    For tests that count calls, plannings or kernels.
+    For tests that count calls, plannings, kernels or Ops.
     """
     gc.collect()
     for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, readers._put_off.data):
@@ -56,6 +60,9 @@ def alone() -> None:
         leaf._grad = None
     pending.starts = []
     readers._asked_for.clear()
+    monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of others are not looked through
+    monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
+    monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs
 
 
 @pytest.fixture(autouse=True, scope="session")

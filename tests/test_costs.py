@@ -11,8 +11,6 @@ import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.engine.plan import template
 from picograd.ir.op import Op, toposort
-from picograd.tensor import growth
-from picograd.tensor.hooks import LeafNumber
 from tests.calls import PYTHON_AND_C, calls
 
 pytestmark = pytest.mark.req("G8")
@@ -21,8 +19,6 @@ pytestmark = pytest.mark.req("G8")
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of other tests that live on are not looked through
-    monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks of other tests
 
 
 def numbers(*shape: int, requires_grad: bool = False) -> Tensor:

@@ -17,7 +17,6 @@ from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
 from picograd.runtime.cpu.plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_VALUES
-from picograd.tensor import growth
 from tests.calls import PYTHON_AND_C, calls
 
 Roots = tuple[list[Tensor], Tensor]  # results, and what the first is differentiated by
@@ -103,9 +102,10 @@ def compiled(kernel: Kernel) -> Executable:
 @pytest.mark.variants(every=5)
 @pytest.mark.req("A7", "G8")
 @pytest.mark.parametrize("make", GRAPHS)
-def test_work_grows_as_the_graph_does(make: Callable[[int], Roots], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_grows_as_the_graph_does(
+    make: Callable[[int], Roots], monkeypatch: pytest.MonkeyPatch, alone: None
+) -> None:
     monkeypatch.setenv("PICOGRAD_VERIFY", "1")
-    monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of other tests that live on are not looked through
     small, large = 1000, 4000
     graph_of(make, small)  # what is counted is not what happens once in a process
     build = [work(lambda n=n: graph_of(make, n)) for n in (small, large)]  # type: ignore[misc]

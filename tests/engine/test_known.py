@@ -42,7 +42,7 @@ GRAPHS: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.fixture(autouse=True)
-def plans(monkeypatch: pytest.MonkeyPatch) -> None:
+def plans(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     monkeypatch.setattr(realize, "_plans", Latest(1024))
 
 

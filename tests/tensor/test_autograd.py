@@ -13,7 +13,6 @@ import torch
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
 from picograd.engine.watch import watch
-from picograd.tensor.hooks import LeafNumber
 from tests.helpers import same_as_torch, same_value
 from tests.same_meaning import GPU_TARGET
 
@@ -726,9 +725,8 @@ def test_powers_0_and_1_have_a_gradient_everywhere() -> None:
         assert x.grad.tolist() == expected
 
 
-def test_the_first_step_makes_the_random_weights_and_is_planned_as_the_others(monkeypatch):
+def test_the_first_step_makes_the_random_weights_and_is_planned_as_the_others(monkeypatch, alone):
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr(LeafNumber, "hooked", set())  # leaves of other tests: then gradients are graphs at once
     pg.manual_seed(0)
     weights = [pg.randn(5, 7, requires_grad=True), pg.randn(7, 3, requires_grad=True)]
     x = Tensor(np.ones((4, 5), np.float32))

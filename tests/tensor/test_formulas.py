@@ -161,7 +161,7 @@ def test_symbolic_lengths_are_those_of_the_graph() -> None:
     np.testing.assert_array_equal(F.softmax(x, -1).mean(1).numpy(), F.softmax(randn(5, 4)[:3], -1).mean(1).numpy())
 
 
-def test_calls_of_python_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_python_are_few(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     x = randn(5, 4)
     made: list[OpCode] = []
     new = Op.__new__
@@ -175,7 +175,7 @@ def test_calls_of_python_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
         made.clear()
 
 
-def test_blocks_of_formulas_that_move_have_a_known_plan() -> None:
+def test_blocks_of_formulas_that_move_have_a_known_plan(alone: None) -> None:
     data = randn(64, 3)
     for make in (lambda: pg.randperm(64), lambda: (data - data.mean(0)) / data.std(0)):
         order, planned = make(), 0
