@@ -12,8 +12,11 @@ import importlib
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import picograd
+from picograd.absent import refusing
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
@@ -26,7 +29,28 @@ OTHER = {
     "utils.data.dataloader": "utils.data.loader",
     "utils.data.dataset": "utils.data.datasets",
     "utils.data.sampler": "utils.data.samplers",
+    "nn.modules": "nn",
+    **{f"nn.modules.{part}": "nn" for part in ["activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn"]},
+    **{f"distributions.{part}": "distributions" for part in ["bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal"]},
 }
+
+# Modules that picograd leaves out, which programs import and mostly do not use.
+LEFT_OUT = (
+    "distributed", "fx", "hub", "multiprocessing", "nn.parallel", "profiler", "sparse", "testing", "utils.benchmark",
+    "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "utils.tensorboard",
+)  # fmt: skip
+
+
+class LeftOut(ModuleType):
+    """A module of PyTorch's that picograd does not have: what is called of it raises the error with its hint."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("is_available", "is_initialized"):
+            return lambda: False
+        above, _, module = self.__name__.removeprefix("torch.").rpartition(".")
+        return refusing(module, f"picograd.{above}" if above else "picograd")
 
 
 def install() -> None:
@@ -34,6 +58,12 @@ def install() -> None:
     sys.modules["torch"] = picograd
     for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
         sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+    for name in picograd.backends.__all__:
+        sys.modules[f"torch.backends.{name}"] = getattr(picograd.backends, name)
+    for name in LEFT_OUT:
+        module = sys.modules[f"torch.{name}"] = LeftOut(f"torch.{name}")
+        above, _, last = f"torch.{name}".rpartition(".")
+        setattr(sys.modules[above], last, module)
 
 
 def main(arguments: list[str]) -> None:

@@ -15,8 +15,17 @@ import torch.nn.functional as F
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 from torch.distributions import Normal
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed import init_process_group
+import torch.backends.cudnn as cudnn
+import torch.distributed as dist
+from torch.distributions.categorical import Categorical
+from torch.nn.modules.loss import CrossEntropyLoss
+from torch.utils.data.distributed import DistributedSampler
 
-torch.backends.cudnn.benchmark = True
+assert not dist.is_initialized()
+
+cudnn.benchmark = True
 torch.backends.cuda.matmul.allow_tf32 = False
 assert isinstance(Normal(0.0, 1.0), torch.distributions.Normal)
 
