@@ -25,13 +25,15 @@ SAME = (
     "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "random",
     "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
+NN_PARTS = ("activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn")
+DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")
 OTHER = {
     "utils.data.dataloader": "utils.data.loader",
     "utils.data.dataset": "utils.data.datasets",
     "utils.data.sampler": "utils.data.samplers",
     "nn.modules": "nn",
-    **{f"nn.modules.{part}": "nn" for part in ["activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn"]},
-    **{f"distributions.{part}": "distributions" for part in ["bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal"]},
+    **dict.fromkeys((f"nn.modules.{part}" for part in NN_PARTS), "nn"),
+    **dict.fromkeys((f"distributions.{part}" for part in DISTRIBUTIONS), "distributions"),
 }
 
 # Modules that picograd leaves out, which programs import and mostly do not use.
