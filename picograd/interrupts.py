@@ -1,19 +1,22 @@
 """Ctrl-C: held back while something must not be left half done, and heard while a device is waited for.
 
 In:    nothing
-Out:   `held_back`, `Ends`, `wait_until`
+Out:   `held_back`, `Ends`, `whole_context`, `wait_until`
 Used by: those who hand over memory, load code, put a mode back, or wait for a device; it imports nothing of picograd
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import functools
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from types import CodeType, FrameType
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,6 +124,50 @@ class Ends:
                 return
         if self.waiting:
             usual(*self.waiting[0])
+
+
+class WholeContext(ContextDecorator, Generic[R]):
+    """A context of contextlib's, of which no interrupt cuts the ends: what it puts back is put back."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[R]]):
+        self._make = make
+        self._blocks: list[tuple[AbstractContextManager[R], Ends]] = []  # that have begun
+
+    def __enter__(self) -> R:
+        ends = Ends()
+        ends.begin(WholeContext.__enter__.__code__, WholeContext.__exit__.__code__)
+        try:
+            context = self._make()
+            result = context.__enter__()
+            self._blocks.append((context, ends))
+        except BaseException:
+            ends.over()
+            raise
+        if ends.waiting:
+            try:
+                ends.tell()
+            except BaseException:
+                self.__exit__(*sys.exc_info())
+                raise
+        return result
+
+    def __exit__(self, *error: Any) -> bool | None:
+        context, ends = self._blocks.pop()
+        try:
+            return context.__exit__(*error)
+        finally:
+            ends.over()
+
+
+def whole_context(function: Callable[P, Iterator[R]]) -> Callable[P, WholeContext[R]]:
+    """Makes a context of a generator, as contextlib.contextmanager does; no interrupt cuts its ends."""
+    make = contextmanager(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> WholeContext[R]:
+        return WholeContext(functools.partial(make, *args, **kwargs))
+
+    return call
 
 
 def wait_until(is_done: Callable[[], bool], spin_seconds: float = SPIN_SECONDS) -> None:

@@ -7,9 +7,10 @@ Out:   fork_rng default_generator manual_seed seed initial_seed get_rng_state se
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
+from picograd.interrupts import whole_context
 from picograd.public import publish
 from picograd.tensor.creation.generator import (
     default_generator,
@@ -26,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@contextmanager
+@whole_context
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str = "cuda") -> Iterator[None]:
     """Returns a context after which the default generator goes on, on every device, from where it was before.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
@@ -25,7 +26,7 @@ from picograd.engine.devices import compiler_for
 from picograd.interrupts import held_back, wait_until
 from picograd.ir.op import _replacing
 from picograd.runtime import opencl
-from picograd.tensor import modes
+from picograd.tensor import anomaly, modes
 from picograd.tensor.cell import changing
 from tests.on_devices import device_params
 
@@ -167,11 +168,13 @@ def test_a_handler_that_does_not_raise_is_called_in_what_is_let_in_each_time(mon
 
 
 # ---- the ends of a block: a mode never stays on ----
-ENDS_OF_BLOCKS = {inspect.getfile(module) for module in (modes, interrupts, sys.modules[pg.device.__module__])}
+MODULES = (modes, interrupts, sys.modules[pg.device.__module__], contextlib, anomaly, pg.random)
+ENDS_OF_BLOCKS = {inspect.getfile(module) for module in MODULES}
 
 
 def _usual_modes() -> tuple[Any, ...]:
-    return pg.is_grad_enabled(), pg.is_autocast_enabled(), chosen_device(), signal.getsignal(signal.SIGINT)
+    modes = pg.is_grad_enabled(), pg.is_autocast_enabled(), chosen_device(), pg.autograd.is_anomaly_enabled()
+    return *modes, pg.initial_seed(), signal.getsignal(signal.SIGINT)
 
 
 def _nested() -> None:
@@ -200,12 +203,25 @@ def _on_a_device() -> None:
         pass
 
 
+def _looking() -> None:
+    with pg.autograd.detect_anomaly():
+        pass
+
+
+def _with_other_numbers() -> None:
+    with pg.random.fork_rng():
+        pg.manual_seed(7)
+
+
 def _raising() -> None:
     with pytest.raises(ValueError, match="wrong"), pg.no_grad():
         raise ValueError("wrong")
 
 
-@pytest.mark.parametrize("block", [_nested, _one_block_twice, _switched, _lowered, _on_a_device, _raising])
+BLOCKS = [_nested, _one_block_twice, _switched, _lowered, _on_a_device, _looking, _with_other_numbers, _raising]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
 def test_an_interrupt_at_any_step_of_the_ends_of_a_block_leaves_no_mode_on(block: Callable[[], None]) -> None:
     usual, number, stopped = _usual_modes(), 0, True
     while stopped:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from picograd.errors import ArgumentTypeError
+from picograd.interrupts import whole_context
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
@@ -29,7 +29,7 @@ class SDPBackend(enum.Enum):
     OVERRIDEABLE = 4
 
 
-@contextmanager
+@whole_context
 def sdpa_kernel(backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False) -> Iterator[None]:
     """Returns a context without effect: attention never stores its scores, and has the same bits in every block.
 

@@ -11,7 +11,6 @@ computes its graph once more, Op by Op, and the NaN is followed from source to s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from picograd.autodiff.reverse import describe
 from picograd.engine.realize import to_host
 from picograd.errors import AnomalyError, Line
 from picograd.evaluator.graph import evaluate
+from picograd.interrupts import whole_context
 from picograd.ir.formula import at_once
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, toposort
@@ -67,7 +67,7 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
         self._set(*self._before)
 
 
-@contextmanager
+@whole_context
 def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
     """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 

@@ -8,10 +8,10 @@ Called by: func.py.    Next: picograd/transforms/point.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from picograd.errors import ArgumentError
+from picograd.interrupts import whole_context
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
@@ -157,7 +157,7 @@ def _chosen(
     return chosen
 
 
-@contextmanager
+@whole_context
 def _replaced(chosen: Mapping[tuple[int, str], tuple[Module, str, Tensor]]) -> Iterator[None]:
     # NOTE: vars(), since a Module takes note of every attribute that is set; all are as they were when this ends.
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in chosen.values()]

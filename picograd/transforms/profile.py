@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from os import PathLike
 from time import perf_counter
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from picograd.engine.profile import NOWHERE, PLANNING, Profiling, Recorder, Span
 from picograd.errors import ArgumentError, Line
 from picograd.files import write_whole
+from picograd.interrupts import whole_context
 from picograd.ir.lines import Following
 from picograd.nn.module import Module
 from picograd.notebook import table
@@ -155,7 +155,7 @@ def _sums(rows: list[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(f"{sum(float(row[i]) for row in rows):.{digits}f}" for i, digits in ((1, 0), (2, 3), (3, 0)))
 
 
-@contextmanager
+@whole_context
 def profile(model: Module | None = None) -> Iterator[Profile]:
     """Times every kernel that runs within a `with` block.
 

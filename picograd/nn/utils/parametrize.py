@@ -10,10 +10,10 @@ What is trained then stands in module.parametrizations.NAME as original, or orig
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.interrupts import whole_context
 from picograd.nn.containers import ModuleDict, ModuleList
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
@@ -25,7 +25,7 @@ __all__ = ["ParametrizationList", "cached", "is_parametrized", "register_paramet
 _cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("parametrizations", default=None)
 
 
-@contextmanager
+@whole_context
 def cached() -> Iterator[None]:
     """Within the block each parametrized tensor is computed once, however often it is read.
 
