@@ -182,6 +182,12 @@ def test_a_place_that_is_nan_is_outside() -> None:
     assert gradients(border, grid) == [[[[[0.0, 0.0]] * 3]]]
 
 
+def test_a_reduction_over_no_axes_reduces_nothing() -> None:
+    x = Tensor([[1.0, -2.0]])
+    assert all(getattr(x, name)(dim=()).tolist() == x.tolist() for name in ("sum", "mean", "amax", "amin", "nansum"))
+    assert torch.tensor([[True, False]]).any(dim=()).shape == (1, 2)  # PyTorch takes all axes in sum, none in any
+
+
 def test_the_logarithm_of_the_density_at_nan_is_nan() -> None:
     pareto = pg.distributions.Pareto(1.0, 2.0, validate_args=False)
     assert math.isnan(pareto.log_prob(Tensor(NAN)).item()) and math.isnan(pareto.cdf(Tensor(NAN)).item())
