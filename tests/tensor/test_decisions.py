@@ -26,6 +26,10 @@ def gradients(function: Any, *values: Any) -> list[Any]:
     return [grad.tolist() for grad in pg.autograd.grad(function(*leaves).sum(), leaves)]
 
 
+def functional(x: Any) -> Any:
+    return F if isinstance(x, Tensor) else torch.nn.functional
+
+
 # ---- gradients ----
 def test_the_divisor_of_a_remainder_has_the_whole_quotient_as_its_slope(rng: np.random.Generator) -> None:
     """1 % 0.1 is 0.0999..., for 0.1 goes into 1 nine times; 1 / 0.1 is 10."""
@@ -147,6 +151,11 @@ def test_what_is_made_of_several_steps_is_rounded_once_in_16_bits(dtype: str, rn
         lambda x, y, z: x.lerp(y, 0.3), lambda x, y, z: x.lerp(y, z), lambda x, y, z: x.addcmul(y, z, value=0.3),
         lambda x, y, z: x.addcdiv(y, z, value=0.3), lambda x, y, z: x.round(decimals=1), lambda x, y, z: x // y,
         lambda x, y, z: x.log_softmax(1), lambda x, y, z: x.logsumexp(1),
+        lambda x, y, z: functional(x).layer_norm(x, (130,), y[0], z[0]),
+        lambda x, y, z: functional(x).group_norm(x, 13, y[0], z[0]),
+        lambda x, y, z: functional(x).rms_norm(x, (130,), y[0]),
+        lambda x, y, z: functional(x).batch_norm(x, y[0], z[0].abs(), z[1], y[1]),
+        lambda x, y, z: functional(x).batch_norm(x, None, None, z[1], y[1], training=True),
     ):  # fmt: skip
         wide, narrow = call(*exact), call(*[Tensor(t.numpy()).to(getattr(pg, dtype)) for t in exact])
         assert narrow.dtype is getattr(pg, dtype)

@@ -99,8 +99,12 @@ def rms_norm(
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     least = (2.0**-52 if op.dtype is dtypes.float64 else 2.0**-23) if eps is None else eps
     scale = pointwise.rsqrt(mean_op(op * op, axes, keepdim=True) + least)
-    result = Tensor.from_op(cast(op * broadcast_to(scale, op.shape), input.dtype), input.cell.device)
-    return result if weight is None else result * weight
+    found, dtype, device = op * broadcast_to(scale, op.shape), input.dtype, input.cell.device
+    if weight is not None:
+        factor, device = weight.read(), input.other_device("rms_norm", weight)
+        dtype = common_dtype([input.read(), factor])
+        found = cast(found, dtype.compute_dtype) * broadcast_to(cast(factor, dtype.compute_dtype), op.shape)
+    return Tensor.from_op(cast(found, dtype), device)
 
 
 # ---- over channels ----
@@ -316,19 +320,20 @@ def _normalized(
 def _scaled(
     parts: tuple[Callable[..., Op], tuple[int, ...], int, tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op
 ) -> list[Op]:
+    """Returns what `_normalized` says, of narrow floats rounded once."""
     standard, options, num_statistics, shape, has_weight, has_bias = parts
-    found, rest = standard(options, eps, x, *others[:num_statistics]), iter(others[num_statistics:])
+    dtype = common_dtype([x, *others[num_statistics:]])
+    wide, rest = dtype.compute_dtype, iter(others[num_statistics:])
+    found = cast(standard(options, eps, cast(x, x.dtype.compute_dtype), *others[:num_statistics]), wide)
     for code, is_there in ((OpCode.MUL, has_weight), (OpCode.ADD, has_bias)):
         if is_there:
-            other = next(rest)
-            wide = common_dtype([found, other])
-            other = broadcast_to(reshape(cast(other, wide), shape), found.shape)
-            found = Op(code, wide, (cast(found, wide), other))
-    return [found]
+            found = Op(code, wide, (found, broadcast_to(reshape(cast(next(rest), wide), shape), found.shape)))
+    return [cast(found, dtype)]
 
 
+# ---- of a dtype to compute in ----
 def _over_axes(axes: tuple[int, ...], eps: float, x: Op) -> Op:
-    return cast(_standardized(cast(x, x.dtype.compute_dtype), axes, eps), x.dtype)
+    return _standardized(x, axes, eps)
 
 
 def _by_group(options: tuple[int], eps: float, x: Op) -> Op:
@@ -340,10 +345,10 @@ def _by_group(options: tuple[int], eps: float, x: Op) -> Op:
 
 def _by_running(options: tuple[()], eps: float, x: Op, mean: Op, var: Op) -> Op:
     """Returns (x - mean) / sqrt(var + eps), channel by channel."""
-    wide, shape = x.dtype.compute_dtype, (x.shape[1], *(1,) * (len(x.shape) - 2))
-    scale = pointwise.rsqrt(cast(reshape(var, shape), wide) + eps)
-    middle = broadcast_to(cast(reshape(mean, shape), wide), x.shape)
-    return cast((cast(x, wide) - middle) * broadcast_to(scale, x.shape), x.dtype)
+    shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
+    scale = pointwise.rsqrt(cast(reshape(var, shape), x.dtype) + eps)
+    middle = broadcast_to(cast(reshape(mean, shape), x.dtype), x.shape)
+    return (x - middle) * broadcast_to(scale, x.shape)
 
 
 def _as_it_is(options: tuple[()], eps: float, x: Op) -> Op:
