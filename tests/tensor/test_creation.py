@@ -151,7 +151,7 @@ def test_what_pytorch_has_and_picograd_has_not_says_what_to_write() -> None:
         pg.distributed  # noqa: B018
     with pytest.raises(AttributeError, match="^module 'picograd' has no attribute 'nothing'$"):
         pg.nothing  # noqa: B018
-    with pytest.raises(AttributeError, match="'picograd.cuda' has no attribute 'Stream'.\n  hint: kernels follow"):
+    with pytest.raises(AttributeError, match="'picograd.cuda' has no attribute 'Stream'.\n  hint: kernels run in order"):
         pg.cuda.Stream()
     with pytest.raises(AttributeError, match="^module 'picograd.cuda' has no attribute 'nothing'$"):
         pg.cuda.nothing  # noqa: B018
