@@ -175,6 +175,10 @@ class Variable:
             raise ArgumentError(f"Variable: {name} needs 0 <= least <= greatest, got {least} and {greatest}.")
         self.op = Op(OpCode.VARIABLE, dtypes.int64, (), (name, least, greatest))
 
+    def __repr__(self) -> str:
+        name, least, greatest = self.op.arg
+        return f"Variable({name!r}, {least}, {greatest})"
+
     def bind(self, value: int) -> Length:
         """Returns the variable with a value.
 

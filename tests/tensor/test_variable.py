@@ -162,3 +162,10 @@ def test_symbolic_integers_are_pickled_and_copied() -> None:
 def test_a_graph_is_not_pickled() -> None:
     with pytest.raises(TypeError, match="a graph cannot be pickled"):
         pickle.dumps((pg.rand(2) * 2).op)
+
+
+def test_a_variable_without_a_value_says_so() -> None:
+    with pytest.raises(pg.IndexingError) as caught:
+        pg.ones(8)[: pg.Variable("n", 1, 8)]
+    assert caught.value.fact == "index: slice(None, Variable('n', 1, 8), None) needs ints, and a step that is not 0."
+    assert caught.value.hint == "n.bind(3) gives it a value."

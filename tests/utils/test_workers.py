@@ -147,6 +147,17 @@ def test_an_error_of_a_worker_is_raised_with_its_traceback_and_the_pass_goes_on(
     assert [numbers.tolist() for _, numbers in batches] == [[4, 5], [6, 7], [8, 9]]
 
 
+def test_a_data_set_does_not_end_a_pass_by_stop_iteration() -> None:
+    def ends(number: int) -> int:
+        return next(iter([])) if number == 3 else number
+
+    for num_workers in (0, 1):
+        batches = iter(data.DataLoader(Examples(ends), batch_size=2, num_workers=num_workers))
+        next(batches)
+        with pytest.raises(ArgumentError, match="StopIteration was raised where an example is made"):
+            next(batches)
+
+
 def test_an_error_that_cannot_be_sent_is_told_of() -> None:
     class Own(Exception):
         def __reduce__(self) -> Any:

@@ -22,7 +22,7 @@ from picograd.tensor.blocks import Step
 from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import Array
-from picograd.tensor.variable import Length
+from picograd.tensor.variable import Length, Variable
 
 Place = int | Length
 ENDS = (int, type(None), TensorCore)  # of a slice
@@ -269,7 +269,9 @@ def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
     try:
         return item.indices(dim)
     except (TypeError, ValueError):
-        raise IndexingError(f"index: {item} needs ints, and a step that is not 0.") from None
+        parts = (item.start, item.stop, item.step)
+        hint = "n.bind(3) gives it a value." if any(isinstance(part, Variable) for part in parts) else None
+        raise IndexingError(f"index: {item} needs ints, and a step that is not 0.", hint) from None
 
 
 def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:

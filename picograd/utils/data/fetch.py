@@ -40,7 +40,18 @@ class Fetch(Record):
     drop_last: bool
 
     def of(self, numbers: Any) -> Any:
-        """Returns the batch of some numbers, or the example of one number."""
+        """Returns the batch of some numbers, or the example of one number.
+
+        Raises:
+          ArgumentError: the data set, or what makes a batch, raises StopIteration, which would end the pass.
+        """
+        try:
+            return self._made(numbers)
+        except StopIteration as error:
+            fact = "DataLoader: StopIteration was raised where an example is made: the pass would end without a word."
+            raise ArgumentError(fact, hint="next(iterator, default) in __getitem__, or an IterableDataset.") from error
+
+    def _made(self, numbers: Any) -> Any:
         if not self.batched:
             return self.collate_fn(self.dataset[numbers])
         batch = getattr(self.dataset, "batch", None) if self.collates else None
