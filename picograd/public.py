@@ -172,6 +172,16 @@ def publish_constructor(owner: type, looks_first: bool = True) -> None:
 
 
 # ---- explaining ----
+# Functions whose work others do, under whose names their errors come.
+DONE_BY = {
+    "sort": ("argsort",), "max": ("amax",), "min": ("amin",), "aminmax": ("amin", "amax"),
+    "count_nonzero": ("sum",), "nanmean": ("sum",), "nansum": ("sum",), "std_mean": ("std",), "var_mean": ("var",),
+    "cosine_similarity": ("norm",), "normalize": ("norm",), "softmin": ("softmax",), "gumbel_softmax": ("softmax",),
+    "cumsum_": ("cumsum",), "cumprod_": ("cumprod",), "squeeze_": ("squeeze",),
+    "unsqueeze_": ("unsqueeze",),
+}  # fmt: skip
+
+
 def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
     """Says what is wrong with the arguments of a call that raised `error`; returns where nothing is, or it is said.
 
@@ -179,6 +189,9 @@ def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
       ArgumentTypeError: an argument does not fit.
     """
     if isinstance(error, PicogradError) and not isinstance(error, ArgumentTypeError):
+        inner, _, rest = error.fact.partition(": ")
+        if inner in DONE_BY.get(function.__name__, ()):
+            error.restate(f"{function.__name__}: {rest}")
         return
     is_ours = function.__module__.startswith("picograd")  # a forward may be the user's
     if not is_ours or error.__traceback__ is None or has_user_code(error.__traceback__.tb_next):

@@ -9,7 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.public import plain, published
+from picograd.public import DONE_BY, plain, published
 
 
 def test_a_published_function_has_name_signature_and_text_of_the_one_behind_it() -> None:
@@ -77,3 +77,13 @@ def test_an_argument_that_has_no_meaning_here_says_so() -> None:
         pg.zeros(3, pin_memory=True)
     assert told.value.fact == "zeros: got an unexpected keyword argument 'pin_memory'."
     assert told.value.hint == "leave it out; copies to a GPU go by way of pinned memory by themselves."
+
+
+@pytest.mark.parametrize("name", sorted(DONE_BY))
+def test_an_error_has_the_name_of_the_function_that_was_called(name: str) -> None:
+    x = pg.ones(3, 4)
+    function = getattr(pg, name, None) or getattr(nn.functional, name, None) or getattr(Tensor, name)
+    others = {"cosine_similarity": (x,)}.get(name, ())
+    with pytest.raises(pg.PicogradError) as caught:
+        function(x, *others, dim=9)
+    assert caught.value.fact.startswith(f"{name}: ")

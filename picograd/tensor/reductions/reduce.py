@@ -185,7 +185,8 @@ class Reduce(Pairs):
         op = self.read()
         if any(op.shape[a] == 0 for a in axes_of(function, op.shape, dim, axis)):
             named = one_name(function, dim, axis)
-            raise ShapeError(f"{function}: shape {op.shape} has no element along dim {named}.")
+            along = "" if named is None else f" along dim {named}"
+            raise ShapeError(f"{function}: shape {op.shape} has no element{along}.")
         return op
 
     def max(
