@@ -35,7 +35,7 @@ def printed_by(document: Path) -> list[tuple[str, str | None, str]]:
 
 @pytest.mark.req("I3")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_print_what_they_say(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_print_what_they_say(document: Path, monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     if "cudasim" in document.read_text() and not HAS_COMPILER:
         pytest.skip("no C++ compiler is on PATH")
     monkeypatch.delenv("PICOGRAD_DEVICE", raising=False)

@@ -42,7 +42,8 @@ def ctc_loss(
       target_lengths:  (N,) labels of each sequence
       blank:           the class that says nothing
       reduction:       "mean" over sequences of the loss divided by the number of labels, "sum" or "none"
-      zero_infinity:   0 in place of the infinite loss of labels that do not fit in the steps, without a gradient
+      zero_infinity:   0 in place of the infinite loss of labels that do not fit in the steps; the gradient is 0 anyway,
+                       where PyTorch's is NaN without zero_infinity
 
     Raises:
       ShapeError:    the shapes do not fit each other.
