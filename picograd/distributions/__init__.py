@@ -1,7 +1,7 @@
 """torch.distributions by its names: draws, densities, entropies and divergences, each from its formula.
 
 In:    parameters, numbers or tensors
-Out:   a class for each distribution; `kl_divergence`; transforms
+Out:   a class for each distribution; `kl_divergence`; transforms; `constraints`, what parameters and values may be
 
 A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variational autoencoder's loss has
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.

@@ -80,7 +80,7 @@ class _Ruled(Constraint):
 
 def _text(bound: Any) -> str:
     known = _known(bound.op) if isinstance(bound, Tensor) else np.asarray(bound)
-    return "its bound" if known is None or known.size != 1 else f"{known.item():g}"
+    return "its bound" if known is None or known.size != 1 else f"{known.item():.10g}"
 
 
 def _op(number: Any) -> Op:
