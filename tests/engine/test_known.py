@@ -11,6 +11,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.known import Known, look_at
+from picograd.engine.scalars import Scalars
 from picograd.engine.watch import watch
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
@@ -44,6 +45,7 @@ GRAPHS: dict[str, Callable[[], Tensor]] = {
 @pytest.fixture(autouse=True)
 def plans(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
     monkeypatch.setattr(realize, "_plans", Latest(1024))
+    monkeypatch.setattr(realize, "_scalars", Scalars())  # of other tests: a number they have changed is an input
 
 
 def test_each_graph_has_a_key_of_its_own_and_the_same_each_time() -> None:
