@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from picograd.errors import ArgumentError
+from picograd.annotations import shown
+from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.nn.module_hooks import ModuleHooks
 from picograd.nn.summary import Summary, summarized
 from picograd.notebook import tree
@@ -38,7 +39,8 @@ class Module(ModuleHooks):
         """Sets a module as an attribute, whose `name` may be no Python name.
 
         Raises:
-          ArgumentError: the name is taken, or has a dot.
+          ArgumentError:     the name is taken, or has a dot.
+          ArgumentTypeError: it is no module.
 
         >>> net = nn.Linear(1, 1)
         >>> net.add_module("next", nn.Tanh())
@@ -46,6 +48,8 @@ class Module(ModuleHooks):
         Tanh()
         """
         self._check_name("add_module", name)
+        if not isinstance(module, Module | None):
+            raise ArgumentTypeError(f"add_module: {name} must be a module or None, got {shown(module)}.")
         setattr(self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:

@@ -100,7 +100,8 @@ class ModuleAttributes:
         """Makes `tensor`, which is not trained, part of the state under `name`; without `persistent` it is not saved.
 
         Raises:
-          ArgumentError: the name is taken, or has a dot.
+          ArgumentError:     the name is taken, or has a dot.
+          ArgumentTypeError: it is no tensor.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_buffer("mean", Tensor([0.0]))
@@ -108,6 +109,9 @@ class ModuleAttributes:
         ['bias', 'mean', 'weight']
         """
         self._check_name("register_buffer", name)
+        if not isinstance(tensor, Tensor | None):
+            fact = f"register_buffer: {name} must be a tensor or None, got {shown(tensor)}."
+            raise ArgumentTypeError(fact, hint="Tensor(value)")
         self._put(name, tensor)
         self._kinds()[name] = "buffer" if persistent else "temporary"
 

@@ -214,6 +214,7 @@ class ModuleState(StateHooks):
 
         Raises:
           ArgumentError: a target is none of these.
+          DTypeError:    a dtype is no float: weights would be cut to integers.
 
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
         float16
@@ -225,6 +226,8 @@ class ModuleState(StateHooks):
         for target in kept:
             if not isinstance(target, (str, dtypes.DType, type)):
                 raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.", '.to("cuda") or .cuda(0)')
+            if target in (int, bool) or (isinstance(target, dtypes.DType) and not target.is_float):
+                raise DTypeError(f"to: a module's floats become other floats, not {target}.", "x.to(dtype) of one tensor.")
         seen: set[int] = set()
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary"):
             if id(tensor) not in seen:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
-from picograd.errors import GradientError
+from picograd.annotations import shown
+from picograd.errors import ArgumentTypeError, GradientError
 from picograd.ir.op import Op
 from picograd.living import AtDeath
 from picograd.tensor.change import last_change
@@ -118,6 +119,9 @@ def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
             changed = hook(number.make(grad))
             if changed is None:
                 continue
+            if not hasattr(changed, "op"):
+                said = f"register_hook: a hook must return a tensor or None, got {shown(changed)}."
+                raise ArgumentTypeError(said, hint="grad * 2")
             if changed.op.shape != grad.shape or changed.dtype is not grad.dtype:
                 raise GradientError(
                     f"register_hook: a hook returned {changed.dtype} of shape {changed.op.shape} for a gradient"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from picograd.errors import DTypeError
+from picograd.annotations import shown
+from picograd.errors import ArgumentTypeError, DTypeError
 from picograd.ir.lines import record
 from picograd.ir.opcode import OpCode
 from picograd.living import LivingKeys, LivingValues
@@ -47,6 +48,8 @@ class StoredData(TensorCore):
 
     @data.setter
     def data(self, value: TensorCore) -> None:
+        if not isinstance(value, TensorCore):
+            raise ArgumentTypeError(f"data: must be a tensor, got {shown(value)}.", hint="Tensor(value)")
         op, device = detached(value.read()), value.cell.device
         self._leave_behind()
         is_view = any(code not in (OpCode.LEAF, OpCode.DETACH) for code, _ in self.steps)

@@ -223,3 +223,26 @@ def test_a_parameter_does_not_become_what_is_not_trained(value, said):
     norm = nn.BatchNorm1d(1)
     norm.running_mean = Tensor([4.0])
     assert norm.state_dict()["running_mean"].tolist() == [4.0]
+
+
+def test_what_modules_and_tensors_do_not_become() -> None:
+    net, x = nn.Linear(2, 2), Tensor([1.0], requires_grad=True)
+    x.register_hook(lambda grad: 3)
+
+    def data() -> None:
+        x.data = np.ones(1)
+
+    for wrong, kind, fact in (
+        (lambda: net.to(dtypes.int32), pg.DTypeError, "to: a module's floats become other floats, not int32."),
+        (lambda: net.to(int), pg.DTypeError, "to: a module's floats become other floats, not <class 'int'>."),
+        (lambda: net.add_module("next", 3), pg.ArgumentTypeError, "add_module: next must be a module or None, got int 3."),
+        (lambda: net.register_buffer("mean", 3.0), pg.ArgumentTypeError,
+         "register_buffer: mean must be a tensor or None, got float 3.0."),
+        (lambda: x.sum().backward(), pg.ArgumentTypeError,
+         "register_hook: a hook must return a tensor or None, got int 3."),
+        (data, pg.ArgumentTypeError, "data: must be a tensor, got an ndarray of shape (1,) and dtype float64."),
+    ):  # fmt: skip
+        with pytest.raises(kind) as caught:
+            wrong()
+        assert caught.value.fact == fact
+    assert net.weight.dtype is dtypes.float32 and not hasattr(net, "next") and x.data.tolist() == [1.0]
