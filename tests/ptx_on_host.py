@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from picograd.compilers import hostcxx, llvm
@@ -131,6 +132,23 @@ extern "C" void sim_wait(int32 still) {
   for (auto& groups = closed[threadIdx.x]; (int32)groups.size() > still; groups.pop_front())
     for (const Copy& one : groups.front()) memcpy(one.to, one.bytes, (size_t)one.nbytes);
 }
+extern "C" const char* sim_launch(const char* name, void (*thread)(), const int64* arguments, int64 grid, int64 threads,
+                                  int64 order, int64 seed) {
+  return cudasim::launch(name, thread, (const cudasim::Argument*)arguments, grid, threads, order, seed);
+}
+"""
+# Of each launch, in C: an argument is an address and its bytes, or a number and -1; a kernel takes the first of the two.
+LAUNCHER = """
+void {symbol}({types});
+static void {symbol}_run(void) {{ {symbol}({values}); }}
+const long long {symbol}_num_arguments = {count};
+const char* {symbol}_launch(const long long* given, long long grid, long long threads, long long order, long long seed) {{
+  arguments = given;
+  return sim_launch("{symbol}", {symbol}_run, given, grid, threads, order, seed);
+}}
+"""
+LAUNCHERS = """static const long long* arguments;
+const char* sim_launch(const char*, void (*)(void), const long long*, long long, long long, long long, long long);
 """
 
 
@@ -158,18 +176,33 @@ def host_text(source: Source) -> str:
     return "\n".join([text, *DECLARATIONS, *products, *brought])
 
 
+@cache
+def functions() -> bytes:
+    """Returns the functions as an object file: they are the same for every kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "functions.cpp").write_text(FUNCTIONS)
+        command = [hostcxx.compiler(), *hostcxx.OPTIONS, "-c", "functions.cpp", "-o", "functions.o"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        return (Path(folder) / "functions.o").read_bytes()
+
+
+def launchers(source: Source) -> str:
+    """Returns the functions by which Python starts the launches of a kernel, in C."""
+    count = len(source.params) + len(source.variables)
+    types, values = ", ".join(["long long"] * count), ", ".join(f"arguments[{2 * i}]" for i in range(count))
+    made = [LAUNCHER.format(symbol=each.symbol, types=types, values=values, count=count) for each in source.launches]
+    return "".join([LAUNCHERS, *made])
+
+
 def compile_source(source: Source, target: Target) -> Binary:
     """Compiles a kernel's IR for this processor, and links it with the threads of the simulator."""
     made = llvm.compile_source(replace(source, text=host_text(source)), llvm.host_target())
-    count = len(source.params) + len(source.variables)
-    lines = [FUNCTIONS]
-    for launch in source.launches:
-        lines.append(f'extern "C" void {launch.symbol}({", ".join(["int64"] * count)});')
-        lines.append(f"CUDASIM_LAUNCHER({launch.symbol})")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.o").write_bytes(made.data)
-        (Path(folder) / "launch.cpp").write_text("\n".join([*lines, ""]))
-        command = [hostcxx.compiler(), *hostcxx.OPTIONS, "-shared", "launch.cpp", "kernel.o", "-o", "library.so", "-lm"]
+        (Path(folder) / "functions.o").write_bytes(functions())
+        (Path(folder) / "launch.c").write_text(launchers(source))
+        files = ["-x", "c", "launch.c", "-x", "none", "kernel.o", "functions.o"]
+        command = [hostcxx.compiler(), "-fPIC", "-shared", *files, "-o", "library.so", "-lm"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
         return replace(made, data=(Path(folder) / "library.so").read_bytes())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel
+from picograd.ir.stages import Binary, Kernel
 from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -110,11 +111,16 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], toler
         )
 
 
+@lru_cache(maxsize=4)
+def compiled(kernel: Kernel) -> Binary:
+    """Returns a kernel for the simulator, the same for every order of threads and number of keys."""
+    return hostcxx.compile_source(render(lower(kernel, TARGET), TARGET), TARGET)
+
+
 def simulated(kernel: Kernel, memory: Sequence[Array], order: str, keys: int = 0) -> list[Array]:
     """Returns what the simulator computes."""
-    binary = hostcxx.compile_source(render(lower(kernel, TARGET), TARGET), TARGET)
     device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
-    run(device, device.load(binary), found, {"keys": keys} if kernel.variables else None)
+    run(device, device.load(compiled(kernel)), found, {"keys": keys} if kernel.variables else None)
     return found
 
 
