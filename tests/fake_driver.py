@@ -13,11 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from picograd.compilers import hostcxx
+
 ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = Path(__file__).parent / "runtime"
+# What primitives.h is after parsing comes from the process that starts this one.
 HEAD = """
+import os
+from types import SimpleNamespace
 import numpy as np
 from picograd.compilers import hostcxx
+hostcxx._folders[hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
 from picograd.render.cuda import render
 from picograd.engine.backends.cuda import make_device
 from picograd.runtime.cuda.driver import available
@@ -36,9 +42,7 @@ devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_so
 # The same, with the fake cuBLASLt: another one may be installed, and would find no GPU.
 LIBRARY = TENSORS + """
 import ctypes
-import os
 from pathlib import Path
-from types import SimpleNamespace
 from picograd.runtime.cuda import cublaslt_calls
 folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
@@ -85,9 +89,10 @@ def build(folder: Path) -> None:
 
 def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str:
     """Runs lines of Python, after those of `head`, with the fake driver as libcuda; returns what they print."""
+    headers = hostcxx.precompiled(hostcxx.OPTIONS).name
     done = subprocess.run(
         [sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "LD_LIBRARY_PATH": str(driver), **environment},
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_DRIVER_HEADERS": headers, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
