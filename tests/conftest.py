@@ -28,6 +28,12 @@ from tests.selection import *  # noqa: F403 - its hooks
 DEVICES = os.environ.get("TEST_DEVICES", "CPU NUMPY").split()
 
 
+def pytest_collection_finish() -> None:
+    """Garbage collections pass over what collecting made: with all tests it is seconds of each full one."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each usable device in turn, as the default device of new tensors."""

@@ -15,6 +15,14 @@ from typing import Any
 PURE = ("ir", "autodiff", "rewrites", "schedule", "codegen", "render")  # parts whose functions keep nothing but results
 
 
+def all_objects() -> list[Any]:
+    """Returns the objects that the collector knows, and the frozen ones: picograd's own functions are among these."""
+    gc.unfreeze()
+    found = gc.get_objects()
+    gc.freeze()
+    return found
+
+
 class Caches:
     """The caches of picograd's pure functions, its plans and its kernels, as far as they are loaded."""
 
@@ -39,5 +47,5 @@ class Caches:
         # NOTE: not isinstance, which asks the object: lazy ones of libraries warn then, and a warning is an error here.
         parts = tuple(f"picograd.{part}." for part in PURE)
         self.num_modules = len(sys.modules)
-        wrapped = [one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper]
+        wrapped = [one for one in all_objects() if type(one) is functools._lru_cache_wrapper]
         self.functions = [one for one in wrapped if str(one.__module__).startswith(parts)]

@@ -14,7 +14,6 @@ Next:  tools/mutate/__main__.py
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib.machinery
 import importlib.util
 import inspect
@@ -33,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from tools.mutate.caches import Caches
+from tools.mutate.caches import Caches, all_objects
 from tools.mutate.changes import ROOT, Mutant
 
 MEMORY_NBYTES = 12 << 30  # of a child: a change that asks for ever more is noticed, too
@@ -75,7 +74,7 @@ def change_functions(mutant: Mutant) -> bool:
     if pairs is None:
         return False
     found = 0
-    functions = [one for one in gc.get_objects() if type(one) is FunctionType and one.__code__.co_filename == path]
+    functions = [one for one in all_objects() if type(one) is FunctionType and one.__code__.co_filename == path]
     for function in functions:
         for old, new in pairs:
             same = function.__code__.co_firstlineno == old.co_firstlineno and function.__code__.co_name == old.co_name
