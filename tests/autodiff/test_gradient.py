@@ -153,6 +153,7 @@ def test_linear_gradients_cost_no_operation() -> None:
 
 
 # ---- depth and speed ----
+@pytest.mark.variants(first=1)
 @pytest.mark.req("A7")
 def test_a_graph_of_100_000_nodes_needs_no_recursion() -> None:
     x = scalar(1.0, "x")

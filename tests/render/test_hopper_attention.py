@@ -87,6 +87,7 @@ CASES = {
 }
 
 
+@pytest.mark.variants(every=3)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right_in_every_order(name: str) -> None:

@@ -76,6 +76,7 @@ for precision in "highest", "high":
     assert run_on(fake_driver, code, **cache).splitlines() == ["True False", "False True"]
 
 
+@pytest.mark.variants(every=3)
 @MODES
 def test_a_plan_runs_again_on_other_memory(fake_driver: Path, cache: dict[str, str], eager: dict[str, str]) -> None:
     """Kernels before and after the product, a graph each from the second run on; nothing is waited for in between."""

@@ -116,6 +116,7 @@ for name, (form, expected) in forms.items():
     assert run_on(fake_driver, code, **cache) == ""
 
 
+@pytest.mark.variants(every=3)
 @MODES
 def test_a_split_runs_again_on_other_memory(fake_driver: Path, cache: dict[str, str], eager: dict[str, str]) -> None:
     """What is stored in between lies in the plan's arena: a run allocates its result, and nothing else."""
@@ -140,6 +141,7 @@ print(allocated[2:] == [([40 * 50 * 4], 1)] * 4)
     assert run_on(fake_driver, code, **cache, **eager).splitlines() == ["True", "True"]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(
     ("optimizer", "amp", "added"),  # and how many products are added to a matrix: that is where they are stored
     [

@@ -21,6 +21,7 @@ MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE
 
 # ---- order ----
 @pytest.mark.req("E4")
+@pytest.mark.variants(every=3)
 @MODES
 def test_batches_come_while_steps_run(fake_driver: Path, eager: dict[str, str]) -> None:
     """The memory of a batch is that of one before: it may be filled when the step that read it is done, and not before."""
@@ -40,6 +41,7 @@ print(np.array_equal(weight.numpy(), expected))
     assert run_on(fake_driver, code, **eager) == "True"
 
 
+@pytest.mark.variants(every=3)
 @MODES
 def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[str, str]) -> None:
     code = TENSORS + "from tests.on_devices import train\nprint(*train('CUDA'))"
@@ -48,6 +50,7 @@ def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[
 
 
 @pytest.mark.req("E4")
+@pytest.mark.variants(every=3)
 @MODES
 def test_large_copies_go_through_the_ring_in_pieces(fake_driver: Path, eager: dict[str, str]) -> None:
     code = """
@@ -62,6 +65,7 @@ for turn in range(2):
     assert run_on(fake_driver, code, **eager).split() == ["True", "True"]
 
 
+@pytest.mark.variants(every=3)
 @MODES
 def test_copies_within_the_gpu_keep_their_place(fake_driver: Path, eager: dict[str, str]) -> None:
     code = """
@@ -94,6 +98,7 @@ for turn in range(4):
 
 
 @pytest.mark.req("E4")
+@pytest.mark.variants(every=3)
 @MODES
 def test_launches_and_graphs_ask_for_large_shared_memory(fake_driver: Path, eager: dict[str, str]) -> None:
     """The driver refuses a launch that asks for more than its function was allowed."""
@@ -155,6 +160,7 @@ for indices in ([1, 2], [3, 4], [5, 11], [6, 7]):
     assert run_on(fake_driver, code).splitlines() == ["[2.0, 6.0]", "[7.0, 18.0]", "True", "[22.0, 51.0]"]
 
 
+@pytest.mark.variants(every=3)
 @MODES
 def test_functions_of_the_host_are_called_between_kernels(fake_driver: Path, eager: dict[str, str]) -> None:
     code = GRAPHS + """
@@ -207,6 +213,7 @@ print("whole")
 
 
 @pytest.mark.req("B6")
+@pytest.mark.variants(every=3)
 @MODES
 @pytest.mark.parametrize("record", [1, 2], ids=["of the ring", "of the copy"])
 def test_a_copy_that_nobody_noted_is_over_before_its_memory_is_used(

@@ -201,6 +201,7 @@ print(pg.Tensor([1.0], device="CUDA").tolist(), alive()[2])
     assert run_on(fake_driver, code).splitlines() == ["[2, 1, 1]", "[1.0] 1"]
 
 
+@pytest.mark.variants(first=1)
 @pytest.mark.req("B6")
 def test_nothing_leaks_in_ten_thousand_steps(fake_driver: Path) -> None:
     code = FAILING + """

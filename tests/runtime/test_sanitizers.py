@@ -19,6 +19,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("chosen", KERNELS.values(), ids=KERNELS.keys())
 def test_kernels_run_clean(chosen: tuple[str, str]) -> None:
     file, expression = chosen

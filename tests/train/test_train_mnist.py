@@ -153,6 +153,7 @@ def test_each_epoch_has_every_whole_batch_once_in_an_order_of_its_own() -> None:
     assert epochs[0] != epochs[1]
 
 
+@pytest.mark.variants(first=1)
 @pytest.mark.req("B8")
 def test_mnist_reaches_98_percent(
     published_mnist: Mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -140,6 +140,7 @@ def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, arg: AttentionArg) -
         check(found, kernel, memory, TOLERANCES[dtypes.float32], lengths[4])
 
 
+@pytest.mark.variants(every=3)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:
@@ -157,6 +158,7 @@ def test_a_mask_of_all_rows_is_read_once(axes: str, expected: bool) -> None:
     assert anchor is not None and has_one_mask(anchor) is expected
 
 
+@pytest.mark.variants(every=3)
 @needs_compiler
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize(

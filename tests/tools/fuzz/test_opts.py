@@ -40,6 +40,7 @@ def test_most_seeds_have_a_product() -> None:
     assert sum(OpCode.MATMUL in found for found in codes) > 20
 
 
+@pytest.mark.variants(first=1)
 def test_a_wrong_cut_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs for a GPU whose results are one too large."""
     right = opts.run
