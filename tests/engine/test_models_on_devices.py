@@ -140,7 +140,7 @@ def test_the_headline_has_the_cpus_losses(device: str) -> None:
     assert perceptron(device) == pytest.approx(perceptron("CPU"), rel=1e-5)  # sums of 300 float32 in another order
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.req("B8")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])
@@ -151,7 +151,7 @@ def test_models_have_the_cpus_losses(model: Callable[[str], Losses], device: str
 
 
 # ---- 16 bits ----
-@pytest.mark.variants(every=4)
+@pytest.mark.variants
 @pytest.mark.req("C9")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])
