@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tools.mutate.__main__ import Reach
+from tools.mutate.__main__ import Reach, make_map
 from tools.mutate.changes import ROOT, Mutant, choose, mutants_of
 from tools.mutate.judge import replacements
 from tools.mutate.reach import digest
@@ -71,3 +71,10 @@ def test_tests_near_to_the_file_are_asked_first_and_one_of_each_function(tmp_pat
     order = ["tests/ir/t.py::b[2]", "tests/ir/t.py::c", "tests/ir/t.py::b[1]", "tests/tensor/t.py::a"]
     assert Reach([tmp_path / "map.json"]).order(mutant, 60) == order
     assert Reach([tmp_path / "map.json"]).order(mutant, 1) == [order[0], *order[2:]]
+
+
+def test_a_map_says_what_a_test_comes_to(tmp_path: Path) -> None:
+    test = "tests/ir/test_fold.py"
+    make_map(tmp_path / "reach.json", [test])
+    found = json.loads((tmp_path / "reach.json").read_text())
+    assert any(site.startswith("picograd/ir/fold.py:") for name, sites in found["sites"].items() if test in name for site in sites)

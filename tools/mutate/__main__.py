@@ -74,12 +74,21 @@ class Reach:
 
 
 # ---- running pytest ----
+# A plugin comes before pytest reads its configuration, whose filter of warnings loads picograd.
+START = """
+import importlib, sys, pytest
+plugin = importlib.import_module(sys.argv[1])
+sys.exit(pytest.main(sys.argv[2:], plugins=[plugin]))
+"""
+
+
 def pytest_with(plugin: str, variable: str, file: Path, tests: list[str]) -> str:
     """Runs pytest with one of the plugins, and returns what it printed."""
-    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p", plugin, *tests]
+    command = [sys.executable, "-c", START, plugin, "-q", "--no-header", "-p", "no:cacheprovider", *tests]
     own = {"PYTHONPATH": str(ROOT), "PICOGRAD_CACHE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
     environment = {**os.environ, **own, variable: str(file)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, cwd=ROOT, env=environment, **both, text=True, check=False).stdout
 
 
 def make_map(path: Path, tests: list[str]) -> None:

@@ -26,8 +26,8 @@ class Target:
 
 
 def files_of(folder: str) -> tuple[str, ...]:
-    """Returns the files of a folder of picograd."""
-    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "picograd" / folder).glob("[a-z]*.py")))
+    """Returns the files of a folder of picograd and of those in it."""
+    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "picograd" / folder).rglob("[a-z]*.py")))
 
 
 PROOF = {"bounds", "inequalities", "sums", "terms"}  # of codegen what writes nothing, but reads what emitters wrote
