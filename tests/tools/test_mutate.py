@@ -76,5 +76,5 @@ def test_tests_near_to_the_file_are_asked_first_and_one_of_each_function(tmp_pat
 def test_a_map_says_what_a_test_comes_to(tmp_path: Path) -> None:
     test = "tests/ir/test_fold.py"
     make_map(tmp_path / "reach.json", [test])
-    found = json.loads((tmp_path / "reach.json").read_text())
-    assert any(site.startswith("picograd/ir/fold.py:") for name, sites in found["sites"].items() if test in name for site in sites)
+    sites = json.loads((tmp_path / "reach.json").read_text())["sites"].items()
+    assert any(place.startswith("picograd/ir/fold.py:") for name, places in sites if test in name for place in places)
