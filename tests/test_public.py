@@ -87,3 +87,13 @@ def test_an_error_has_the_name_of_the_function_that_was_called(name: str) -> Non
     with pytest.raises(pg.PicogradError) as caught:
         function(x, *others, dim=9)
     assert caught.value.fact.startswith(f"{name}: ")
+
+
+def test_what_is_no_shape_and_no_equation_is_told() -> None:
+    for call, fact in (
+        (lambda: pg.broadcast_shapes(None), "broadcast_shapes: shapes must be an int or a sequence of ints, got None."),
+        (lambda: pg.einsum(None), "einsum: equation must be a str or a tensor, got None."),
+    ):
+        with pytest.raises(pg.ArgumentTypeError) as caught:
+            call()
+        assert caught.value.fact == fact

@@ -128,7 +128,7 @@ class Stacking(Joining):
 
     # ---- one shape ----
     @staticmethod
-    def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
         """Returns the shape that tensors of all `shapes` repeat to; a number is the shape of a vector.
 
         Raises:

@@ -250,7 +250,7 @@ def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
     return [cast(op, dtypes.int64) for op in ops] if summed and not ops[0].dtype.is_float else ops
 
 
-def einsum(equation: Any, *operands: Any) -> Any:
+def einsum(equation: str | TensorCore, *operands: Any) -> Any:
     """Returns the sum of products that an equation names: "ij,jk->ik" is the product of two matrices.
 
     out[output labels] = sum over all other labels of the product of the operands at their labels
