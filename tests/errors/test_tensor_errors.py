@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 
+import numpy as np
 import pytest
 
 import picograd as pg
@@ -229,6 +230,22 @@ CASES = [
         lambda: Tensor.rand(2, dtype=dtypes.int32),
         pg.DTypeError,
         "rand: needs a float dtype, got int32.\n  hint: Tensor.randint(low, high, size)",
+    ),
+    (
+        lambda: Tensor([1, None]),
+        pg.DTypeError,
+        "Tensor: needs real numbers or bools, got None.\n  hint: np.asarray(data, float)",
+    ),
+    (
+        lambda: Tensor([1, 2**70]),
+        pg.DTypeError,
+        "Tensor: needs real numbers or bools, got 1180591620717411303424, which does not fit 64 bits."
+        "\n  hint: np.asarray(data, float)",
+    ),
+    (
+        lambda: Tensor(np.array([1, 2], object)),
+        pg.DTypeError,
+        "Tensor: needs real numbers or bools, got ndarray of NumPy dtype object.\n  hint: np.asarray(data, float)",
     ),
     (
         lambda: Tensor.zeros(0).max(),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.annotations import fits, shown
 from picograd.device import device
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import check_exists, check_usable
@@ -50,8 +51,7 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     own_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
     kept = dtypes.from_numpy(array.dtype) if array.dtype.kind in "biufV" else None
     if kept is None:
-        fact = f"Tensor: needs real numbers or bools, got {type(data).__name__} of NumPy dtype {array.dtype}."
-        raise DTypeError(fact, _instead(array))
+        raise DTypeError(f"Tensor: needs real numbers or bools, got {_said(data, array)}.", _instead(array))
     if dtype is None and not own_dtype and kept is dtypes.float64:
         dtype = dtypes.default_float
     if dtype is not None and not own_dtype and array.dtype.kind in "iu" and array.size and dtype.kind in "iu":
@@ -60,10 +60,22 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     return convert(array, dtype or kept), dtype or kept
 
 
+def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
+    """Returns what is no number: of a list of objects the first that is none, or an integer of more than 64 bits."""
+    for one in array.flat if array.dtype.kind == "O" else ():
+        if not fits(one, float):
+            return shown(one)
+        if isinstance(one, int) and not -(2**63) <= one < 2**64:
+            return f"{one}, which does not fit 64 bits"
+    return f"{type(data).__name__} of NumPy dtype {array.dtype}"
+
+
 def _instead(array: np.ndarray[Any, Any]) -> str | None:
     """Returns a hint for an array of values that no tensor holds."""
     if array.dtype.kind == "c":
         return "the real and the imaginary part are two tensors; pg.fft takes such pairs."
+    if array.dtype.kind == "O" and all(one is None or fits(one, float) for one in array.flat):
+        return "np.asarray(data, float)"
     return "number the words first: one integer for each." if array.dtype.kind == "U" else None
 
 
