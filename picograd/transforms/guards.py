@@ -10,7 +10,7 @@ Tensor or array it is (not what it holds, but for small arrays). Of a Module, wh
 holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
 of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that
 they mention, and the `forward` of the user's Modules (transforms/mentions.py). Not seen is what libraries read. Clocks
-and files, whose answers nothing remembers, are errors.
+and files, whose answers nothing remembers, are errors where they are read (transforms/effects.py).
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class Guards(Record):
     names:     (attributes of a Module, which there are, its class, how the user would write it)
     hooks:     of leaves
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
+    outside:   functions that read a clock, a file or the like, as the user would write them, which the code mentions
     varied:    what differed in two traces that gave the same graph: another value may give another one
     """
 
@@ -129,6 +130,7 @@ class Guards(Record):
     names: tuple[NamesRead, ...] = ()
     hooks: tuple[HooksRead, ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
+    outside: Mapping[str, Any] = field(default_factory=dict)
     varied: frozenset[str] = frozenset()
 
     def broken(self) -> Broken | None:
@@ -179,7 +181,7 @@ class Guards(Record):
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
     """Returns what the names of a function, and of functions it mentions, mean now."""
     values: dict[str, Guard] = {}
-    held, mentions = _Held(), {}
+    held, mentions, outside = _Held(), {}, {}
     for prefix, called, its_args in functions_of(function, args, kwargs):
         names = names_of(called.__code__)
         for variable, read in variables_of(called, its_args):
@@ -193,7 +195,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
                 if isinstance(meant, Iterator):
                     raise _moves_on(called.__name__, path, names.line(last))
                 if _is_outside(meant) and last in names.lines:
-                    raise _reads_outside(called.__name__, path.removeprefix(prefix), names.line(last))
+                    outside[path.removeprefix(prefix)] = meant
                 if token is not MISSING:
                     path = path if path not in values else f"{path} ({len(values)})"
                     attribute = path.removeprefix(f"{name}.")
@@ -205,8 +207,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
                 for attribute in sorted(names.attributes & vars(value).keys()):
                     mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
         held.add_arguments(prefix, called, its_args)
-        for name in sorted(names.globals & BUILTINS.keys() - called.__globals__.keys()):
-            raise _reads_outside(called.__name__, name, names.line(name))
+        outside |= {name: BUILTINS[name] for name in names.globals & BUILTINS.keys() - called.__globals__.keys()}
         for variable in names.environment:
             path = f"{prefix}os.environ[{variable!r}]"
             read = functools.partial(users_setting, variable)
@@ -215,7 +216,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     values.update((guard.name, guard) for guard in held.contents)
     return Guards(
         tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes),
-        tuple(held.names), mentions=lines,
+        tuple(held.names), mentions=lines, outside=outside,
     )  # fmt: skip
 
 
@@ -231,15 +232,6 @@ def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
 def _is_outside(value: Any) -> bool:
     """True for a function that reads a clock, a file or the like."""
     return isinstance(value, BuiltinFunctionType | ClassMethodDescriptorType) and value in OUTSIDE
-
-
-def _reads_outside(function: str, path: str, place: tuple[str, int]) -> JitError:
-    """Returns the error for what reads something outside of the program, such as a clock or a file."""
-    return JitError(
-        f"jit: {function} calls {path}(), whose answer would not change in later calls.",
-        "call it outside, and pass what it gives as a Tensor.",
-        line=Line(*place),
-    )
 
 
 class _Held:

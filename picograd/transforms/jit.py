@@ -16,7 +16,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -195,7 +195,8 @@ class Jit:
     def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
         effects = Effects(self.function, args, kwargs) if found else None
-        capture = self.capture(args, kwargs, given)
+        with nullcontext() if effects is None else effects.watched():
+            capture = self.capture(args, kwargs, given)
         if effects is not None:
             check_same(found[0], capture, self.name)
             effects.check(self.name)
