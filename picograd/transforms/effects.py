@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import BuiltinFunctionType, ClassMethodDescriptorType, FrameType
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import JitError, Line
+from picograd.interrupts import whole_context
 from picograd.transforms.guards import guards_of
 from picograd.transforms.tokens import is_users_code
 
@@ -33,7 +33,7 @@ class Effects:
         drawing = [(name, value) for name, value in meant if _draws_numbers(value)]
         self._draws = [(name, value, _state_of(value)) for name, value in drawing]
 
-    @contextmanager
+    @whole_context
     def watched(self) -> Iterator[None]:
         """A block in which calls are looked at, where the function mentions a clock, a file or the like.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from picograd.codegen.passes.integers import PARITY, ROTATIONS
 from picograd.device import device as Device  # noqa: N812
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError
+from picograd.interrupts import whole_context
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
@@ -291,7 +291,7 @@ def _plus_one(number: Op) -> Op:
 default_generator = Generator(0)
 
 
-@contextmanager
+@whole_context
 def resumed() -> Iterator[None]:
     """A block after which the default generator goes on, on every device, from where it was before."""
     begun = default_generator.initial_seed()
