@@ -56,50 +56,57 @@ class AtDeath:
         self.__del__ = partial(function, *arguments)
 
 
-class LivingSet(dict[weakref.ref[K], None]):
-    """Objects that are alive, in the order in which they were added: a WeakSet has another order in each run."""
+class LivingSet(dict[int, weakref.ref[K]]):
+    """Objects that are alive, by identity, in the order in which they were added: a WeakSet has another order in each run.
+
+    The finalizer is `pop(identity, reference)`. The reference is the default: nothing is raised where the object was
+    discarded, and another thread's list of all kept its reference until it died.
+    """
 
     __slots__ = ()
 
     def add(self, one: K) -> None:
         """Adds an object, which leaves when it dies."""
-        self[weakref.ref(one, self.pop)] = None
+        self[id(one)] = weakref.ref(one, partial(self.pop, id(one)))
 
     def discard(self, one: K) -> None:
         """Removes an object, if it is there."""
-        self.pop(weakref.ref(one), None)
+        self.pop(id(one), None)
 
     def has(self, one: K) -> bool:
         """Returns whether an object is there."""
-        return weakref.ref(one) in self
+        return id(one) in self
 
     def living(self) -> list[K]:
         """Returns the objects of now; other threads may add some meanwhile."""
-        return [one for reference in list(self) if (one := reference()) is not None]
+        return [one for reference in list(self.values()) if (one := reference()) is not None]
 
 
 class LivingKeys(Generic[K, V]):
     """A table by objects, equal ones apart; an entry leaves when its object dies.
 
-    data:  the dict within, whose length costs no call
+    data:  the dict within, by identity, whose length costs no call; finalizers are as those of LivingSet
     """
 
     __slots__ = ("data",)
 
     def __init__(self) -> None:
-        self.data: dict[weakref.ref[K], V] = {}
+        self.data: dict[int, tuple[weakref.ref[K], V]] = {}
+
+    def _entry(self, key: K, value: V) -> tuple[weakref.ref[K], V]:
+        return weakref.ref(key, partial(self.data.pop, id(key))), value
 
     def __setitem__(self, key: K, value: V) -> None:
-        self.data[weakref.ref(key, self.data.pop)] = value
+        self.data[id(key)] = self._entry(key, value)
 
     def __getitem__(self, key: K) -> V:
-        return self.data[weakref.ref(key)]
+        return self.data[id(key)][1]
 
     def __delitem__(self, key: K) -> None:
-        del self.data[weakref.ref(key)]
+        del self.data[id(key)]
 
     def __contains__(self, key: K) -> bool:
-        return weakref.ref(key) in self.data
+        return id(key) in self.data
 
     def __len__(self) -> int:
         return len(self.data)
@@ -110,23 +117,25 @@ class LivingKeys(Generic[K, V]):
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         """Returns the entry of an object, or the default."""
-        return self.data.get(weakref.ref(key), default)
+        found = self.data.get(id(key))
+        return default if found is None else found[1]
 
     def setdefault(self, key: K, value: V) -> V:
         """Returns the entry of an object, which is `value` if there was none."""
-        return self.data.setdefault(weakref.ref(key, self.data.pop), value)
+        return self.data.setdefault(id(key), self._entry(key, value))[1]
 
     def pop(self, key: K, default: D) -> V | D:
         """Removes the entry of an object, and returns it, or the default."""
-        return self.data.pop(weakref.ref(key), default)
+        found = self.data.pop(id(key), None)
+        return default if found is None else found[1]
 
     def living(self) -> list[K]:
         """Returns the objects of now; other threads may add some meanwhile."""
-        return [key for reference in list(self.data) if (key := reference()) is not None]
+        return [key for key, _ in self.items()]
 
     def items(self) -> list[tuple[K, V]]:
         """Returns the objects of now with their entries."""
-        return [(key, value) for reference, value in self.data.copy().items() if (key := reference()) is not None]
+        return [(key, value) for reference, value in list(self.data.values()) if (key := reference()) is not None]
 
 
 class LivingValues(Generic[K, V]):

@@ -68,6 +68,21 @@ def test_a_set_of_living_objects_keeps_their_order() -> None:
     assert living.living() == [things[2], things[1], things[0]]
 
 
+def test_an_object_may_die_after_it_was_discarded_while_somebody_lists_all(recwarn: pytest.WarningsRecorder) -> None:
+    """A list of references outlives the entry: the finalizer finds nothing, and raises nothing, which would be dropped."""
+    living: LivingSet[Thing] = LivingSet()
+    known: LivingKeys[Thing, int] = LivingKeys()
+    thing, other = Thing(), Thing()
+    for one in (thing, other):
+        living.add(one)
+        known[one] = 1
+    listed = [*living.values(), *known.data.values()]
+    living.discard(thing)
+    del known[thing], thing, one
+    gc.collect()
+    assert len(listed) == 4 and living.living() == known.living() == [other] and not recwarn.list
+
+
 def test_what_is_known_of_an_object_dies_with_it() -> None:
     known: LivingKeys[Thing, str] = LivingKeys()
     one, other = Thing(), Thing()

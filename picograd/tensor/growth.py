@@ -93,7 +93,8 @@ def settle_step() -> None:
     """
     if grad_mode.get() or trace.get() is not None:
         return
-    newest = [cell for reference in islice(reversed(list(plain_cells)), NEWEST) if (cell := reference()) is not None]
+    references = islice(reversed(list(plain_cells.values())), NEWEST)
+    newest = [cell for reference in references if (cell := reference()) is not None]
     graphs = [op for cell in newest if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
     if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
         compute((), (), plain_cells.living())

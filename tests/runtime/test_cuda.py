@@ -182,12 +182,12 @@ except pg.OutOfMemoryError as error:
     assert run_on(fake_driver, code).splitlines() == [
         "CUDA: cannot allocate 100.0 MiB: 30.0 MiB of 64.0 MiB are free, picograd holds 34.0 MiB; "
         "the largest of its values:",
-        "    12.0 MiB float32 (3145728,) made at <string>:15",
-        "    4.0 MiB float32 (1048576,) made at <string>:15",
-        "    1.0 KiB float32 (256,) made at <string>:15",
-        "    512 B float32 (128,) made at <string>:15",
+        "    12.0 MiB float32 (3145728,) made at <string>:18",
+        "    4.0 MiB float32 (1048576,) made at <string>:18",
+        "    1.0 KiB float32 (256,) made at <string>:18",
+        "    512 B float32 (128,) made at <string>:18",
         "    2 others with 384 B.",
-        "  at <string>:17",
+        "  at <string>:20",
         "  hint: let go of tensors, use smaller batches, or compute values twice with pg.checkpoint",
     ]
 
