@@ -11,7 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from picograd.errors import ArgumentError
 from picograd.transforms.jit import jit
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # PyTorch's
 
 
 def compile(  # noqa: A001
@@ -34,11 +37,12 @@ def compile(  # noqa: A001
       fullgraph:  has no effect: a function is one graph, or an error says why not
       dynamic:    has no effect: from the third length on one plan serves many
       backend:    has no effect
-      mode:       "max-autotune", alone or with more behind it: as pg.jit with tune=True; others have no effect
+      mode:       one of MODES; the two of "max-autotune" are pg.jit with tune=True, the others have no effect
       options:    has no effect
       disable:    returns `model` itself
 
     Raises:
+      ArgumentError: `mode` is none of MODES.
       JitError: `model` is no function of Tensors, or cannot be captured.
 
     >>> @pg.compile
@@ -52,5 +56,7 @@ def compile(  # noqa: A001
     """
     if disable:
         return (lambda model: model) if model is None else model
+    if mode is not None and mode not in MODES:
+        raise ArgumentError(f"compile: mode must be one of {', '.join(MODES)}, got {mode!r}.")
     tune = mode is not None and mode.startswith("max-autotune")
     return functools.partial(jit, tune=tune) if model is None else jit(model, tune=tune)

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from picograd.engine.profile import NOWHERE, PLANNING, Profiling, Recorder, Span
-from picograd.errors import ArgumentError, Line
+from picograd.errors import ArgumentError, ArgumentTypeError, Line
 from picograd.files import write_whole
 from picograd.interrupts import whole_context
 from picograd.ir.lines import Following
@@ -167,6 +167,7 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
 
     Raises:
       ArgumentError: a profile is being made already.
+      ArgumentTypeError: `model` is no module.
 
     >>> x = Tensor([[1.0, 2.0]])
     >>> with profile() as timed:
@@ -176,6 +177,8 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
     """
     if Profiling.recorder is not None:
         raise ArgumentError("profile: another profile is being made; they do not nest.")
+    if model is not None and not isinstance(model, Module):
+        raise ArgumentTypeError(f"profile: model must be a Module, got {type(model).__name__}.")
     recorder, found = Recorder(), Profile(start=perf_counter())
     handles = _follow(model) if model is not None else []
     forget_captures()

@@ -54,3 +54,8 @@ def test_a_jitted_function_prints_as_what_it_is_made_of() -> None:
     )
     assert repr(pg.GradScaler(enabled=False)) == "GradScaler(enabled=False)"
     assert (repr(pg.Generator(3)), repr(pg.Generator(3, device="cpu"))) == ("Generator(3)", "Generator(3, device='cpu')")
+
+
+def test_a_mode_that_there_is_not_is_told() -> None:
+    with pytest.raises(pg.ArgumentError, match="mode must be one of default, .*, got 'fast'"):
+        pg.compile(lambda x: x, mode="fast")

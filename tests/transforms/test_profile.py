@@ -125,3 +125,8 @@ def test_an_error_is_the_same_and_ends_the_profile() -> None:
     assert profile.kernels == [] and str(profile).splitlines()[0].split() == [
         "kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "line",
     ]  # fmt: skip
+
+
+def test_what_is_no_module_is_told() -> None:
+    with pytest.raises(pg.ArgumentTypeError, match="model must be a Module, got int"), pg.profile(5):  # type: ignore[arg-type]
+        pass
