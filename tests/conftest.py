@@ -30,6 +30,17 @@ DEVICES = os.environ.get("TEST_DEVICES", "CPU NUMPY").split()
 
 def pytest_collection_finish() -> None:
     """Garbage collections pass over what collecting made: with all tests it is seconds of each full one."""
+    frozen()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def file_before() -> None:
+    """They pass over what the files of tests before have left, too."""
+    frozen()
+
+
+def frozen() -> None:
+    """Collects garbage; what is alive is looked at no more."""
     gc.collect()
     gc.freeze()
 

@@ -66,6 +66,7 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     Raises:
       ArgumentError: something does not fit the format, or a dict has keys other than strings alone or integers alone
                      (.pt takes keys of all kinds).
+      ArgumentTypeError: the file is open for text.
       DataError:     the file cannot be written; one that was there before is untouched.
 
     >>> import tempfile, os

@@ -75,12 +75,14 @@ def transformer(device: str, dtype: pg.DType | None = None, scaler: pg.GradScale
     return steps(model, optim.AdamW(model.parameters(), lr=1e-2), loss, 4, scaler)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("B1")
 @on_each
 def test_micrograd_cudas_script_has_the_cpus_losses(device: str) -> None:
     assert train(device, steps=4, width=40) == pytest.approx(train("CPU", steps=4, width=40), rel=1e-4)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("B2")
 @on_each
 def test_micrograd_cudas_twenty_steps(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +109,7 @@ OF_TWO_MATRICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("B3")
 @on_each
 @pytest.mark.parametrize("name", OF_TWO_MATRICES)
@@ -118,6 +121,7 @@ def test_operations_on_matrices_are_the_cpus(name: str, device: str, rng: np.ran
     assert np.abs(got - expected).mean() < 1e-5
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("B3")
 @on_each
 def test_a_wide_perceptron_is_the_cpus(device: str) -> None:

@@ -90,6 +90,7 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_product_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
     form, shapes = FORMS[name]
@@ -133,6 +134,7 @@ ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
 }
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_an_attention_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
     form, shapes = ATTENTIONS[name]
