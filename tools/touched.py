@@ -1,9 +1,10 @@
-"""Prints the tests that a day's commits touch, as options for pytest: what CI runs in full.
+"""Prints the tests that a change touches, as options for pytest: what CI runs in full.
 
     python -m pytest $(python -m tools.touched)
 
 A changed file of tests is touched, and the tests of a changed file of picograd: those of picograd/a/b.py are in
-tests/a/test_b.py. The day ends with the last commit; of a clone without an earlier one nothing is printed.
+tests/a/test_b.py. A change is the commits of the four hours before the last one; of a clone without an earlier commit
+nothing is printed.
 
 In:    the history of git
 Out:   "--in-full PATH" for each file
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DAY_SECONDS = 24 * 60 * 60
+CHANGE_SECONDS = 4 * 60 * 60  # a change is landed in a few hours
 
 
 def git(*words: str) -> list[str]:
@@ -27,9 +28,9 @@ def git(*words: str) -> list[str]:
 
 
 def changed_files() -> list[str]:
-    """Returns the files that differ between the last commit and the last one that is a day older."""
+    """Returns the files that differ between the last commit and the last one that is four hours older."""
     [last] = git("log", "-1", "--format=%ct")
-    before = git("rev-list", "-1", f"--before={int(last) - DAY_SECONDS}", "HEAD")
+    before = git("rev-list", "-1", f"--before={int(last) - CHANGE_SECONDS}", "HEAD")
     return git("diff", "--name-only", before[0], "HEAD") if before else []
 
 
