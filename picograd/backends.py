@@ -52,7 +52,7 @@ class Matmul:
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether float32 products may round their operands to TF32, as pg.set_float32_matmul_precision("high") says."""
+        """True where float32 products may round their operands to TF32, as pg.set_float32_matmul_precision("high") says."""
         return get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
@@ -86,7 +86,7 @@ class Cuda(Library):
 
 
 class Cpu:
-    """What the processor is asked."""
+    """Names of questions that programs ask of the processor."""
 
     def get_cpu_capability(self) -> str:
         """Returns which instructions the CPU device uses: "native" for those that the processor has."""

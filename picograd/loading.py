@@ -38,7 +38,7 @@ importing = threading.RLock()
 
 
 class Command:
-    """Whether this process ends at once by Ctrl-C, since picograd is being loaded as the command."""
+    """A flag: Ctrl-C ends this process at once, since picograd is being loaded as the command."""
 
     ends_at_once = False
 

@@ -9,7 +9,7 @@ from picograd import Tensor, nn
 
 
 class Net(nn.Module):
-    """What the forward takes and gives is known of a call."""
+    """A call has the argument and result types of the forward."""
 
     def __init__(self) -> None:
         super().__init__()

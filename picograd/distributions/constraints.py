@@ -89,7 +89,7 @@ def _op(number: Any) -> Op:
 
 # ---- rules ----
 def _all(holds: Op, count: int, keepdim: bool = False) -> Op:
-    """Whether all of the last `count` axes holds."""
+    """True where a constraint holds on all of the last `count` axes."""
     axes = tuple(range(len(holds.shape) - count, len(holds.shape)))
     return reduce(holds, OpCode.MIN, axes, keepdim) if count else holds
 

@@ -74,7 +74,7 @@ def test_what_is_nan_has_the_gradient_of_an_extreme_that_is() -> None:
 
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 def test_updates_alone_share_where_self_is_left_out(reduce: str) -> None:
-    """Where they are what the operation starts from, as well; and self, where it equals them (PyTorch counts it)."""
+    """Updates that equal the start value share the gradient, too; a self that equals them does not (PyTorch counts it)."""
     end, index = {"amax": -INF, "amin": INF}[reduce], Tensor([0, 0, 1, 1, 2])
     call = lambda x, t: x.scatter_reduce(0, index, t, reduce, include_self=False) * Tensor([1.0, 2.0, 3.0, 4.0])  # noqa: E731
     updates = [end, end, end, 2.0, 5.0]
@@ -84,7 +84,7 @@ def test_updates_alone_share_where_self_is_left_out(reduce: str) -> None:
 
 
 def test_second_derivatives_at_poles_are_the_limits() -> None:
-    """Where both sides differ and the first derivative is NaN, the second is."""
+    """The second derivative is NaN where both sides differ and the first derivative is NaN."""
     both_ends = [-1.0, 1.0]
     for function, points, expected in (
         (pg.asin, both_ends, [-INF, INF]), (pg.acos, both_ends, [INF, -INF]), (pg.acosh, [1.0], [-INF]),
