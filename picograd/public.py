@@ -64,13 +64,13 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
         if name in without and isinstance(function, FunctionType):
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
             _owners[function] = owner
-        if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
+        if name.startswith("_") or name in without or not isinstance(function, FunctionType) or is_alone(function):
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
         setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)
 
 
-def _is_alone(function: FunctionType) -> bool:
+def is_alone(function: FunctionType) -> bool:
     """True for a method that takes nothing but self."""
     code = function.__code__
     more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)

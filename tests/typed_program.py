@@ -45,6 +45,9 @@ def run() -> float:
     assert_type(Untyped()(y), Any)
     layer: nn.Module = net
     assert_type(layer(pg.ones(5, 3)), Any)
+    with pg.no_grad():
+        assert_type(net.scale.mul_(0.5).add_(net.scale, alpha=0.1), Tensor)
+        assert_type(pg.ones(1, 2).exp_().squeeze_().clamp_(min=0.0), Tensor)
     optimizer.zero_grad()
     y.sum().backward()
     total = 0.0

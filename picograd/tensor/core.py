@@ -2,7 +2,7 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`
-Next:  picograd/tensor/meeting.py
+Next:  picograd/tensor/inplace.py
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from picograd.errors import ShapeError
 from picograd.tensor.build import axis_of, static
-from picograd.tensor.inplace.operators import InPlaceOperators
+from picograd.tensor.elements.operators import Operators
 
 
-class Info(InPlaceOperators):
+class Info(Operators):
     """is_floating_point is_signed itemsize nelement ndimension is_cpu ...: PyTorch's questions."""
 
     __slots__ = ()

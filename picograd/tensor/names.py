@@ -98,8 +98,8 @@ cat, flip, roll, stack = Tensor.cat, Tensor.flip, Tensor.roll, Tensor.stack
 # ---- arithmetic, comparisons, bits ----
 add, sub, subtract, mul, multiply = Tensor.add, Tensor.sub, Tensor.sub, Tensor.mul, Tensor.mul
 div, divide, true_divide, floor_divide = Tensor.div, Tensor.div, Tensor.div, Tensor.floor_divide
-eq, ne, not_equal, bitwise_not = Tensor.__eq__, Tensor.__ne__, Tensor.__ne__, Tensor.__invert__
-lt, le, gt, ge = Tensor.__lt__, Tensor.__le__, Tensor.__gt__, Tensor.__ge__
+eq, ne, not_equal, bitwise_not = Tensor.eq, Tensor.ne, Tensor.ne, Tensor.__invert__
+lt, le, gt, ge = Tensor.lt, Tensor.le, Tensor.gt, Tensor.ge
 less, less_equal, greater, greater_equal = lt, le, gt, ge
 logical_and, logical_not, logical_or = Tensor.logical_and, Tensor.logical_not, Tensor.logical_or
 

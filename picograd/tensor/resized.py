@@ -21,6 +21,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import sizes, static
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.interop import Interop
+from picograd.tensor.inplace import become_view
 from picograd.tensor.stored_data import StoredData
 
 
@@ -106,7 +107,7 @@ class Resized(Interop, StoredData):
             raise GradientError(f"resize_: a tensor of shape {self.shape} that needs gradients keeps its shape.")
         count = math.prod(lengths)
         if count == self.numel():
-            return self._viewed_in_place("resize_", self.reshape, lengths)
+            return become_view("resize_", self, type(self).reshape, lengths)
         flat = self.flatten()[:count]
         self.data = flat.cat((flat, self.new_zeros(count - flat.numel()))).reshape(lengths)
         return self

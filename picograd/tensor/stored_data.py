@@ -1,4 +1,4 @@
-"""`.data`: what storage holds, seen without gradients; put aside, replaced, brought back.
+"""What storage holds: seen without gradients, put aside, replaced, brought back; written from a tensor or a number.
 
 In:    a tensor, and what is to take the place of its storage's value
 Out:   `StoredData`
@@ -10,23 +10,28 @@ from __future__ import annotations
 from typing import Self
 
 from picograd.annotations import shown
-from picograd.errors import ArgumentTypeError, DTypeError
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentTypeError, DTypeError, ShapeError
 from picograd.ir.lines import record
+from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.living import LivingKeys, LivingValues
-from picograd.tensor.build import detached
+from picograd.tensor.build import broadcast_to, detached
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.change import note_move
 from picograd.tensor.core import TensorCore
+from picograd.tensor.elements.operators import Operand, scalar_of
+from picograd.tensor.exchange.host import default_device, fitting
 from picograd.tensor.exchange.sharing import is_shared
 from picograd.tensor.growth import settle
+from picograd.tensor.meeting import value_at
 
 Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
 kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage
 
 
 class StoredData(TensorCore):
-    """data."""
+    """data copy_ fill_ zero_."""
 
     __slots__ = ()
 
@@ -64,6 +69,45 @@ class StoredData(TensorCore):
             note_move()
         record(op)
         settle(self.cell, op)
+
+    def copy_(self, source: Operand) -> Self:
+        """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
+
+        A tensor of another device is moved to this one's first.
+
+        Raises:
+          ShapeError: the source does not broadcast to this shape.
+
+        >>> Tensor.zeros(2).copy_(Tensor([1, 2]))
+        Tensor([1., 2.])
+        """
+        if not isinstance(source, TensorCore):
+            return self.fill_(scalar_of("copy_", source))
+        if source.cell.device is not None:
+            self.cell.device = self.cell.device or default_device()
+        value, shape = value_at(source, self.cell.device), self.op.shape
+        if len(value.shape) > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1])):
+            raise ShapeError(
+                f"copy_: a source of shape {source.shape} does not broadcast to {self.shape}.",
+                hint="it may have fewer axes, and length 1 where this tensor is longer.",
+            )
+        return self.write("copy_", broadcast_to(value, shape))
+
+    def fill_(self, value: Scalar) -> Self:
+        """Stores the number `value` everywhere, in place.
+
+        >>> Tensor.zeros(2).fill_(7)
+        Tensor([7., 7.])
+        """
+        return self.write("fill_", filled(fitting("fill_", value, self.dtype), self.dtype, self.op.shape))
+
+    def zero_(self) -> Self:
+        """Stores 0 everywhere, in place.
+
+        >>> Tensor([1, 2]).zero_()
+        Tensor([0, 0])
+        """
+        return self.write("zero_", filled(0, self.dtype, self.op.shape))
 
     def _leave_behind(self) -> None:
         """Gives what `.data` has shown of this storage, and is still held, the value as storage of its own."""

@@ -5,10 +5,10 @@ Out:   `Tensor`
 Next:  picograd/tensor/resized.py
 
 The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
-TensorCore, Views .. Stacking, Operators, InPlaceOperators, Info, Casts .. Pairs, Reduce, Statistics, InPlaceFunctions ..
-InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges,
-Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the class that
-the file itself defines, never of one in between.
+TensorCore, Views .. Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products .. Factored, Brackets ..
+Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges, Random, Distributions, Ufuncs, Interop,
+Resized. Whether something is a tensor is asked of TensorCore, or of the class that the file itself defines, never of
+one in between.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
+from picograd.tensor.inplace import stored
 from picograd.tensor.resized import Resized
 
 
@@ -29,6 +30,10 @@ class Tensor(Resized, Autograd):
     Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults
     of methods are PyTorch's. A tensor is a view of a storage cell: views share it, and a write through one is seen
     by all, while graphs built earlier keep the old value.
+
+    A method whose name ends in _ is the one without it, stored in place: x.exp_() writes what x.exp() returns where x is
+    stored, in its dtype, and returns x. It raises DTypeError or ShapeError where the result does not fit, and
+    GradientError where x collects gradients that are recorded.
 
     Arguments that mean the same in every method:
       other:              a tensor or a number; both are broadcast to one shape and brought to one dtype
@@ -67,7 +72,7 @@ class Tensor(Resized, Autograd):
             )
         if self.op.shape != result.op.shape and not self.numel():
             self.data = self.new_empty(result.shape)
-        return self._in_place(function, result)
+        return stored(function, self, result)
 
     def __dir__(self) -> list[str]:  # Python suggests a name for a misspelt one where there are no more than 750
         return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]

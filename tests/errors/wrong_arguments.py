@@ -336,6 +336,7 @@ for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "
 CALLS["Tensor.bitwise_not_"] = lambda: sample(INTS)
 CALLS["Tensor.float_power_"] = lambda: sample(Tensor(ROWS), 2.0)  # of float64
 CALLS["Tensor.item"] = lambda: sample(np.array(1.0))
+CALLS["Tensor.unsqueeze_"] = lambda: sample(ROWS, 0)
 CALLS["Tensor.retain_grad"] = lambda: sample(loss(parameter()))
 for name in ("gcd_", "lcm_"):
     CALLS[name] = lambda: sample(INTS, INTS)

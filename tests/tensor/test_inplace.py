@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,10 @@ import torch
 import picograd as pg
 from picograd import DTypeError, GradientError, ShapeError, Tensor, dtypes
 from picograd.public import plain
+from picograd.tensor import inplace
 from tests.helpers import same_value
+from tests.operations.table import all_operations
+from tests.tensor import test_inplace_shapes
 
 FLOATS = np.array([[0.25, 0.5, 0.75], [0.3, 0.4, 0.6]], np.float32)
 ABOVE_ONE = np.array([1.25, 2.0, 3.5], np.float32)
@@ -48,8 +54,6 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "renorm": (FLOATS, (2, 0, 0.5)),
     "float_power": (FLOATS.astype(np.float64), (2,)),
 }
-# What stores a value as it is, without a function.
-NO_FUNCTION = {"copy_", "fill_", "zero_"}
 ROWS = [name for name, (array, _) in CALLS.items() if array.ndim == 2 and name != "renorm"]  # alike in each row
 DIFFERENTIABLE = [name for name, (array, _) in CALLS.items() if array.dtype.kind == "f"]
 
@@ -91,13 +95,32 @@ def test_a_leaf_that_requires_grad_is_refused(name: str) -> None:
         getattr(Tensor(array, requires_grad=True), name + "_")(*tensors(args))
 
 
-def test_every_name_with_a_last_underscore_is_here() -> None:
-    names = {name for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")}
-    ours = {f"{name}_" for name in CALLS}
-    homes = {name: plain(getattr(Tensor, name)).__module__ for name in names}
-    families = {name for name, home in homes.items() if home.startswith("picograd.tensor.inplace.")}
-    families -= {name for name, home in homes.items() if home.endswith(".shapes")}  # test_inplace_shapes.py
-    assert families - NO_FUNCTION == ours
+def twins() -> dict[str, Any]:
+    """Returns the methods that in_place or in_place_view made, by name."""
+    named = {name: plain(getattr(Tensor, name)) for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")}
+    return {name: twin for name, twin in named.items() if twin.__code__.co_filename == inplace.__file__}
+
+
+def test_every_twin_has_a_call() -> None:
+    ours = {f"{name}_" for name in CALLS} - {"lerp_", "float_power_"}  # written by hand
+    shapes = {name for name, *_ in (*test_inplace_shapes.CALLS, *test_inplace_shapes.ADDED)}
+    rows = {row.name.removeprefix("Tensor.").removesuffix("_") + "_" for row in all_operations()}
+    assert ours < twins().keys() < ours | shapes | rows
+
+
+@pytest.mark.parametrize("name", twins())
+def test_a_twin_is_a_method_of_its_own_name_with_the_arguments_of_its_function(name: str) -> None:
+    twin, function = plain(getattr(Tensor, name)), inspect.unwrap(plain(getattr(Tensor, name)))
+    assert inspect.signature(twin) == inspect.signature(function)
+    assert pickle.loads(pickle.dumps(getattr(Tensor, name))) is getattr(Tensor, name)
+    first = inspect.getdoc(twin).splitlines()[0]  # type: ignore[union-attr]
+    assert re.match(rf"(Stores|Becomes) in place what `{function.__name__}` returns: .*\.$", first)
+
+
+def test_a_traceback_names_the_twin() -> None:
+    with pytest.raises(ShapeError) as caught:
+        Tensor([1.0, 2.0]).add_(Tensor([[1.0], [2.0]]))
+    assert "add_" in [entry.name for entry in caught.traceback]
 
 
 # ---- gradients through writes ----

@@ -18,6 +18,7 @@ from picograd.tensor.build import axis_of, need_float
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import gumbel_op, random_bits
 from picograd.tensor.elements import pointwise
+from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
 # Where log(1 + exp(x)) is x to all 53 bits.
@@ -58,7 +59,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     >>> silu(Tensor([0.0, 2.0]))
     Tensor([0.      , 1.761594])
     """
-    return input._in_place("silu", input.silu()) if inplace else input.silu()
+    return stored("silu", input, input.silu()) if inplace else input.silu()
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002

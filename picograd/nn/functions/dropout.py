@@ -20,6 +20,7 @@ from picograd.tensor.build import broadcast_to, need_float
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.creation.random import random_bits, uniform_op
+from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
 
@@ -175,7 +176,7 @@ def _dropped(
         result = input * 0.0
     else:
         result = Tensor.from_op(formula(input.read(), _kept(input, p, generator, axes), p), input.cell.device)
-    return input._in_place(function, result) if inplace else result
+    return stored(function, input, result) if inplace else result
 
 
 def _zeros(op: Op, kept: Op, p: float) -> Op:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from picograd.errors import DTypeError
 from picograd.ir.op import Op
 from picograd.tensor.build import computed_in, to_float
+from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
 
@@ -34,4 +35,4 @@ def of_each(
         raise DTypeError(f"{function}: needs {needed}, got {input.dtype} of shape {input.shape}.", hint="x.float()")
     op = to_float(input.read()) if kinds == "F" else input.read()
     tensor = Tensor.from_op(computed_in(op.dtype.compute_dtype, formula, (op,)), input.cell.device)
-    return input._in_place(function, tensor) if inplace else tensor
+    return stored(function, input, tensor) if inplace else tensor

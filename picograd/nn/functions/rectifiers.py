@@ -22,6 +22,7 @@ from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14, with more digits.
@@ -34,7 +35,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     >>> relu(Tensor([-1.0, 2.0]))
     Tensor([0., 2.])
     """
-    return input._in_place("relu", input.relu()) if inplace else input.relu()
+    return stored("relu", input, input.relu()) if inplace else input.relu()
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002

@@ -24,6 +24,7 @@ from picograd.tensor.elements.operators import Operand, Operators, scalar_of
 from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.formulas import formula
+from picograd.tensor.inplace import fitting_op, in_place, stored
 from picograd.tensor.meeting import brought_to, meeting_device, value_at
 
 
@@ -68,6 +69,8 @@ class Choices(SpecialFunctions):
                 result = result._result("clamp", pointwise.clamp_to(x, limit, low), bound)
         return result
 
+    clamp_ = in_place(clamp)
+
     def clamp_min(self, min: Operand) -> Self:  # noqa: A002
         """Returns x, or `min` where that is greater.
 
@@ -75,6 +78,8 @@ class Choices(SpecialFunctions):
         Tensor([0., 2.])
         """
         return self.clamp(min=min)
+
+    clamp_min_ = in_place(clamp_min)
 
     def clamp_max(self, max: Operand) -> Self:  # noqa: A002
         """Returns x, or `max` where that is smaller.
@@ -84,7 +89,9 @@ class Choices(SpecialFunctions):
         """
         return self.clamp(max=max)
 
-    clip = clamp
+    clamp_max_ = in_place(clamp_max)
+
+    clip, clip_ = clamp, clamp_
 
     def where(self, condition: TensorCore, other: Operand) -> Self:
         """Returns self where the condition holds, else `other`, all broadcast.
@@ -179,6 +186,17 @@ class Choices(SpecialFunctions):
         """
         op = self._between(end, weight)
         return in_one_rounding(_towards, self, end, weight) if op is None else self._result("lerp", op, end)
+
+    def lerp_(self, end: TensorCore, weight: Operand) -> Self:
+        """Stores self + weight * (end - self) in place.
+
+        >>> Tensor([0.0, 10.0]).lerp_(Tensor([10.0, 20.0]), 0.25)
+        Tensor([ 2.5, 12.5])
+        """
+        op = self._between(end, weight)
+        if op is None or end.cell.device is not self.cell.device:
+            return stored("lerp_", self, self.lerp(end, weight))
+        return self.write("lerp_", fitting_op("lerp_", self, op))
 
     def _between(self, end: TensorCore, weight: Operand) -> Op | None:
         """Returns what lies between floats, for a weight that is a number; else None."""

@@ -18,6 +18,7 @@ from picograd.tensor.build import computed_in, need_float, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import inverses, pointwise
 from picograd.tensor.elements.casts import Casts
+from picograd.tensor.inplace import in_place
 
 T = TypeVar("T", bound=Casts)
 
@@ -47,6 +48,8 @@ class Functions(Casts):
         """
         return self._float_code(OpCode.EXP)
 
+    exp_ = in_place(exp)
+
     def exp2(self) -> Self:
         """Returns 2 ** x.
 
@@ -54,6 +57,8 @@ class Functions(Casts):
         Tensor([1., 8.])
         """
         return self._float_code(OpCode.EXP2)
+
+    exp2_ = in_place(exp2)
 
     def expm1(self) -> Self:
         """Returns e ** x - 1, exact near 0.
@@ -63,6 +68,8 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.expm1)
 
+    expm1_ = in_place(expm1)
+
     def log(self) -> Self:
         """Returns the natural logarithm.
 
@@ -70,6 +77,8 @@ class Functions(Casts):
         Tensor([0.       , 2.3025851])
         """
         return self._float_code(OpCode.LOG)
+
+    log_ = in_place(log)
 
     def log2(self) -> Self:
         """Returns the logarithm to base 2.
@@ -79,6 +88,8 @@ class Functions(Casts):
         """
         return self._float_code(OpCode.LOG2)
 
+    log2_ = in_place(log2)
+
     def log10(self) -> Self:
         """Returns the logarithm to base 10.
 
@@ -86,6 +97,8 @@ class Functions(Casts):
         Tensor([0., 3.])
         """
         return self._float_composed(pointwise.log10)
+
+    log10_ = in_place(log10)
 
     def log1p(self) -> Self:
         """Returns log(1 + x), exact near 0.
@@ -95,6 +108,8 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.log1p)
 
+    log1p_ = in_place(log1p)
+
     def sqrt(self) -> Self:
         """Returns the square root.
 
@@ -102,6 +117,8 @@ class Functions(Casts):
         Tensor([2.       , 1.4142135])
         """
         return self._float_code(OpCode.SQRT)
+
+    sqrt_ = in_place(sqrt)
 
     def rsqrt(self) -> Self:
         """Returns 1 / sqrt(x).
@@ -111,6 +128,8 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.rsqrt)
 
+    rsqrt_ = in_place(rsqrt)
+
     def square(self) -> Self:
         """Returns x * x; of bools as int64, as in PyTorch.
 
@@ -119,6 +138,8 @@ class Functions(Casts):
         """
         return self**2
 
+    square_ = in_place(square)
+
     def reciprocal(self) -> Self:
         """Returns 1 / x.
 
@@ -126,6 +147,8 @@ class Functions(Casts):
         Tensor([ 0.25, -0.5 ])
         """
         return self._float_code(OpCode.RECIPROCAL)
+
+    reciprocal_ = in_place(reciprocal)
 
     # ---- trigonometry ----
     def sin(self) -> Self:
@@ -136,6 +159,8 @@ class Functions(Casts):
         """
         return self._float_code(OpCode.SIN)
 
+    sin_ = in_place(sin)
+
     def cos(self) -> Self:
         """Returns the cosine of x in radians.
 
@@ -143,6 +168,8 @@ class Functions(Casts):
         Tensor([1.       , 0.5403023])
         """
         return self._float_code(OpCode.COS)
+
+    cos_ = in_place(cos)
 
     def tan(self) -> Self:
         """Returns the tangent of x in radians.
@@ -152,6 +179,8 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.tan)
 
+    tan_ = in_place(tan)
+
     def sinh(self) -> Self:
         """Returns the hyperbolic sine.
 
@@ -159,6 +188,8 @@ class Functions(Casts):
         Tensor([0.       , 1.1752012])
         """
         return self._float_composed(pointwise.sinh)
+
+    sinh_ = in_place(sinh)
 
     def cosh(self) -> Self:
         """Returns the hyperbolic cosine.
@@ -168,6 +199,8 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.cosh)
 
+    cosh_ = in_place(cosh)
+
     def tanh(self) -> Self:
         """Returns the hyperbolic tangent.
 
@@ -175,6 +208,8 @@ class Functions(Casts):
         Tensor([0.       , 0.7615942])
         """
         return self._float_code(OpCode.TANH)
+
+    tanh_ = in_place(tanh)
 
     def acos(self) -> Self:
         """Returns the angle with the cosine x, in 0..pi; NaN beyond 1.
@@ -184,6 +219,8 @@ class Functions(Casts):
         """
         return self._float_composed(inverses.acos)
 
+    acos_ = in_place(acos)
+
     def asin(self) -> Self:
         """Returns the angle with the sine x, in -pi/2..pi/2; NaN beyond 1.
 
@@ -191,6 +228,8 @@ class Functions(Casts):
         Tensor([0.       , 1.5707964])
         """
         return self._float_composed(inverses.asin)
+
+    asin_ = in_place(asin)
 
     def atan(self) -> Self:
         """Returns the angle with the tangent x, in -pi/2..pi/2.
@@ -200,6 +239,8 @@ class Functions(Casts):
         """
         return self._float_composed(inverses.atan)
 
+    atan_ = in_place(atan)
+
     def acosh(self) -> Self:
         """Returns the number >= 0 with the hyperbolic cosine x; NaN below 1.
 
@@ -207,6 +248,8 @@ class Functions(Casts):
         Tensor([0.      , 1.316958])
         """
         return self._float_composed(inverses.acosh)
+
+    acosh_ = in_place(acosh)
 
     def asinh(self) -> Self:
         """Returns the number with the hyperbolic sine x.
@@ -216,6 +259,8 @@ class Functions(Casts):
         """
         return self._float_composed(inverses.asinh)
 
+    asinh_ = in_place(asinh)
+
     def atanh(self) -> Self:
         """Returns the number with the hyperbolic tangent x; infinite at -1 and 1, NaN beyond.
 
@@ -224,8 +269,12 @@ class Functions(Casts):
         """
         return self._float_composed(inverses.atanh)
 
+    atanh_ = in_place(atanh)
+
     arccos, arcsin, arctan = acos, asin, atan
     arccosh, arcsinh, arctanh = acosh, asinh, atanh
+    arccos_, arcsin_, arctan_ = acos_, asin_, atan_
+    arccosh_, arcsinh_, arctanh_ = acosh_, asinh_, atanh_
 
     # ---- angles ----
     def deg2rad(self) -> Self:
@@ -236,6 +285,8 @@ class Functions(Casts):
         """
         return self._float_composed(lambda x: x * (math.pi / 180))
 
+    deg2rad_ = in_place(deg2rad)
+
     def rad2deg(self) -> Self:
         """Returns x radians in degrees.
 
@@ -243,6 +294,8 @@ class Functions(Casts):
         Tensor([180.])
         """
         return self._float_composed(lambda x: x * (180 / math.pi))
+
+    rad2deg_ = in_place(rad2deg)
 
     # ---- activations ----
     def relu(self) -> Self:
@@ -253,6 +306,8 @@ class Functions(Casts):
         """
         return self._composed(pointwise.relu)
 
+    relu_ = in_place(relu)
+
     def sigmoid(self) -> Self:
         """Returns 1 / (1 + exp(-x)).
 
@@ -260,6 +315,8 @@ class Functions(Casts):
         Tensor([0.5     , 0.880797])
         """
         return self._float_composed(pointwise.sigmoid)
+
+    sigmoid_ = in_place(sigmoid)
 
     def silu(self) -> Self:
         """Returns x * sigmoid(x).

@@ -2,7 +2,7 @@
 
 In:    tensors and Python scalars
 Out:   `Operators`
-Next:  picograd/tensor/inplace/operators.py
+Next:  picograd/tensor/info.py
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.inplace import in_place
 from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.movement.stacking import Stacking
 
@@ -246,55 +247,71 @@ class Operators(Stacking):
         return self
 
     # ---- comparisons ----
-    def __lt__(self, other: Any) -> Self:
+    def lt(self, other: Operand) -> Self:
         """Returns True where self < other.
 
         >>> Tensor([1, 2, 3]).lt(2)
         Tensor([ True, False, False])
         """
-        return self._compare("lt", OpCode.CMPLT, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("lt", OpCode.CMPLT, other)
 
-    def __le__(self, other: Any) -> Self:
+    def le(self, other: Operand) -> Self:
         """Returns True where self <= other.
 
         >>> Tensor([1, 2, 3]).le(2)
         Tensor([ True,  True, False])
         """
-        return self._compare("le", OpCode.CMPLE, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("le", OpCode.CMPLE, other)
 
-    def __gt__(self, other: Any) -> Self:
+    def gt(self, other: Operand) -> Self:
         """Returns True where self > other.
 
         >>> Tensor([1, 2, 3]).gt(2)
         Tensor([False, False,  True])
         """
-        return self._compare("gt", OpCode.CMPLT, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("gt", OpCode.CMPLT, other, swap=True)
 
-    def __ge__(self, other: Any) -> Self:
+    def ge(self, other: Operand) -> Self:
         """Returns True where self >= other.
 
         >>> Tensor([1, 2, 3]).ge(2)
         Tensor([False,  True,  True])
         """
-        return self._compare("ge", OpCode.CMPLE, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("ge", OpCode.CMPLE, other, swap=True)
 
-    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+    def eq(self, other: Operand) -> Self:
         """Returns True where self == other.
 
         >>> Tensor([1, 2, 3]).eq(2)
         Tensor([False,  True, False])
         """
-        return self._compare("eq", OpCode.CMPEQ, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("eq", OpCode.CMPEQ, other)
 
-    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+    def ne(self, other: Operand) -> Self:
         """Returns True where self != other.
 
         >>> Tensor([1, 2, 3]).ne(2)
         Tensor([ True, False,  True])
         """
-        return self._compare("ne", OpCode.CMPNE, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._compare("ne", OpCode.CMPNE, other)
 
-    lt, le, gt, ge, eq, ne = __lt__, __le__, __gt__, __ge__, __eq__, __ne__
+    def __lt__(self, other: Any) -> Self:
+        return self._compare("lt", OpCode.CMPLT, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __le__(self, other: Any) -> Self:
+        return self._compare("le", OpCode.CMPLE, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __gt__(self, other: Any) -> Self:
+        return self._compare("gt", OpCode.CMPLT, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ge__(self, other: Any) -> Self:
+        return self._compare("ge", OpCode.CMPLE, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        return self._compare("eq", OpCode.CMPEQ, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        return self._compare("ne", OpCode.CMPNE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     # ---- bits ----
     def __and__(self, other: Any) -> Self:
@@ -378,6 +395,21 @@ class Operators(Stacking):
         Tensor([False,  True])
         """
         return self.ne(0) | is_true("logical_or", other)
+
+    # ---- in place ----
+    add_, sub_, mul_, div_, pow_ = in_place(add), in_place(sub), in_place(mul), in_place(div), in_place(pow)
+    floor_divide_, remainder_ = in_place(floor_divide), in_place(remainder)
+    lt_, le_, gt_, ge_, eq_, ne_ = in_place(lt), in_place(le), in_place(gt), in_place(ge), in_place(eq), in_place(ne)
+    logical_not_, logical_and_, logical_or_ = in_place(logical_not), in_place(logical_and), in_place(logical_or)
+    bitwise_and_, bitwise_or_ = in_place(__and__, "bitwise_and_"), in_place(__or__, "bitwise_or_")
+    bitwise_xor_, bitwise_not_ = in_place(__xor__, "bitwise_xor_"), in_place(__invert__, "bitwise_not_")
+    bitwise_left_shift_ = in_place(__lshift__, "bitwise_left_shift_")
+    bitwise_right_shift_ = in_place(__rshift__, "bitwise_right_shift_")
+
+    __iadd__, __isub__, __imul__, __itruediv__, __ipow__ = add_, sub_, mul_, div_, pow_
+    __ifloordiv__, __imod__ = floor_divide_, remainder_
+    __iand__, __ior__, __ixor__ = bitwise_and_, bitwise_or_, bitwise_xor_
+    __ilshift__, __irshift__ = bitwise_left_shift_, bitwise_right_shift_
 
 
 def is_true(function: str, other: Operand) -> Operand:

@@ -19,6 +19,7 @@ from picograd.tensor.elements import arithmetic, gamma, inverses
 from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.functions import in_one_rounding
 from picograd.tensor.elements.operators import Operand, Operators, is_true, scalar_of
+from picograd.tensor.inplace import in_place, stored
 
 
 class Pairs(Choices):
@@ -40,7 +41,9 @@ class Pairs(Choices):
         """
         return self._pair("atan2", inverses.atan2, other)
 
-    arctan2 = atan2
+    atan2_ = in_place(atan2)
+
+    arctan2, arctan2_ = atan2, atan2_
 
     def hypot(self, other: Operand) -> Self:
         """Returns sqrt(self^2 + other^2), with no overflow between.
@@ -49,6 +52,8 @@ class Pairs(Choices):
         Tensor([ 5., 13.])
         """
         return self._pair("hypot", inverses.hypot, other)
+
+    hypot_ = in_place(hypot)
 
     def _incomplete_gamma(self, function: str, name: str, other: Operand) -> Self:
         is_float = other.dtype.is_float if isinstance(other, TensorCore) else isinstance(other, float)
@@ -74,6 +79,8 @@ class Pairs(Choices):
         """
         return self._incomplete_gamma("igamma", "gammainc", other)
 
+    igamma_ = in_place(igamma)
+
     def igammac(self, other: Operand) -> Self:
         """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
 
@@ -87,6 +94,8 @@ class Pairs(Choices):
         """
         return self._incomplete_gamma("igammac", "gammaincc", other)
 
+    igammac_ = in_place(igammac)
+
     def copysign(self, other: Operand) -> Self:
         """Returns |self| with the sign of `other`, -0.0 counting as negative.
 
@@ -94,6 +103,8 @@ class Pairs(Choices):
         Tensor([-1., -2.])
         """
         return self._pair("copysign", arithmetic.copysign, other)
+
+    copysign_ = in_place(copysign)
 
     def nextafter(self, other: Operand) -> Self:
         """Returns the next float after self in the direction of `other`, with the gradient 1 of self.
@@ -103,6 +114,8 @@ class Pairs(Choices):
         """
         lhs, rhs = self._operands("nextafter", other, "f")
         return self._result("nextafter", arithmetic.nextafter(lhs, rhs), other)
+
+    nextafter_ = in_place(nextafter)
 
     def logaddexp(self, other: Operand) -> Self:
         """Returns log(e^self + e^other), with no overflow between.
@@ -130,6 +143,8 @@ class Pairs(Choices):
         """
         return self._pair("xlogy", arithmetic.xlogy, other)
 
+    xlogy_ = in_place(xlogy)
+
     def float_power(self, exponent: Operand) -> Self:
         """Returns self ** exponent, computed in float64 and of that dtype.
 
@@ -138,6 +153,22 @@ class Pairs(Choices):
         """
         exponent = exponent.double() if isinstance(exponent, Pairs) else scalar_of("float_power", exponent)
         return self.double().pow(exponent)
+
+    def float_power_(self, exponent: Operand) -> Self:
+        """Raises to the power `exponent` in place, in float64.
+
+        Raises:
+          DTypeError: self is not float64, which the result needs.
+
+        >>> Tensor([2.0, 3.0], dtype=dtypes.float64).float_power_(2)
+        Tensor([4., 9.], dtype=float64)
+        """
+        if self.dtype is not dtypes.float64:
+            raise DTypeError(
+                f"float_power_: the result is float64 and does not fit in place into {self.dtype}.",
+                hint="x = x.float_power(exponent)",
+            )
+        return stored("float_power_", self, self.float_power(exponent))
 
     def ldexp(self, other: Operand) -> Self:
         """Returns self * 2 ** other; where `other` is a tensor of integers, in the dtype of self, with no overflow between.
@@ -158,6 +189,8 @@ class Pairs(Choices):
             result, rest = result * part.to(wide).exp2(), rest - part
         return result.to(dtype)
 
+    ldexp_ = in_place(ldexp)
+
     # ---- of any number ----
     def fmod(self, other: Operand) -> Self:
         """Returns what division rounded toward zero leaves; it has the sign of self.
@@ -170,6 +203,8 @@ class Pairs(Choices):
         """
         lhs, rhs = self._operands("fmod", other, "iuf")
         return self._result("fmod", arithmetic.fmod(lhs, rhs), other)
+
+    fmod_ = in_place(fmod)
 
     def fmax(self, other: Operand) -> Self:
         """Returns the greater of both; a number wins over NaN.
@@ -198,6 +233,8 @@ class Pairs(Choices):
         lhs, rhs = self._operands("heaviside", values)
         return self._result("heaviside", arithmetic.heaviside(lhs, rhs), values)
 
+    heaviside_ = in_place(heaviside)
+
     def gcd(self, other: Operand) -> Self:
         """Returns the greatest common divisor of integers.
 
@@ -212,6 +249,8 @@ class Pairs(Choices):
         lhs, rhs = self._integers("gcd", other)
         return self._result("gcd", arithmetic.gcd(lhs, rhs), other)
 
+    gcd_ = in_place(gcd)
+
     def lcm(self, other: Operand) -> Self:
         """Returns the least common multiple of integers; one that overflows wraps around, as a product does.
 
@@ -223,6 +262,8 @@ class Pairs(Choices):
         """
         lhs, rhs = self._integers("lcm", other)
         return self._result("lcm", arithmetic.lcm(lhs, rhs), other)
+
+    lcm_ = in_place(lcm)
 
     def _integers(self, function: str, other: Any) -> tuple[Op, Op]:
         lhs, rhs = self._operands(function, other, "biu")
@@ -253,6 +294,8 @@ class Pairs(Choices):
         """
         return self.ne(0) ^ is_true("logical_xor", other)
 
+    logical_xor_ = in_place(logical_xor)
+
     # ---- three operands ----
     def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
         """Returns self + value * tensor1 * tensor2, broadcast.
@@ -261,6 +304,8 @@ class Pairs(Choices):
         Tensor([4.])
         """
         return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) * b, self, tensor1, tensor2)
+
+    addcmul_ = in_place(addcmul)
 
     def addcdiv(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
         """Returns self + value * tensor1 / tensor2, broadcast.
@@ -278,10 +323,15 @@ class Pairs(Choices):
             )
         return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) / b, self, tensor1, tensor2)
 
+    addcdiv_ = in_place(addcdiv)
+
     # ---- by word ----
     subtract, multiply, divide, true_divide = Operators.sub, Operators.mul, Operators.div, Operators.div
-    greater, greater_equal = Operators.__gt__, Operators.__ge__
-    less, less_equal, not_equal = Operators.__lt__, Operators.__le__, Operators.__ne__
+    greater, greater_equal = Operators.gt, Operators.ge
+    less, less_equal, not_equal = Operators.lt, Operators.le, Operators.ne
+    subtract_, multiply_, divide_, true_divide_ = Operators.sub_, Operators.mul_, Operators.div_, Operators.div_
+    greater_, greater_equal_ = Operators.gt_, Operators.ge_
+    less_, less_equal_, not_equal_ = Operators.lt_, Operators.le_, Operators.ne_
 
     def is_same_size(self, other: TensorCore) -> bool:
         """Returns True if both have one shape.

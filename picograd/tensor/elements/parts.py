@@ -18,6 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import need_float, to_float, whole
 from picograd.tensor.elements import arithmetic, inverses, pointwise
 from picograd.tensor.elements.functions import Functions, in_one_rounding
+from picograd.tensor.inplace import in_place
 
 
 class FrexpResult(NamedTuple):
@@ -45,6 +46,8 @@ class Parts(Functions):
         """
         return self._composed(pointwise.absolute)
 
+    abs_ = in_place(abs)
+
     def neg(self) -> Self:
         """Returns -x.
 
@@ -52,6 +55,8 @@ class Parts(Functions):
         Tensor([ 1.5, -2.5])
         """
         return -self
+
+    neg_ = in_place(neg)
 
     def sign(self) -> Self:
         """Returns -1, 0 or 1.
@@ -61,6 +66,8 @@ class Parts(Functions):
         """
         return self._composed(pointwise.sign)
 
+    sign_ = in_place(sign)
+
     def floor(self) -> Self:
         """Returns the greatest integer <= x, in the dtype of x.
 
@@ -68,6 +75,8 @@ class Parts(Functions):
         Tensor([-2.,  0.,  2.])
         """
         return self._composed(pointwise.floor)
+
+    floor_ = in_place(floor)
 
     def ceil(self) -> Self:
         """Returns the least integer >= x, in the dtype of x.
@@ -77,6 +86,8 @@ class Parts(Functions):
         """
         return self._composed(pointwise.ceil)
 
+    ceil_ = in_place(ceil)
+
     def trunc(self) -> Self:
         """Returns x without its fraction, in the dtype of x.
 
@@ -84,6 +95,8 @@ class Parts(Functions):
         Tensor([-1.,  0.,  2.])
         """
         return self._composed(pointwise.trunc)
+
+    trunc_ = in_place(trunc)
 
     def round(self, decimals: int = 0) -> Self:
         """Returns x rounded to `decimals` places, halves to the even digit.
@@ -97,6 +110,8 @@ class Parts(Functions):
         scale = 10.0**decimals
         return in_one_rounding(lambda x: (x * scale).round() / scale, self)
 
+    round_ = in_place(round)
+
     def frac(self) -> Self:
         """Returns x - trunc(x).
 
@@ -108,6 +123,8 @@ class Parts(Functions):
         """
         op = need_float("frac", self.read())
         return self.from_op(op - pointwise.trunc(op), self.cell.device)
+
+    frac_ = in_place(frac)
 
     def frexp(self) -> FrexpResult:
         """Returns (mantissa, exponent) with x = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1.
@@ -130,6 +147,8 @@ class Parts(Functions):
         """
         return self.sign()
 
+    sgn_ = in_place(sgn)
+
     def signbit(self) -> Self:
         """Returns True where the sign bit is set: below 0, and of -0.0.
 
@@ -142,6 +161,7 @@ class Parts(Functions):
 
     __abs__ = abs
     absolute, negative, fix = abs, neg, trunc
+    absolute_, negative_, fix_ = abs_, neg_, trunc_
 
     # ---- what kind of number it is ----
     def isnan(self) -> Self:
@@ -203,6 +223,8 @@ class Parts(Functions):
         end = dtypes.finfo(self.dtype).max
         high, low = end if posinf is None else posinf, -end if neginf is None else neginf
         return self._composed(pointwise.nan_to_num, nan, high, low)
+
+    nan_to_num_ = in_place(nan_to_num)
 
     # ---- as a complex number with no imaginary part ----
     def angle(self) -> Self:

@@ -16,6 +16,7 @@ from picograd.tensor.build import computed_in, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import bessel, gamma, normal, pointwise
 from picograd.tensor.elements.parts import Parts
+from picograd.tensor.inplace import in_place
 
 
 class SpecialFunctions(Parts):
@@ -36,6 +37,8 @@ class SpecialFunctions(Parts):
         """
         return self._float_code(OpCode.ERF)
 
+    erf_ = in_place(erf)
+
     def erfc(self) -> Self:
         """Returns 1 - erf(x), with all digits where that is small.
 
@@ -43,6 +46,8 @@ class SpecialFunctions(Parts):
         Tensor([1.0000000e+00, 2.2090497e-05])
         """
         return self._in_double(normal.erfc)
+
+    erfc_ = in_place(erfc)
 
     def erfinv(self) -> Self:
         """Returns y with erf(y) = x; infinite at -1 and 1, NaN beyond.
@@ -52,6 +57,8 @@ class SpecialFunctions(Parts):
         """
         return self._in_double(normal.erfinv)
 
+    erfinv_ = in_place(erfinv)
+
     def lgamma(self) -> Self:
         """Returns log |gamma(x)|; infinite at 0, -1, -2, ...
 
@@ -60,6 +67,8 @@ class SpecialFunctions(Parts):
         """
         return self._in_double(gamma.lgamma)
 
+    lgamma_ = in_place(lgamma)
+
     def digamma(self) -> Self:
         """Returns the derivative of lgamma; NaN at -1, -2, ...
 
@@ -67,6 +76,8 @@ class SpecialFunctions(Parts):
         Tensor([-0.5772157 ,  0.42278433])
         """
         return self._in_double(gamma.digamma)
+
+    digamma_ = in_place(digamma)
 
     def polygamma(self, n: int) -> Self:
         """Returns the n-th derivative of digamma; for n > 1 NaN below 0.
@@ -83,6 +94,8 @@ class SpecialFunctions(Parts):
             raise ArgumentError(f"polygamma: n must not be negative, got {n}.")
         return self._in_double(lambda x: gamma.polygamma(n, x))
 
+    polygamma_ = in_place(polygamma)
+
     def mvlgamma(self, p: int) -> Self:
         """Returns the log of the multivariate gamma function: p (p - 1) log(pi) / 4 + sum of lgamma(x - j / 2), j < p.
 
@@ -96,6 +109,8 @@ class SpecialFunctions(Parts):
             raise ArgumentError(f"mvlgamma: p must be at least 1, got {p}.")
         return self._in_double(gamma.mvlgamma, p)
 
+    mvlgamma_ = in_place(mvlgamma)
+
     def i0(self) -> Self:
         """Returns the modified Bessel function of order 0.
 
@@ -103,6 +118,8 @@ class SpecialFunctions(Parts):
         Tensor([1.       , 1.2660658])
         """
         return self._in_double(bessel.bessel, 0, False)
+
+    i0_ = in_place(i0)
 
     def sinc(self) -> Self:
         """Returns sin(pi x) / (pi x), and 1 at 0.
@@ -114,6 +131,8 @@ class SpecialFunctions(Parts):
         """
         return self._float_composed(pointwise.sinc)
 
+    sinc_ = in_place(sinc)
+
     def logit(self, eps: float | None = None) -> Self:
         """Returns log(x / (1 - x)), of x held between eps and 1 - eps where eps is given.
 
@@ -121,3 +140,5 @@ class SpecialFunctions(Parts):
         Tensor([0.       , 1.0986123])
         """
         return self._float_composed(pointwise.logit, eps)
+
+    logit_ = in_place(logit)

@@ -23,6 +23,7 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.brackets import Brackets, along_axis, integer_index
 from picograd.tensor.indexing.combining import CODES, combined, mask_scattered, scattered_along
+from picograd.tensor.inplace import in_place
 
 REDUCTIONS = tuple(CODES)
 
@@ -69,25 +70,7 @@ class Scattering(Brackets):
             raise ArgumentError("scatter: give src, a tensor, or value, a number.")
         return self._scattered("scatter", dim, index, given, code)
 
-    def scatter_(
-        self,
-        dim: int,
-        index: TensorCore,
-        src: TensorCore | Scalar | None = None,
-        *,
-        value: Scalar | None = None,
-        reduce: str | None = None,
-    ) -> Self:
-        """Stores each element of `src`, or the number `value`, at the place along `dim` that `index` says.
-
-        Args:
-          index:   integers, not longer than src, nor than self along the other axes
-          reduce:  "add" or "multiply": combines what is there with src, instead of storing it
-
-        >>> Tensor.zeros(3).scatter_(0, Tensor([2, 0]), 7)
-        Tensor([7., 0., 7.])
-        """
-        return self._in_place("scatter_", self.scatter(dim, index, src, value=value, reduce=reduce))
+    scatter_ = in_place(scatter)
 
     def scatter_add(self, dim: int, index: TensorCore, src: TensorCore) -> Self:
         """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
@@ -105,13 +88,7 @@ class Scattering(Brackets):
         self._needs_dtype("scatter_add", "src", src)
         return self._scattered("scatter_add", dim, index, src, OpCode.ADD)
 
-    def scatter_add_(self, dim: int, index: TensorCore, src: TensorCore) -> Self:
-        """Adds each element of `src` at the place along `dim` that `index` says.
-
-        >>> Tensor.zeros(3).scatter_add_(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
-        Tensor([0., 0., 6.])
-        """
-        return self._in_place("scatter_add_", self.scatter_add(dim, index, src))
+    scatter_add_ = in_place(scatter_add)
 
     def _scattered(self, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> Self:
         """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
@@ -153,21 +130,7 @@ class Scattering(Brackets):
         result = combined(op, places, updates, reduce, include_self, axis, scattered_along)
         return self.from_op(reshape(result, self.op.shape), self.other_device("scatter_reduce", index, src))
 
-    def scatter_reduce_(
-        self, dim: int, index: TensorCore, src: TensorCore, reduce: str, *, include_self: bool = True
-    ) -> Self:
-        """Combines all elements of `src` that `index` sends to one place there: see scatter_reduce.
-
-        Args:
-          index:         integers, not longer than src, nor than self along the other axes
-          reduce:        "sum", "prod", "mean" (of integers rounded down), "amax" or "amin"
-          include_self:  what is there is combined, too
-
-        >>> Tensor([1.0, 1.0]).scatter_reduce_(0, Tensor([0, 0]), Tensor([2.0, 6.0]), "amax")
-        Tensor([6., 1.])
-        """
-        result = self.scatter_reduce(dim, index, src, reduce, include_self=include_self)
-        return self._in_place("scatter_reduce_", result)
+    scatter_reduce_ = in_place(scatter_reduce)
 
     def _along_index(self, function: str, dim: int, index: TensorCore) -> tuple[Op, Op, int]:
         """Returns (value, places, axis), numbers as vectors of one element."""
@@ -223,13 +186,7 @@ class Scattering(Brackets):
         result = scatter(reshape(self.read(), flat), chosen, reshape(source.read(), line), code, 0, 0)
         return self._of_slices("put", result, index, source)
 
-    def put_(self, index: TensorCore, source: TensorCore, accumulate: bool = False) -> Self:
-        """Stores `source` at the places `index` of the flattened tensor, or adds it if `accumulate`.
-
-        >>> Tensor([1, 2, 3]).put_(Tensor([0, 0]), Tensor([8, 9]), accumulate=True)
-        Tensor([18,  2,  3])
-        """
-        return self._in_place("put_", self.put(index, source, accumulate))
+    put_ = in_place(put)
 
     def masked_scatter(self, mask: TensorCore, source: TensorCore) -> Self:
         """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
@@ -245,14 +202,7 @@ class Scattering(Brackets):
         op = mask_scattered(self.read(), mask.read(), source.read())
         return self.from_op(op, self.other_device("masked_scatter", mask, source))
 
-    def masked_scatter_(self, mask: TensorCore, source: TensorCore) -> Self:
-        """Stores the elements of `source`, in order, where the mask holds; the mask broadcasts to self.
-
-        >>> Tensor([1, 2, 3]).masked_scatter_(Tensor([True, False, True]), Tensor([8, 9]))
-        Tensor([8, 2, 9])
-        """
-        return self._in_place("masked_scatter_", self.masked_scatter(mask, source))
-
+    masked_scatter_ = in_place(masked_scatter)
 
 def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:
     """Raises unless `reduce` is one of the words known."""

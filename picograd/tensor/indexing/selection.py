@@ -25,6 +25,7 @@ from picograd.tensor.elements.operators import Operand
 from picograd.tensor.indexing.brackets import integer_index, same_as_iota
 from picograd.tensor.indexing.chosen import in_a_trace
 from picograd.tensor.indexing.slices import Slices
+from picograd.tensor.inplace import stored
 from picograd.tensor.variable import known
 
 
@@ -61,7 +62,7 @@ class Selection(Slices):
         result = self.masked_fill(mask, value)
         if result.op.shape != self.op.shape:
             raise ShapeError(f"masked_fill_: a mask of shape {mask.shape} does not broadcast to {self.shape}.")
-        return self._in_place("masked_fill_", result)
+        return stored("masked_fill_", self, result)
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:
         """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.

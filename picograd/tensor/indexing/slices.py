@@ -22,6 +22,7 @@ from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.brackets import along_axis, integer_index
 from picograd.tensor.indexing.combining import CODES, combined
 from picograd.tensor.indexing.scattering import Scattering, check_reduction
+from picograd.tensor.inplace import in_place
 from picograd.tensor.meeting import value_at
 
 WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add is the sum
@@ -53,18 +54,7 @@ class Slices(Scattering):
             updates = updates * fitting("index_add", alpha, self.dtype)
         return self._of_slices("index_add", scatter(op, places, updates, OpCode.ADD, axis, 0), index, source)
 
-    def index_add_(self, dim: int, index: TensorCore, source: TensorCore, *, alpha: Scalar = 1) -> Self:
-        """Adds alpha * source[i] to the slice index[i] along one axis, for each i.
-
-        Args:
-          index:   a vector of integers
-          source:  a tensor of this dtype, of self's shape but as long as index along `dim`
-          alpha:   a number
-
-        >>> Tensor([1, 1, 1]).index_add_(0, Tensor([0, 0]), Tensor([5, 6]))
-        Tensor([12,  1,  1])
-        """
-        return self._in_place("index_add_", self.index_add(dim, index, source, alpha=alpha))
+    index_add_ = in_place(index_add)
 
     def index_copy(self, dim: int, index: TensorCore, source: TensorCore) -> Self:
         """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
@@ -80,13 +70,7 @@ class Slices(Scattering):
         op, places, updates, axis = self._slices("index_copy", dim, index, source)
         return self._of_slices("index_copy", scatter(op, places, updates, None, axis, 0), index, source)
 
-    def index_copy_(self, dim: int, index: TensorCore, source: TensorCore) -> Self:
-        """Stores source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
-
-        >>> Tensor([1, 1, 1]).index_copy_(0, Tensor([0, 2]), Tensor([5, 6]))
-        Tensor([5, 1, 6])
-        """
-        return self._in_place("index_copy_", self.index_copy(dim, index, source))
+    index_copy_ = in_place(index_copy)
 
     def index_reduce(
         self, dim: int, index: TensorCore, source: TensorCore, reduce: str, *, include_self: bool = True
@@ -113,22 +97,7 @@ class Slices(Scattering):
         result = combined(op, places, updates, reduce, include_self, axis, _scattered_slices)
         return self._of_slices("index_reduce", result, index, source)
 
-    def index_reduce_(
-        self, dim: int, index: TensorCore, source: TensorCore, reduce: str, *, include_self: bool = True
-    ) -> Self:
-        """Combines all slices source[i] with one index[i] at that place along one axis: see index_reduce.
-
-        Args:
-          index:         a vector of integers
-          source:        a tensor of this dtype, of self's shape but as long as index along `dim`
-          reduce:        "prod", "mean" (of integers rounded down), "amax" or "amin"
-          include_self:  what is there is combined, too
-
-        >>> Tensor([4.0, 1.0]).index_reduce_(0, Tensor([0, 0]), Tensor([5.0, 6.0]), "amax")
-        Tensor([6., 1.])
-        """
-        result = self.index_reduce(dim, index, source, reduce, include_self=include_self)
-        return self._in_place("index_reduce_", result)
+    index_reduce_ = in_place(index_reduce)
 
     def index_fill(self, dim: int, index: TensorCore, value: TensorCore | Scalar) -> Self:
         """Returns a copy with the number `value` in all slices along one axis that `index` names.
@@ -161,13 +130,7 @@ class Slices(Scattering):
             updates = filled(fitting("index_fill", value, self.dtype), self.dtype, shape)
         return self.from_op(reshape(scatter(op, places, updates, None, axis, 0), self.op.shape), device)
 
-    def index_fill_(self, dim: int, index: TensorCore, value: TensorCore | Scalar) -> Self:
-        """Stores the number `value` in all slices along one axis that `index` names.
-
-        >>> Tensor([1, 1, 1]).index_fill_(0, Tensor([0, -1]), 7)
-        Tensor([7, 1, 7])
-        """
-        return self._in_place("index_fill_", self.index_fill(dim, index, value))
+    index_fill_ = in_place(index_fill)
 
     def _slices(self, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
         """Returns (value, places, updates, axis), numbers as vectors of one element."""

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import Self
 
+from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import both, compare, positions, where
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axis_of, broadcast_to, cast, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
 from picograd.tensor.core import TensorCore
+from picograd.tensor.exchange.host import fitting
 from picograd.tensor.movement.pieces import Pieces
 from picograd.tensor.variable import known
 
 
 class Diagonals(Pieces):
-    """unfold diagonal diag diag_embed select_scatter slice_scatter diagonal_scatter."""
+    """unfold diagonal diag diag_embed select_scatter slice_scatter diagonal_scatter fill_diagonal_."""
 
     __slots__ = ()
 
@@ -212,3 +216,29 @@ class Diagonals(Pieces):
         """
         copy = self.clone()
         return self._with_piece("diagonal_scatter", copy.diagonal(offset, dim1, dim2), copy, src)
+
+    def fill_diagonal_(self, fill_value: Scalar, wrap: bool = False) -> Self:
+        """Stores the number `fill_value` along the diagonal in place.
+
+        Args:
+          fill_value:  what is stored
+          wrap:        the diagonal of a matrix with more rows than columns begins anew after each block of n + 1 rows
+
+        Raises:
+          ShapeError: fewer than two axes, or more than two that are not of one length.
+
+        >>> Tensor.zeros(2, 3).fill_diagonal_(7)
+        Tensor([[7., 0., 0.],
+                [0., 7., 0.]])
+        """
+        shape = tuple(map(static, self.op.shape))
+        if len(shape) < 2 or (len(shape) > 2 and len({*shape}) > 1):
+            raise ShapeError(f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}.")
+        rows = positions(shape, 0)
+        if wrap and len(shape) == 2:
+            rows = Op(OpCode.MOD, rows.dtype, (rows, filled(shape[1] + 1, rows.dtype, shape)))
+        chosen = compare(OpCode.CMPEQ, rows, positions(shape, 1))
+        for axis in range(2, len(shape)):
+            chosen = both(chosen, compare(OpCode.CMPEQ, rows, positions(shape, axis)))
+        value = filled(fitting("fill_diagonal_", fill_value, self.dtype), self.dtype, shape)
+        return self.write("fill_diagonal_", where(chosen, value, self.read()))

@@ -19,6 +19,7 @@ from picograd.ir.symbolic import floordiv, mul
 from picograd.tensor.build import INTS, axes_of, axis_of, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.widths import with_width
+from picograd.tensor.inplace import in_place_view
 from picograd.tensor.variable import lengths
 
 
@@ -153,6 +154,8 @@ class Views(TensorCore):
         chosen = axes_of("squeeze", shape, dim, axis)
         return self.reshape(*(n for axis, n in enumerate(shape) if axis not in chosen or n != 1))
 
+    squeeze_ = in_place_view(squeeze)
+
     def unsqueeze(self, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Returns a view with an axis of length 1 at `dim`.
 
@@ -162,6 +165,8 @@ class Views(TensorCore):
         shape = self.shape
         axis = axis_of("unsqueeze", shape, dim if axis is None else axis, extra=1)  # type: ignore[arg-type]  # it says so
         return self.reshape(*shape[:axis], 1, *shape[axis:])
+
+    unsqueeze_ = in_place_view(unsqueeze)
 
     # ---- order ----
     def permute(self, *order: Any, dims: Sequence[int] | None = None) -> Self:
@@ -194,6 +199,8 @@ class Views(TensorCore):
             axes[first], axes[second] = axes[second], axes[first]
         return self.viewed(OpCode.PERMUTE, tuple(axes))
 
+    transpose_ = in_place_view(transpose)
+
     def swapaxes(self, axis0: int, axis1: int) -> Self:
         """Returns a view with the axes `axis0` and `axis1` exchanged: NumPy's name of transpose.
 
@@ -202,6 +209,8 @@ class Views(TensorCore):
         """
         return self.transpose(axis0, axis1)
 
+    swapaxes_ = in_place_view(swapaxes)
+
     def swapdims(self, dim0: int, dim1: int) -> Self:
         """Returns a view with the axes `dim0` and `dim1` exchanged: another name of transpose.
 
@@ -209,6 +218,8 @@ class Views(TensorCore):
         (4, 3, 2)
         """
         return self.transpose(dim0, dim1)
+
+    swapdims_ = in_place_view(swapdims)
 
     def t(self) -> Self:
         """Returns a view of a matrix with its axes exchanged; a vector or a number as it is.
@@ -223,6 +234,8 @@ class Views(TensorCore):
         if self.ndim > 2:
             raise ShapeError(f"t: needs at most two axes, got shape {self.shape}.", hint="use x.mT or x.transpose(...).")
         return self.T
+
+    t_ = in_place_view(t)
 
     @property
     def T(self) -> Self:

@@ -7,7 +7,9 @@ Next:  picograd/tensor/products/einsum.py
 
 from __future__ import annotations
 
-from typing import Any, Self
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, Self, TypeVar
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
@@ -17,7 +19,22 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import autocast, lowered
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
+from picograd.tensor.inplace import in_place
 from picograd.tensor.products.matmul import Products, matmul_op
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _as_it_is(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a method that computes in the dtype of what is there: an autocast block changes nothing."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with autocast(enabled=False):
+            return function(*args, **kwargs)
+
+    return call
 
 
 class AddedProducts(Products):
@@ -62,11 +79,6 @@ class AddedProducts(Products):
             added = broadcast_to(cast(base, dtype), product.shape)
             result = (added if beta == 1 else added * beta) + result
         return self.from_op(result, self.other_device(function, left, right))
-
-    def _added_in_place(self, product: str, lhs: TensorCore, rhs: TensorCore, beta: Scalar, alpha: Scalar) -> Self:
-        """Stores what a method returns, computed in the dtype of what is there: an autocast block changes nothing."""
-        with autocast(enabled=False):
-            return self._in_place(f"{product}_", getattr(self, product)(lhs, rhs, beta=beta, alpha=alpha))
 
     def addmm(self, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
         """Returns beta * self + alpha * mat1 @ mat2, for matrices (M, K) and (K, N).
@@ -149,43 +161,5 @@ class AddedProducts(Products):
         """
         return self._added("baddbmm", (3, 3), batch1, batch2, beta, alpha)
 
-    # ---- in place ----
-    def addmm_(self, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Stores beta * self + alpha * mat1 @ mat2 in place; see addmm.
-
-        >>> Tensor([[1.0]]).addmm_(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]]))
-        Tensor([[12.]])
-        """
-        return self._added_in_place("addmm", mat1, mat2, beta, alpha)
-
-    def addmv_(self, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Stores beta * self + alpha * mat @ vec in place; see addmv.
-
-        >>> Tensor([1.0]).addmv_(Tensor([[1.0, 2.0]]), Tensor([3.0, 4.0]))
-        Tensor([12.])
-        """
-        return self._added_in_place("addmv", mat, vec, beta, alpha)
-
-    def addr_(self, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Stores beta * self + alpha * outer(vec1, vec2) in place; see addr.
-
-        >>> Tensor([[1.0, 1.0]]).addr_(Tensor([2.0]), Tensor([3.0, 4.0]))
-        Tensor([[7., 9.]])
-        """
-        return self._added_in_place("addr", vec1, vec2, beta, alpha)
-
-    def addbmm_(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Stores beta * self + alpha * the sum over B of batch1 @ batch2 in place; see addbmm.
-
-        >>> Tensor.zeros(1, 1).addbmm_(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
-        Tensor([[6.]])
-        """
-        return self._added_in_place("addbmm", batch1, batch2, beta, alpha)
-
-    def baddbmm_(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Stores beta * self + alpha * batch1 @ batch2 in place; see baddbmm.
-
-        >>> Tensor.ones(1, 1, 1).baddbmm_(Tensor.ones(1, 1, 3), Tensor.ones(1, 3, 1))
-        Tensor([[[4.]]])
-        """
-        return self._added_in_place("baddbmm", batch1, batch2, beta, alpha)
+    addmm_, addmv_, addr_ = in_place(_as_it_is(addmm)), in_place(_as_it_is(addmv)), in_place(_as_it_is(addr))
+    addbmm_, baddbmm_ = in_place(_as_it_is(addbmm)), in_place(_as_it_is(baddbmm))

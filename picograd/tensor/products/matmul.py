@@ -22,10 +22,11 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.inplace.shapes import InPlaceShapes
+from picograd.tensor.inplace import in_place
+from picograd.tensor.reductions.statistics import Statistics
 
 
-class Products(InPlaceShapes):
+class Products(Statistics):
     """matmul mm bmm mv dot vdot inner outer kron tril triu trace."""
 
     __slots__ = ()
@@ -230,6 +231,8 @@ class Products(InPlaceShapes):
         """
         return self._triangle("tril", diagonal, lower=True)
 
+    tril_ = in_place(tril)
+
     def triu(self, diagonal: int = 0) -> Self:
         """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
 
@@ -239,23 +242,7 @@ class Products(InPlaceShapes):
         """
         return self._triangle("triu", diagonal, lower=False)
 
-    def tril_(self, diagonal: int = 0) -> Self:
-        """Stores zeros above the chosen `diagonal` of the last two axes in place.
-
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril_()
-        Tensor([[1., 0.],
-                [3., 4.]])
-        """
-        return self._in_place("tril_", self.tril(diagonal))
-
-    def triu_(self, diagonal: int = 0) -> Self:
-        """Stores zeros below the chosen `diagonal` of the last two axes in place.
-
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu_()
-        Tensor([[1., 2.],
-                [0., 4.]])
-        """
-        return self._in_place("triu_", self.triu(diagonal))
+    triu_ = in_place(triu)
 
     def _triangle(self, function: str, diagonal: int, lower: bool) -> Self:
         op = self.read()

@@ -2,7 +2,7 @@
 
 In:    an Op
 Out:   `norm_op`
-Next:  picograd/tensor/inplace/functions.py
+Next:  picograd/tensor/products/matmul.py
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
 from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice
+from picograd.tensor.inplace import in_place
 from picograd.tensor.reductions.moments import deviation_op, mean_op, squeezed, variance_op
 
 Axes = int | Sequence[int] | None
@@ -330,6 +331,8 @@ class Reduce(Pairs):
         chosen = dtypes.known("cumsum", dtype, _sum_dtype(self.dtype))
         return self._scan("cumsum", OpCode.ADD, one_name("cumsum", dim, axis), chosen)
 
+    cumsum_ = in_place(cumsum)
+
     def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
         """Returns the products of all elements up to each along one axis; of integers as int64.
 
@@ -338,6 +341,8 @@ class Reduce(Pairs):
         """
         chosen = dtypes.known("cumprod", dtype, _sum_dtype(self.dtype))
         return self._scan("cumprod", OpCode.MUL, one_name("cumprod", dim, axis), chosen)
+
+    cumprod_ = in_place(cumprod)
 
     def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:
         if dim is None:

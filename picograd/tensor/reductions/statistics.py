@@ -34,6 +34,7 @@ from picograd.tensor.build import axes_of, axis_of, cast, detached, need_float, 
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, pointwise
 from picograd.tensor.elements.operators import Operand
+from picograd.tensor.inplace import in_place
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.reductions.reduce import Axes, MaxResult, Reduce
 
@@ -283,6 +284,8 @@ class Statistics(Reduce):
         axes = tuple(axis for axis in range(self.ndim) if axis != kept)
         length = self.norm(p, axes, keepdim=True)
         return self * self.choose(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
+
+    renorm_ = in_place(renorm)
 
     # ---- two tensors ----
     def dist(self, other: Operand, p: float = 2) -> Self:

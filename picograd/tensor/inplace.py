@@ -1,0 +1,111 @@
+"""Twins in place: the result of a method is stored where its tensor is, and every view of that storage sees it.
+
+In:    methods of a family of operations
+Out:   `in_place`, `in_place_view`: the twins exp_ of exp, squeeze_ of squeeze; `stored`: what all of them do
+Next:  picograd/tensor/meeting.py
+
+A twin is declared below its method, `exp_ = in_place(exp)`, and takes the same arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from picograd.errors import DTypeError, GradientError, ShapeError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.public import is_alone
+from picograd.tensor.build import CATEGORY
+from picograd.tensor.change import last_change
+from picograd.tensor.core import TensorCore
+from picograd.tensor.modes import enable_grad
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T", bound=TensorCore)
+
+
+# ---- storing ----
+def stored(function: str, target: T, result: TensorCore) -> T:
+    """Stores a result in `target`, which it must fit; returns `target`. Errors call the operation `function`."""
+    op = fitting_op(function, target, result.op)
+    if result.cell.device is not target.cell.device:
+        target.cell.device = target.other_device(function, result)
+    return target.write(function, op)
+
+
+def fitting_op(function: str, target: TensorCore, result: Op) -> Op:
+    """Returns a result, which is of the target's shape and category.
+
+    Raises:
+      DTypeError: a float result does not fit an integer tensor, nor a number a bool one.
+      ShapeError: broadcasting made the result larger.
+    """
+    dtype, shape = target.cell.op.dtype, target.op.shape
+    if CATEGORY[result.dtype.kind] > CATEGORY[dtype.kind]:
+        raise DTypeError(
+            f"{function}: a result of dtype {result.dtype} does not fit in place into {dtype}.",
+            hint=f"x = x.cast(dtypes.{result.dtype}) first.",
+        )
+    if result.shape != shape:
+        raise ShapeError(f"{function}: the result has shape {result.shape}, it does not fit into {shape}.")
+    return result
+
+
+def become_view(function: str, target: T, method: Callable[..., TensorCore], *args: Any, **kwargs: Any) -> T:
+    """Makes `target` the view that a method of it returns; other tensors on the storage keep their shapes.
+
+    Raises:
+      GradientError: it is a leaf, or keeps its gradient, which has its shape.
+    """
+    if any(code is OpCode.LEAF for code, _ in target.steps):
+        raise GradientError(
+            f"{function}: a tensor of shape {target.shape} that collects gradients keeps its shape.",
+            hint=f"y = x.{function.removesuffix('_')}(...)",
+        )
+    with enable_grad():  # under no_grad, too, the value stays the one that it was
+        view = method(target, *args, **kwargs)
+    if view.steps != target.steps:
+        last_change.note()
+        target.steps, target._shown = view.steps, None
+    return target
+
+
+# ---- twins ----
+def in_place(function: Callable[Concatenate[Any, P], object], name: str = "") -> Callable[Concatenate[S, P], S]:
+    """Returns the twin of a method that stores what it returns; `name`: where it is not the method's with a last _."""
+    method = cast(FunctionType, function)
+    name = name or f"{method.__name__}_"
+
+    def alone(self: Any) -> Any:  # as few calls as by hand: one without arguments is not published
+        return stored(name, self, method(self))
+
+    def twin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return stored(name, self, method(self, *args, **kwargs))
+
+    template = alone if is_alone(method) else twin
+    return cast(Callable[Concatenate[S, P], S], _twin(template, method, name, "Stores in place what"))
+
+
+def in_place_view(function: Callable[Concatenate[Any, P], object]) -> Callable[Concatenate[S, P], S]:
+    """Returns the twin of a method that makes its tensor the view that the method returns."""
+    method = cast(FunctionType, function)
+    name = f"{method.__name__}_"
+
+    def twin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return become_view(name, self, method, *args, **kwargs)
+
+    return cast(Callable[Concatenate[S, P], S], _twin(twin, method, name, "Becomes in place what"))
+
+
+def _twin(template: Callable[..., Any], method: FunctionType, name: str, does: str) -> FunctionType:
+    """Returns a template as a function with a name of its own in tracebacks and profiles, and the method's text in help."""
+    code = cast(FunctionType, template).__code__.replace(co_name=name, co_qualname=name)
+    made = FunctionType(code, globals(), name, None, cast(FunctionType, template).__closure__)
+    update_wrapper(made, method)
+    made.__name__, made.__qualname__ = name, method.__qualname__.removesuffix(method.__name__) + name
+    made.__doc__ = (method.__doc__ or "").replace("Returns", f"{does} `{method.__name__}` returns:", 1)
+    return made
