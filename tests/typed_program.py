@@ -37,12 +37,32 @@ class Untyped(nn.Module):
         return x
 
 
+class Softer(nn.CrossEntropyLoss):
+    """A declared layer with another attribute: what a class of picograd declares asks nothing of the user's."""
+
+    temperature: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(label_smoothing=0.1)
+        self.temperature = pg.ones(1)
+
+
+def refused() -> None:
+    """Calls that a checker of types refuses; nobody runs them."""
+    nn.GaussianNLLLoss(True)  # type: ignore[call-arg]  # by keyword alone
+    nn.GELU(approximate=3)  # type: ignore[arg-type]
+    nn.Softmax()  # type: ignore[call-arg]
+
+
 def run() -> float:
     """Trains one step, and returns the sum of all gradients."""
     net, optimizer = Net(), pg.optim.SGD([pg.ones(1, requires_grad=True)])
     y = assert_type(net(pg.ones(5, 3)), Tensor)
     assert_type(Pair()(y), tuple[Tensor, float])
     assert_type(Untyped()(y), Any)
+    assert_type(nn.Dropout(0.25, inplace=True).p, float)
+    assert_type(nn.GaussianNLLLoss(full=True)(y, y, y), Tensor)
+    assert_type(Softer().reduction, str)
     layer: nn.Module = net
     assert_type(layer(pg.ones(5, 3)), Any)
     with pg.no_grad():

@@ -2,7 +2,7 @@
 
 In:    the package einops, which is optional
 Out:   `Rearrange`, `Reduce`
-Next:  picograd/nn/layers/features.py
+Next:  picograd/nn/layers/layer.py
 """
 
 from __future__ import annotations

@@ -1,220 +1,335 @@
-"""Smooth activations, gates and the softmax family as modules.
+"""Activations as modules: rectifiers, smooth ones, gates and the softmax family.
 
-In:    tensors
-Out:   tensors
-Next:  picograd/nn/layers/rectifiers.py
+In:    tensors of any shape
+Out:   tensors, of the same shape where nothing else is said
+Next:  picograd/nn/layers/losses.py
 """
 
 from __future__ import annotations
 
 import picograd.nn.functional as functional
+from picograd.dtype import DType
 from picograd.errors import ShapeError
+from picograd.nn.init import constant_
+from picograd.nn.layers.layer import Unary, layer
 from picograd.nn.module import Module
+from picograd.nn.parameter import new_parameter
 from picograd.tensor.tensor import Tensor
 
 
-class Tanh(Module):
+# ---- rectifiers and their kin, in pieces ----
+@layer(functional.relu)
+class ReLU(Unary):
+    """0 where x <= 0, else x; `inplace` stores it in x.
+
+    >>> ReLU()(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.])
+    """
+
+    inplace: bool = False
+
+
+@layer(functional.relu6)
+class ReLU6(Unary):
+    """x held between 0 and 6; `inplace` stores it in x.
+
+    >>> ReLU6()(Tensor([-1.0, 8.0]))
+    Tensor([0., 6.])
+    """
+
+    inplace: bool = False
+
+
+@layer(functional.hardtanh)
+class Hardtanh(Unary):
+    """x held between `min_val` and `max_val`; `inplace` stores it in x.
+
+    >>> Hardtanh()(Tensor([-2.0, 0.5]))
+    Tensor([-1. ,  0.5])
+    """
+
+    min_val: float = -1.0
+    max_val: float = 1.0
+    inplace: bool = False
+
+
+@layer(functional.hardsigmoid)
+class Hardsigmoid(Unary):
+    """x / 6 + 1/2, held between 0 and 1; `inplace` stores it in x.
+
+    >>> Hardsigmoid()(Tensor([0.0, 4.0]))
+    Tensor([0.5, 1. ])
+    """
+
+    inplace: bool = False
+
+
+@layer(functional.hardswish)
+class Hardswish(Unary):
+    """x * hardsigmoid(x); `inplace` stores it in x.
+
+    >>> Hardswish()(Tensor([0.0, 4.0]))
+    Tensor([0., 4.])
+    """
+
+    inplace: bool = False
+
+
+@layer(functional.hardshrink, shown="{lambd}")
+class Hardshrink(Unary):
+    """0 where |x| <= `lambd`, else x.
+
+    >>> Hardshrink()(Tensor([0.25, 1.0]))
+    Tensor([0., 1.])
+    """
+
+    lambd: float = 0.5
+
+
+@layer(functional.softshrink, shown="{lambd}")
+class Softshrink(Unary):
+    """x moved towards 0 by `lambd`, and 0 where |x| <= lambd.
+
+    >>> Softshrink()(Tensor([0.25, 1.0]))
+    Tensor([0. , 0.5])
+    """
+
+    lambd: float = 0.5
+
+
+@layer(functional.leaky_relu)
+class LeakyReLU(Unary):
+    """x where it is positive, else x * `negative_slope`; `inplace` stores it in x.
+
+    >>> LeakyReLU(0.5)(Tensor([-1.0, 2.0]))
+    Tensor([-0.5,  2. ])
+    """
+
+    negative_slope: float = 0.01
+    inplace: bool = False
+
+
+class PReLU(Module):
+    """x where it is positive, else x * weight, which is trained.
+
+    Args:
+      num_parameters:  1, or the channels (axis 1 of x), each with a slope
+      init:            the slopes at the start
+
+    >>> PReLU()(Tensor([-1.0, 2.0])).tolist()
+    [-0.25, 2.0]
+    """
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: DType | None = None
+    ):
+        self.num_parameters = num_parameters
+        self.weight = constant_(new_parameter((num_parameters,), device, dtype), init)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return functional.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+
+@layer(functional.rrelu)
+class RReLU(Unary):
+    """x where it is positive, else x * a: drawn from [lower, upper) while training, their mean otherwise.
+
+    `inplace` stores it in x.
+
+    >>> RReLU(0.25, 0.75).eval()(Tensor([-1.0, 2.0]))
+    Tensor([-0.5,  2. ])
+    """
+
+    lower: float = 1.0 / 8
+    upper: float = 1.0 / 3
+    inplace: bool = False
+
+
+@layer(functional.elu)
+class ELU(Unary):
+    """x where it is positive, else `alpha` * (exp(x) - 1); `inplace` stores it in x.
+
+    >>> ELU()(Tensor([0.0, 2.0]))
+    Tensor([0., 2.])
+    """
+
+    alpha: float = 1.0
+    inplace: bool = False
+
+
+@layer(functional.selu)
+class SELU(Unary):
+    """1.0507 * elu(x, 1.6733), which keeps mean 0 and variance 1; `inplace` stores it in x.
+
+    >>> SELU()(Tensor([0.0, 1.0])).round(4)
+    Tensor([0.    , 1.0507])
+    """
+
+    inplace: bool = False
+
+
+@layer(functional.celu)
+class CELU(Unary):
+    """x where it is positive, else `alpha` * (exp(x / alpha) - 1); `inplace` stores it in x.
+
+    >>> CELU()(Tensor([0.0, 2.0]))
+    Tensor([0., 2.])
+    """
+
+    alpha: float = 1.0
+    inplace: bool = False
+
+
+@layer(functional.threshold)
+class Threshold(Unary):
+    """x where it is above `threshold`, else `value`; `inplace` stores it in x.
+
+    >>> Threshold(1.0, -1.0)(Tensor([0.5, 2.0]))
+    Tensor([-1.,  2.])
+    """
+
+    threshold: float
+    value: float
+    inplace: bool = False
+
+
+# ---- smooth ----
+@layer(functional.tanh)
+class Tanh(Unary):
     """Hyperbolic tangent.
 
     >>> Tanh()(Tensor([0.0]))
     Tensor([0.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return input.tanh()
 
-
-class Sigmoid(Module):
+@layer(functional.sigmoid)
+class Sigmoid(Unary):
     """1 / (1 + exp(-x)).
 
     >>> Sigmoid()(Tensor([0.0]))
     Tensor([0.5])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return input.sigmoid()
 
-
-class GELU(Module):
+@layer(functional.gelu)
+class GELU(Unary):
     """x * Phi(x), or with approximate="tanh" its cheaper form.
 
     >>> GELU()(Tensor([0.0]))
     Tensor([0.])
     """
 
-    def __init__(self, approximate: str = "none"):
-        self.approximate = approximate
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return input.gelu(self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
+    approximate: str = "none"
 
 
-class SiLU(Module):
+@layer(functional.silu)
+class SiLU(Unary):
     """x * sigmoid(x); `inplace` stores it in x.
 
     >>> SiLU()(Tensor([0.0]))
     Tensor([0.])
     """
 
-    def __init__(self, inplace: bool = False):
-        self.inplace = inplace
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.silu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" * self.inplace
+    inplace: bool = False
 
 
-class Mish(Module):
+@layer(functional.mish)
+class Mish(Unary):
     """x * tanh(softplus(x)); `inplace` stores it in x.
 
     >>> Mish()(Tensor([0.0]))
     Tensor([0.])
     """
 
-    def __init__(self, inplace: bool = False):
-        self.inplace = inplace
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.mish(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" * self.inplace
+    inplace: bool = False
 
 
-class Softplus(Module):
+@layer(functional.softplus)
+class Softplus(Unary):
     """log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`.
 
     >>> Softplus()(Tensor([0.0]))
     Tensor([0.6931472])
     """
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
-        self.beta, self.threshold = beta, threshold
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
-class LogSigmoid(Module):
+@layer(functional.logsigmoid)
+class LogSigmoid(Unary):
     """log(sigmoid(x)).
 
     >>> LogSigmoid()(Tensor([0.0]))
     Tensor([-0.6931472])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.logsigmoid(input)
 
-
-class Softsign(Module):
+@layer(functional.softsign)
+class Softsign(Unary):
     """x / (1 + |x|).
 
     >>> Softsign()(Tensor([-1.0]))
     Tensor([-0.5])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.softsign(input)
 
-
-class Tanhshrink(Module):
+@layer(functional.tanhshrink)
+class Tanhshrink(Unary):
     """x - tanh(x).
 
     >>> Tanhshrink()(Tensor([0.0]))
     Tensor([0.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.tanhshrink(input)
 
-
-class GLU(Module):
-    """a * sigmoid(b), a and b the halves of x along axis `dim`.
+@layer(functional.glu)
+class GLU(Unary):
+    """a * sigmoid(b), a and b the halves of x along axis `dim`: (..., 2 C, ...) -> (..., C, ...).
 
     >>> GLU()(Tensor([1.0, 0.0]))
     Tensor([0.5])
     """
 
-    def __init__(self, dim: int = -1):
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (..., 2 C, ...) -> (..., C, ...)."""
-        return functional.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int = -1
 
 
-class Softmax(Module):
+@layer(functional.softmax)
+class Softmax(Unary):
     """exp(x) / sum(exp(x)) along axis `dim`.
 
     >>> Softmax(0)(Tensor([0.0, 0.0]))
     Tensor([0.5, 0.5])
     """
 
-    def __init__(self, dim: int):
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.softmax(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int
 
 
-class LogSoftmax(Module):
+@layer(functional.log_softmax)
+class LogSoftmax(Unary):
     """x - log(sum(exp(x))) along axis `dim`.
 
     >>> LogSoftmax(0)(Tensor([0.0, 0.0]))
     Tensor([-0.6931472, -0.6931472])
     """
 
-    def __init__(self, dim: int):
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.log_softmax(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int
 
 
-class Softmin(Module):
+@layer(functional.softmin)
+class Softmin(Unary):
     """softmax(-x) along axis `dim`.
 
     >>> Softmin(0)(Tensor([0.0, 0.0]))
     Tensor([0.5, 0.5])
     """
 
-    def __init__(self, dim: int):
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.softmin(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int
 
 
 class Softmax2d(Module):

@@ -29,12 +29,13 @@ class _Convolution(Module):
     """What all six share: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
 
     axes: ClassVar[int]
-    transposed: ClassVar[bool]
+    transposed: ClassVar[bool] = False
     output_padding: tuple[int, ...] = ()
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Each, stride: Each, padding: str | Each, dilation: Each,
-        groups: int, bias: bool, padding_mode: str, device: str | None, dtype: DType | None,
+        self, in_channels: int, out_channels: int, kernel_size: Each, stride: Each = 1, padding: str | Each = 0,
+        dilation: Each = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: str | None = None,
+        dtype: DType | None = None,
     ):  # fmt: skip
         name, axes = type(self).__name__, self.axes
         at_least(name, "in_channels", in_channels, 0), at_least(name, "out_channels", out_channels, 0)
@@ -87,16 +88,13 @@ class _Convolution(Module):
 
 
 class _Conv(_Convolution):
-    transposed = False
-
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Each, stride: Each = 1, padding: str | Each = 0,
-        dilation: Each = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: str | None = None,
-        dtype: DType | None = None,
-    ):  # fmt: skip
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths)."""
+        input, padding = self._padded(input)
+        convolved: Tensor = getattr(functional, f"conv{self.axes}d")(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
+        return convolved
 
 
 class Conv1d(_Conv):
@@ -109,16 +107,14 @@ class Conv1d(_Conv):
       bias:          add a number to each output channel
       padding_mode:  "zeros", "reflect", "replicate" or "circular"
 
+    Raises:
+      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+
     >>> Conv1d(3, 8, 5, padding=2)(Tensor.ones(4, 3, 10)).shape
     (4, 8, 10)
     """
 
     axes = 1
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, L) -> (N, O, L')."""
-        input, padding = self._padded(input)
-        return functional.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Conv):
@@ -131,16 +127,14 @@ class Conv2d(_Conv):
       bias:          add a number to each output channel
       padding_mode:  "zeros", "reflect", "replicate" or "circular"
 
+    Raises:
+      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+
     >>> Conv2d(1, 8, 3, padding="same")(Tensor.ones(4, 1, 28, 28)).shape
     (4, 8, 28, 28)
     """
 
     axes = 2
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, O, H', W')."""
-        input, padding = self._padded(input)
-        return functional.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Conv):
@@ -153,16 +147,14 @@ class Conv3d(_Conv):
       bias:          add a number to each output channel
       padding_mode:  "zeros", "reflect", "replicate" or "circular"
 
+    Raises:
+      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+
     >>> Conv3d(1, 2, 3, stride=2)(Tensor.ones(1, 1, 5, 5, 5)).shape
     (1, 2, 2, 2, 2)
     """
 
     axes = 3
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, O, D', H', W')."""
-        input, padding = self._padded(input)
-        return functional.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _ConvTranspose(_Convolution):
@@ -195,6 +187,14 @@ class _ConvTranspose(_Convolution):
             found.append(wanted[i] - least)
         return tuple(found)
 
+    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
+        """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths), of output_size if that is given."""
+        more = self._extra(input, output_size)
+        spread: Tensor = getattr(functional, f"conv_transpose{self.axes}d")(
+            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+        )
+        return spread
+
 
 class ConvTranspose1d(_ConvTranspose):
     """The transpose of Conv1d: weight (in_channels, out_channels / groups, kernel_size).
@@ -212,14 +212,6 @@ class ConvTranspose1d(_ConvTranspose):
     """
 
     axes = 1
-
-    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, L) -> (N, O, L'), of output_size if that is given."""
-        more = self._extra(input, output_size)
-        assert not isinstance(self.padding, str)
-        return functional.conv_transpose1d(
-            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
-        )  # fmt: skip
 
 
 class ConvTranspose2d(_ConvTranspose):
@@ -239,14 +231,6 @@ class ConvTranspose2d(_ConvTranspose):
 
     axes = 2
 
-    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, O, H', W'), of output_size if that is given."""
-        more = self._extra(input, output_size)
-        assert not isinstance(self.padding, str)
-        return functional.conv_transpose2d(
-            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
-        )  # fmt: skip
-
 
 class ConvTranspose3d(_ConvTranspose):
     """The transpose of Conv3d: weight (in_channels, out_channels / groups, *kernel_size).
@@ -264,11 +248,3 @@ class ConvTranspose3d(_ConvTranspose):
     """
 
     axes = 3
-
-    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, O, D', H', W'), of output_size if that is given."""
-        more = self._extra(input, output_size)
-        assert not isinstance(self.padding, str)
-        return functional.conv_transpose3d(
-            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
-        )  # fmt: skip

@@ -8,21 +8,20 @@ Next:  picograd/nn/layers/activations.py
 from __future__ import annotations
 
 import picograd.nn.functional as functional
-from picograd.nn.module import Module
+from picograd.nn.layers.layer import Unary, layer
 from picograd.tensor.creation.probabilities import probability
-from picograd.tensor.tensor import Tensor
 
 
-class _Dropping(Module):
-    """What all share: `p`, the probability to be left out, and `inplace`."""
+@layer(shown="p={p}, inplace={inplace}")
+class _Dropping(Unary):
+    p: float = 0.5
+    inplace: bool = False
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        self.p, self.inplace = probability(type(self).__name__, "p", p), inplace
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
+    def __post_init__(self) -> None:
+        self.p = probability(type(self).__name__, "p", self.p)
 
 
+@layer(functional.dropout)
 class Dropout(_Dropping):
     """In training: zeroes each element with probability p, and divides the others by 1 - p.
 
@@ -35,11 +34,8 @@ class Dropout(_Dropping):
     Tensor([1., 2.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.dropout(input, self.p, self.training, self.inplace)
 
-
+@layer(functional.dropout1d)
 class Dropout1d(_Dropping):
     """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
@@ -52,11 +48,8 @@ class Dropout1d(_Dropping):
     Tensor([0., 0.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, L) or (C, L) -> the same shape."""
-        return functional.dropout1d(input, self.p, self.training, self.inplace)
 
-
+@layer(functional.dropout2d)
 class Dropout2d(_Dropping):
     """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
@@ -69,11 +62,8 @@ class Dropout2d(_Dropping):
     Tensor([0., 0.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) or (N, C, L) -> the same shape."""
-        return functional.dropout2d(input, self.p, self.training, self.inplace)
 
-
+@layer(functional.dropout3d)
 class Dropout3d(_Dropping):
     """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
@@ -86,11 +76,8 @@ class Dropout3d(_Dropping):
     Tensor([0., 0.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
-        return functional.dropout3d(input, self.p, self.training, self.inplace)
 
-
+@layer(functional.alpha_dropout)
 class AlphaDropout(_Dropping):
     """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
 
@@ -103,11 +90,8 @@ class AlphaDropout(_Dropping):
     Tensor([1., 2.])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input of any shape -> the same shape."""
-        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
-
+@layer(functional.feature_alpha_dropout)
 class FeatureAlphaDropout(_Dropping):
     """In training: AlphaDropout, each channel as a whole.
 
@@ -119,7 +103,3 @@ class FeatureAlphaDropout(_Dropping):
     >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]]))
     Tensor([[1., 2.]])
     """
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, ...) -> the same shape."""
-        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)

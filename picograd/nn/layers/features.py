@@ -16,6 +16,7 @@ import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.nn.containers import ModuleList
 from picograd.nn.functions.embedding import padding_row
+from picograd.nn.layers.layer import Layer, layer
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.arguments import at_least
@@ -100,25 +101,24 @@ class Identity(Module):
         return input
 
 
-class Flatten(Module):
+@layer()
+class Flatten(Layer):
     """Joins the axes `start_dim` to `end_dim`.
 
     >>> Flatten()(Tensor.zeros(2, 3, 4)).shape
     (2, 12)
     """
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        self.start_dim, self.end_dim = start_dim, end_dim
+    start_dim: int = 1
+    end_dim: int = -1
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, ...) -> (N, product of the others)."""
         return input.flatten(self.start_dim, self.end_dim)
 
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
-
-class Unflatten(Module):
+@layer(shown="dim={dim}, unflattened_size={unflattened_size}")
+class Unflatten(Layer):
     """Splits axis `dim` into axes of lengths `unflattened_size`.
 
     >>> Unflatten(1, (3, 4))(Tensor.zeros(2, 12)).shape
@@ -131,9 +131,6 @@ class Unflatten(Module):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (..., M, ...) -> (..., *unflattened_size, ...)."""
         return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Embedding(Module):
@@ -317,8 +314,8 @@ class MLP(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (..., nin) -> (..., nouts[-1])."""
-        for place, layer in enumerate(self.layers):
-            input = layer(input)
+        for place, linear in enumerate(self.layers):
+            input = linear(input)
             if place < len(self.layers) - 1:
                 input = self.activation(input)
         return input if self.final_activation is None else self.final_activation(input)

@@ -33,15 +33,22 @@ from picograd.tensor.tensor import Tensor
 class _Lazy(Module):
     """What all share.
 
-    becomes:   the class of the ordinary layer
+    becomes:   the class of the ordinary layer, which stands last among the bases
     features:  the name of its argument that is not known yet
     """
 
     becomes: ClassVar[Any]
     features: ClassVar[str]
 
-    def _postpone(self, **settings: Any) -> None:
-        """Makes the layer for no features, and keeps the settings until their number is known."""
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        ordinary = next(base for base in cls.__mro__ if not issubclass(base, _Lazy))
+        if ordinary is not Module and not hasattr(cls, "becomes"):
+            cls.becomes = ordinary
+
+    def _postpone(self, given: dict[str, Any]) -> None:
+        """Makes the layer for no features, and keeps what its constructor was given until their number is known."""
+        settings = {name: value for name, value in given.items() if name != "self"}
         self.becomes.__init__(self, **{self.features: 0}, **settings)
         self._settings = settings
         self._until_loaded = self.register_load_state_dict_pre_hook(_become_as_saved)
@@ -99,10 +106,10 @@ class LazyLinear(_Lazy, Linear):
     ((4, 2), Linear(in_features=3, out_features=2, bias=True))
     """
 
-    becomes, features = Linear, "in_features"
+    features = "in_features"
 
     def __init__(self, out_features: int, bias: bool = True, device: str | None = None, dtype: DType | None = None):
-        self._postpone(out_features=out_features, bias=bias, device=device, dtype=dtype)
+        self._postpone(vars())
 
     def _coming_in(self, x: Tensor) -> int:
         if not x.ndim:
@@ -134,10 +141,7 @@ class _LazyConv(_LazyConvolution):
         groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: str | None = None,
         dtype: DType | None = None,
     ):  # fmt: skip
-        self._postpone(
-            out_channels=out_channels, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
-            groups=groups, bias=bias, padding_mode=padding_mode, device=device, dtype=dtype,
-        )  # fmt: skip
+        self._postpone(vars())
 
 
 class _LazyConvTranspose(_LazyConvolution):
@@ -146,11 +150,7 @@ class _LazyConvTranspose(_LazyConvolution):
         groups: int = 1, bias: bool = True, dilation: Each = 1, padding_mode: str = "zeros", device: str | None = None,
         dtype: DType | None = None,
     ):  # fmt: skip
-        self._postpone(
-            out_channels=out_channels, kernel_size=kernel_size, stride=stride, padding=padding,
-            output_padding=output_padding, groups=groups, bias=bias, dilation=dilation, padding_mode=padding_mode,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+        self._postpone(vars())
 
 
 class LazyConv1d(_LazyConv, Conv1d):
@@ -163,8 +163,6 @@ class LazyConv1d(_LazyConv, Conv1d):
     (1, 2, 2)
     """
 
-    becomes = Conv1d
-
 
 class LazyConv2d(_LazyConv, Conv2d):
     """Conv2d whose in_channels are the channels of the first input; the other arguments as there.
@@ -175,8 +173,6 @@ class LazyConv2d(_LazyConv, Conv2d):
     >>> LazyConv2d(2, 3)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 2, 2, 2)
     """
-
-    becomes = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
@@ -189,8 +185,6 @@ class LazyConv3d(_LazyConv, Conv3d):
     (1, 2, 2, 2, 2)
     """
 
-    becomes = Conv3d
-
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
     """ConvTranspose1d whose in_channels are the channels of the first input; the other arguments as there.
@@ -201,8 +195,6 @@ class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
     >>> LazyConvTranspose1d(2, 3)(Tensor.ones(1, 3, 4)).shape
     (1, 2, 6)
     """
-
-    becomes = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
@@ -215,8 +207,6 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
     (1, 2, 6, 6)
     """
 
-    becomes = ConvTranspose2d
-
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     """ConvTranspose3d whose in_channels are the channels of the first input; the other arguments as there.
@@ -227,8 +217,6 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     >>> LazyConvTranspose3d(2, 3)(Tensor.ones(1, 3, 4, 4, 4)).shape
     (1, 2, 6, 6, 6)
     """
-
-    becomes = ConvTranspose3d
 
 
 # ---- norms ----
@@ -246,10 +234,7 @@ class _LazyNorm(_Lazy):
         *,
         bias: bool = True,
     ):
-        self._postpone(
-            eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats, device=device,
-            dtype=dtype, bias=bias,
-        )  # fmt: skip
+        self._postpone(vars())
 
     def _coming_in(self, x: Tensor) -> int:
         has_batch = x.ndim == max(self.becomes.ranks) or self.becomes is BatchNorm1d
@@ -266,8 +251,6 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     ((2, 3, 4), 3)
     """
 
-    becomes = BatchNorm1d
-
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     """BatchNorm2d whose num_features are the channels of the first input.
@@ -278,8 +261,6 @@ class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
     ((2, 3, 4, 4), 3)
     """
-
-    becomes = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
@@ -292,8 +273,6 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     ((2, 3, 4, 4, 4), 3)
     """
 
-    becomes = BatchNorm3d
-
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     """InstanceNorm1d whose num_features are the channels of the first input.
@@ -304,8 +283,6 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
     ((2, 3, 4), 3)
     """
-
-    becomes = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
@@ -318,8 +295,6 @@ class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     ((2, 3, 4, 4), 3)
     """
 
-    becomes = InstanceNorm2d
-
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     """InstanceNorm3d whose num_features are the channels of the first input.
@@ -330,5 +305,3 @@ class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features
     ((2, 3, 4, 4, 4), 3)
     """
-
-    becomes = InstanceNorm3d

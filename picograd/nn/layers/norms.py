@@ -13,6 +13,7 @@ import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
+from picograd.nn.layers.layer import Unary, layer
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.build import INTS
@@ -134,19 +135,15 @@ class GroupNorm(Module):
         )
 
 
-class LocalResponseNorm(Module):
+@layer(functional.local_response_norm, shown="{size}, alpha={alpha}, beta={beta}, k={k}")
+class LocalResponseNorm(Unary):
     """x / (`k` + `alpha` * mean of x^2 over `size` neighbouring channels) ** `beta`.
 
     >>> LocalResponseNorm(2, alpha=1.0, beta=1.0)(Tensor([[[2.0], [0.0]]])).round(3).flatten()
     Tensor([0.667, 0.   ])
     """
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, ...) -> the same shape."""
-        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0

@@ -7,19 +7,25 @@ Next:  picograd/nn/layers/lazy.py
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from picograd.nn.functions.placement import Each, each_axis
 from picograd.nn.functions.slide import pad
-from picograd.nn.module import Module
+from picograd.nn.layers.layer import Unary, layer
 from picograd.tensor.tensor import Tensor
 
 
-class _Margin(Module):
+@layer(shown="{padding}")
+class _Margin(Unary):
     """padding: one number for all sides, or before and after for the last axis, then for the one before it, ..."""
 
-    axes: ClassVar[int]
-    mode: ClassVar[str]
+    axes: ClassVar[int] = 0
+    mode: ClassVar[str] = "constant"
+
+    def __init_subclass__(cls, axes: int | None = None, mode: str | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.axes = cls.axes if axes is None else axes
+        cls.mode = cls.mode if mode is None else mode
 
     def __init__(self, padding: Each):
         self.padding = each_axis(type(self).__name__, "padding", padding, 2 * self.axes, -(1 << 31))
@@ -28,13 +34,13 @@ class _Margin(Module):
         """input (N, C, *lengths) -> (N, C, *lengths with margins)."""
         return pad(input, self.padding, self.mode)
 
-    def extra_repr(self) -> str:
-        return str(self.padding)
+
+class _ZeroMargin(_Margin):
+    value: ClassVar[float] = 0.0
 
 
+@layer(shown="padding={padding}, value={value}")
 class _ConstantMargin(_Margin):
-    mode = "constant"
-
     def __init__(self, padding: Each, value: float):
         super().__init__(padding)
         self.value = value
@@ -43,19 +49,8 @@ class _ConstantMargin(_Margin):
         """input (..., *lengths) -> (..., *lengths with margins)."""
         return pad(input, self.padding, self.mode, self.value)
 
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
 
-
-class _ZeroMargin(_ConstantMargin):
-    def __init__(self, padding: Each):
-        super().__init__(padding, 0.0)
-
-    def extra_repr(self) -> str:
-        return str(self.padding)
-
-
-class ZeroPad1d(_ZeroMargin):
+class ZeroPad1d(_ZeroMargin, axes=1):
     """Zeros around the last axis.
 
     Args:
@@ -65,10 +60,8 @@ class ZeroPad1d(_ZeroMargin):
     (1, 1, 5)
     """
 
-    axes = 1
 
-
-class ZeroPad2d(_ZeroMargin):
+class ZeroPad2d(_ZeroMargin, axes=2):
     """Zeros around the last two axes.
 
     Args:
@@ -78,10 +71,8 @@ class ZeroPad2d(_ZeroMargin):
     (1, 1, 5, 5)
     """
 
-    axes = 2
 
-
-class ZeroPad3d(_ZeroMargin):
+class ZeroPad3d(_ZeroMargin, axes=3):
     """Zeros around the last three axes.
 
     Args:
@@ -91,10 +82,8 @@ class ZeroPad3d(_ZeroMargin):
     (1, 1, 5, 5, 5)
     """
 
-    axes = 3
 
-
-class ConstantPad1d(_ConstantMargin):
+class ConstantPad1d(_ConstantMargin, axes=1):
     """A number around the last axis.
 
     Args:
@@ -105,10 +94,8 @@ class ConstantPad1d(_ConstantMargin):
     (1, 1, 5)
     """
 
-    axes = 1
 
-
-class ConstantPad2d(_ConstantMargin):
+class ConstantPad2d(_ConstantMargin, axes=2):
     """A number around the last two axes.
 
     Args:
@@ -119,10 +106,8 @@ class ConstantPad2d(_ConstantMargin):
     (1, 1, 5, 5)
     """
 
-    axes = 2
 
-
-class ConstantPad3d(_ConstantMargin):
+class ConstantPad3d(_ConstantMargin, axes=3):
     """A number around the last three axes.
 
     Args:
@@ -133,10 +118,8 @@ class ConstantPad3d(_ConstantMargin):
     (1, 1, 5, 5, 5)
     """
 
-    axes = 3
 
-
-class ReflectionPad1d(_Margin):
+class ReflectionPad1d(_Margin, axes=1, mode="reflect"):
     """What is inside, mirrored, around the last axis.
 
     Args:
@@ -146,11 +129,8 @@ class ReflectionPad1d(_Margin):
     (1, 1, 5)
     """
 
-    axes = 1
-    mode = "reflect"
 
-
-class ReflectionPad2d(_Margin):
+class ReflectionPad2d(_Margin, axes=2, mode="reflect"):
     """What is inside, mirrored, around the last two axes.
 
     Args:
@@ -160,11 +140,8 @@ class ReflectionPad2d(_Margin):
     (1, 1, 5, 5)
     """
 
-    axes = 2
-    mode = "reflect"
 
-
-class ReflectionPad3d(_Margin):
+class ReflectionPad3d(_Margin, axes=3, mode="reflect"):
     """What is inside, mirrored, around the last three axes.
 
     Args:
@@ -174,11 +151,8 @@ class ReflectionPad3d(_Margin):
     (1, 1, 5, 5, 5)
     """
 
-    axes = 3
-    mode = "reflect"
 
-
-class ReplicationPad1d(_Margin):
+class ReplicationPad1d(_Margin, axes=1, mode="replicate"):
     """The edge, repeated, around the last axis.
 
     Args:
@@ -188,11 +162,8 @@ class ReplicationPad1d(_Margin):
     (1, 1, 5)
     """
 
-    axes = 1
-    mode = "replicate"
 
-
-class ReplicationPad2d(_Margin):
+class ReplicationPad2d(_Margin, axes=2, mode="replicate"):
     """The edge, repeated, around the last two axes.
 
     Args:
@@ -202,11 +173,8 @@ class ReplicationPad2d(_Margin):
     (1, 1, 5, 5)
     """
 
-    axes = 2
-    mode = "replicate"
 
-
-class ReplicationPad3d(_Margin):
+class ReplicationPad3d(_Margin, axes=3, mode="replicate"):
     """The edge, repeated, around the last three axes.
 
     Args:
@@ -216,11 +184,8 @@ class ReplicationPad3d(_Margin):
     (1, 1, 5, 5, 5)
     """
 
-    axes = 3
-    mode = "replicate"
 
-
-class CircularPad1d(_Margin):
+class CircularPad1d(_Margin, axes=1, mode="circular"):
     """The other end around the last axis.
 
     Args:
@@ -230,11 +195,8 @@ class CircularPad1d(_Margin):
     (1, 1, 5)
     """
 
-    axes = 1
-    mode = "circular"
 
-
-class CircularPad2d(_Margin):
+class CircularPad2d(_Margin, axes=2, mode="circular"):
     """The other end around the last two axes.
 
     Args:
@@ -244,11 +206,8 @@ class CircularPad2d(_Margin):
     (1, 1, 5, 5)
     """
 
-    axes = 2
-    mode = "circular"
 
-
-class CircularPad3d(_Margin):
+class CircularPad3d(_Margin, axes=3, mode="circular"):
     """The other end around the last three axes.
 
     Args:
@@ -257,6 +216,3 @@ class CircularPad3d(_Margin):
     >>> CircularPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)
     """
-
-    axes = 3
-    mode = "circular"

@@ -1,23 +1,34 @@
 """Layers that pool: maxima, means and norms of windows, and the way back from maxima.
 
-In:    tensors
-Out:   tensors
-Next:  picograd/nn/layers/fractional.py
+In:    tensors (N, C, *lengths), with or without N
+Out:   tensors (N, C, *lengths of the windows)
+Next:  picograd/nn/layers/resample.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import picograd.nn.functional as functional
+from picograd.nn.functions.fractional import check_sizes
 from picograd.nn.functions.maxima import Pooled
 from picograd.nn.functions.placement import Bins, Each, each_axis
-from picograd.nn.module import Module
+from picograd.nn.layers.layer import Layer, Unary, layer
 from picograd.tensor.tensor import Tensor
+
+WINDOWS = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
+
+
+class _Pool(Layer):
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, *lengths) -> (N, C, *lengths of the windows), or with return_indices a pair."""
+        return self._call(input)
 
 
 # ---- maxima ----
-class _MaxPool(Module):
+@layer(shown=WINDOWS + ", dilation={dilation}, ceil_mode={ceil_mode}")
+class _MaxPool(_Pool):
     def __init__(
         self, kernel_size: Each, stride: Each | None = None, padding: Each = 0, dilation: Each = 1,
         return_indices: bool = False, ceil_mode: bool = False,
@@ -26,13 +37,8 @@ class _MaxPool(Module):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-            f"ceil_mode={self.ceil_mode}"
-        )
 
-
+@layer(functional.max_pool1d)
 class MaxPool1d(_MaxPool):
     """The greatest element of each window; see `functional.max_pool1d`.
 
@@ -43,12 +49,8 @@ class MaxPool1d(_MaxPool):
     Tensor([[3., 5.]])
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
-        numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return functional.max_pool1d(input, *numbers, self.ceil_mode, self.return_indices)
 
-
+@layer(functional.max_pool2d)
 class MaxPool2d(_MaxPool):
     """The greatest element of each window; see `functional.max_pool2d`.
 
@@ -59,12 +61,8 @@ class MaxPool2d(_MaxPool):
     Tensor([[[4.]]])
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
-        numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return functional.max_pool2d(input, *numbers, self.ceil_mode, self.return_indices)
 
-
+@layer(functional.max_pool3d)
 class MaxPool3d(_MaxPool):
     """The greatest element of each window; see `functional.max_pool3d`.
 
@@ -75,20 +73,14 @@ class MaxPool3d(_MaxPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
-        numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return functional.max_pool3d(input, *numbers, self.ceil_mode, self.return_indices)
+
+@layer(shown="output_size={output_size}")
+class _AdaptiveMaxPool(_Pool):
+    output_size: Bins
+    return_indices: bool = False
 
 
-class _AdaptiveMaxPool(Module):
-    def __init__(self, output_size: Bins, return_indices: bool = False):
-        self.output_size, self.return_indices = output_size, return_indices
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
-
-
+@layer(functional.adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The greatest element of each of output_size bins; see `functional.adaptive_max_pool1d`.
 
@@ -99,11 +91,8 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     Tensor([[3., 5.]])
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
-        return functional.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
-
+@layer(functional.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """The greatest element of each of output_size bins; see `functional.adaptive_max_pool2d`.
 
@@ -114,11 +103,8 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     Tensor([[[4.]]])
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
-        return functional.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
-
+@layer(functional.adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The greatest element of each of output_size bins; see `functional.adaptive_max_pool3d`.
 
@@ -129,23 +115,22 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
-        return functional.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
-
-class _MaxUnpool(Module):
-    axes = 1
+@layer(shown=WINDOWS)
+class _MaxUnpool(Layer):
+    axes: ClassVar[int]
 
     def __init__(self, kernel_size: Each, stride: Each | None = None, padding: Each = 0):
         each = {"kernel_size": kernel_size, "stride": kernel_size if stride is None else stride, "padding": padding}
         numbers = [each_axis(type(self).__name__, name, value, self.axes, 0) for name, value in each.items()]
         self.kernel_size, self.stride, self.padding = numbers
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, *lengths), indices of its shape -> (N, C, *lengths before), of output_size if that is given."""
+        return self._call(input, indices, output_size=output_size)
 
 
+@layer(functional.max_unpool1d)
 class MaxUnpool1d(_MaxUnpool):
     """Zeros with elements where MaxPool1d found them; see `functional.max_unpool1d`.
 
@@ -156,11 +141,10 @@ class MaxUnpool1d(_MaxUnpool):
     Tensor([[0., 3., 0., 5.]])
     """
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, L), indices of its shape -> (N, C, L'), of output_size if that is given."""
-        return functional.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+    axes = 1
 
 
+@layer(functional.max_unpool2d)
 class MaxUnpool2d(_MaxUnpool):
     """Zeros with elements where MaxPool2d found them; see `functional.max_unpool2d`.
 
@@ -174,11 +158,8 @@ class MaxUnpool2d(_MaxUnpool):
 
     axes = 2
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, H, W), indices of its shape -> (N, C, H', W'), of output_size if that is given."""
-        return functional.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-
+@layer(functional.max_unpool3d)
 class MaxUnpool3d(_MaxUnpool):
     """Zeros with elements where MaxPool3d found them; see `functional.max_unpool3d`.
 
@@ -191,13 +172,10 @@ class MaxUnpool3d(_MaxUnpool):
 
     axes = 3
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W), indices of its shape -> (N, C, D', H', W'), of output_size if that is given."""
-        return functional.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
 
 # ---- means ----
-class _AvgPool(Module):
+@layer(shown=WINDOWS)
+class _AvgPool(Unary):
     def __init__(
         self, kernel_size: Each, stride: Each | None = None, padding: Each = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
@@ -206,10 +184,8 @@ class _AvgPool(Module):
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
         self.divisor_override = divisor_override
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
+@layer(functional.avg_pool1d)
 class AvgPool1d(_AvgPool):
     """The mean of each window; see `functional.avg_pool1d`.
 
@@ -228,12 +204,8 @@ class AvgPool1d(_AvgPool):
         size, step, margin = (each_axis("AvgPool1d", name, value, 1, 0) for name, value in each.items())
         super().__init__(size, step, margin, ceil_mode, count_include_pad)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, L) -> (N, C, L')."""
-        numbers = (self.kernel_size, self.stride, self.padding)
-        return functional.avg_pool1d(input, *numbers, self.ceil_mode, self.count_include_pad)
 
-
+@layer(functional.avg_pool2d)
 class AvgPool2d(_AvgPool):
     """The mean of each window; see `functional.avg_pool2d`.
 
@@ -244,12 +216,8 @@ class AvgPool2d(_AvgPool):
     Tensor([[[2.5]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, C, H', W')."""
-        numbers = (self.kernel_size, self.stride, self.padding)
-        return functional.avg_pool2d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
-
+@layer(functional.avg_pool3d)
 class AvgPool3d(_AvgPool):
     """The mean of each window; see `functional.avg_pool3d`.
 
@@ -260,20 +228,13 @@ class AvgPool3d(_AvgPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
-        numbers = (self.kernel_size, self.stride, self.padding)
-        return functional.avg_pool3d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
+
+@layer()
+class _AdaptiveAvgPool(Unary):
+    output_size: Bins
 
 
-class _AdaptiveAvgPool(Module):
-    def __init__(self, output_size: Bins):
-        self.output_size = output_size
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
-
-
+@layer(functional.adaptive_avg_pool1d)
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """The mean of each of output_size bins; see `functional.adaptive_avg_pool1d`.
 
@@ -284,11 +245,8 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     Tensor([[2. , 3.5]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, L) -> (N, C, L')."""
-        return functional.adaptive_avg_pool1d(input, self.output_size)
 
-
+@layer(functional.adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """The mean of each of output_size bins; see `functional.adaptive_avg_pool2d`.
 
@@ -299,11 +257,8 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     Tensor([[[2.5]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, C, H', W')."""
-        return functional.adaptive_avg_pool2d(input, self.output_size)
 
-
+@layer(functional.adaptive_avg_pool3d)
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """The mean of each of output_size bins; see `functional.adaptive_avg_pool3d`.
 
@@ -314,22 +269,17 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return functional.adaptive_avg_pool3d(input, self.output_size)
-
 
 # ---- norms ----
-class _LPPool(Module):
-    def __init__(self, norm_type: float, kernel_size: Each, stride: Each | None = None, ceil_mode: bool = False):
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    def extra_repr(self) -> str:
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
-        )
+@layer()
+class _LPPool(Unary):
+    norm_type: float
+    kernel_size: Each
+    stride: Each | None = None
+    ceil_mode: bool = False
 
 
+@layer(functional.lp_pool1d)
 class LPPool1d(_LPPool):
     """The p-norm of each window; see `functional.lp_pool1d`.
 
@@ -340,11 +290,8 @@ class LPPool1d(_LPPool):
     Tensor([[5.]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, L) -> (N, C, L')."""
-        return functional.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-
+@layer(functional.lp_pool2d)
 class LPPool2d(_LPPool):
     """The p-norm of each window; see `functional.lp_pool2d`.
 
@@ -355,11 +302,8 @@ class LPPool2d(_LPPool):
     Tensor([[[5.]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, C, H', W')."""
-        return functional.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-
+@layer(functional.lp_pool3d)
 class LPPool3d(_LPPool):
     """The p-norm of each window; see `functional.lp_pool3d`.
 
@@ -370,6 +314,41 @@ class LPPool3d(_LPPool):
     Tensor([[[[[2.]]]]])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return functional.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+# ---- maxima of windows at drawn places ----
+@layer(shown="")
+class _FractionalMaxPool(_Pool):
+    kernel_size: Each
+    output_size: Each | None = None
+    output_ratio: float | Sequence[float] | None = None
+    return_indices: bool = False
+    _random_samples: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_sizes(type(self).__name__, self.output_size, self.output_ratio)
+
+
+@layer(functional.fractional_max_pool2d)
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The greatest element of windows at drawn places; see `functional.fractional_max_pool2d`.
+
+    Args:
+      kernel_size, output_size, output_ratio, return_indices: as in `functional.fractional_max_pool2d`
+      _random_samples:  the numbers that are drawn otherwise
+
+    >>> FractionalMaxPool2d(2, output_size=3)(Tensor.ones(1, 6, 6)).shape
+    (1, 3, 3)
+    """
+
+
+@layer(functional.fractional_max_pool3d)
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The greatest element of windows at drawn places; see `functional.fractional_max_pool2d`.
+
+    Args:
+      kernel_size, output_size, output_ratio, return_indices: as in `functional.fractional_max_pool2d`
+      _random_samples:  the numbers that are drawn otherwise
+
+    >>> FractionalMaxPool3d(2, output_ratio=0.5)(Tensor.ones(1, 6, 6, 6)).shape
+    (1, 3, 3, 3)
+    """

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import picograd.nn.functional as functional
 from picograd.nn.functions.placement import Each
-from picograd.nn.module import Module
-from picograd.tensor.tensor import Tensor
+from picograd.nn.layers.layer import Unary, layer
 
 
 # ---- sizes ----
-class Upsample(Module):
-    """Pictures of another size; see `functional.interpolate`.
+@layer(functional.interpolate)
+class Upsample(Unary):
+    """Pictures (N, C, *lengths) of another size; see `functional.interpolate`.
 
     Args:
       size, scale_factor, mode, align_corners, recompute_scale_factor: as in `functional.interpolate`
@@ -26,18 +26,11 @@ class Upsample(Module):
     Tensor([[[1., 1., 3., 3.]]])
     """
 
-    def __init__(
-        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    ):  # fmt: skip
-        self.size, self.scale_factor, self.mode = size, scale_factor, mode
-        self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, *lengths) -> (N, C, *other lengths)."""
-        return functional.interpolate(
-            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
-        )
+    size: int | Sequence[int] | None = None
+    scale_factor: float | Sequence[float] | None = None
+    mode: str = "nearest"
+    align_corners: bool | None = None
+    recompute_scale_factor: bool | None = None
 
     def extra_repr(self) -> str:
         factor = self.scale_factor
@@ -79,8 +72,9 @@ class UpsamplingBilinear2d(Upsample):
 
 
 # ---- windows and channels ----
-class Unfold(Module):
-    """The windows of a picture as columns; see `functional.unfold`.
+@layer(functional.unfold)
+class Unfold(Unary):
+    """The windows of a picture (N, C, H, W) as columns (N, C * taps, windows); see `functional.unfold`.
 
     Args:
       kernel_size, dilation, padding, stride: as in `functional.unfold`
@@ -89,21 +83,15 @@ class Unfold(Module):
     (1, 12, 9)
     """
 
-    def __init__(self, kernel_size: Each, dilation: Each = 1, padding: Each = 0, stride: Each = 1):
-        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, H, W) -> (N, C * taps, windows)."""
-        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
-        )
+    kernel_size: Each
+    dilation: Each = 1
+    padding: Each = 0
+    stride: Each = 1
 
 
-class Fold(Module):
-    """The sums of windows that overlap; see `functional.fold`.
+@layer(functional.fold)
+class Fold(Unary):
+    """The sums (N, C, H, W) of windows (N, C * taps, windows) that overlap; see `functional.fold`.
 
     Args:
       output_size, kernel_size, dilation, padding, stride: as in `functional.fold`
@@ -112,23 +100,16 @@ class Fold(Module):
     (1, 3, 4, 4)
     """
 
-    def __init__(self, output_size: Each, kernel_size: Each, dilation: Each = 1, padding: Each = 0, stride: Each = 1):
-        self.output_size, self.kernel_size = output_size, kernel_size
-        self.dilation, self.padding, self.stride = dilation, padding, stride
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C * taps, windows) -> (N, C, H, W)."""
-        return functional.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        return (
-            f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
-            f"padding={self.padding}, stride={self.stride}"
-        )
+    output_size: Each
+    kernel_size: Each
+    dilation: Each = 1
+    padding: Each = 0
+    stride: Each = 1
 
 
-class PixelShuffle(Module):
-    """Channels become pixels; see `functional.pixel_shuffle`.
+@layer(functional.pixel_shuffle)
+class PixelShuffle(Unary):
+    """Channels become pixels, (..., C r r, H, W) -> (..., C, H r, W r); see `functional.pixel_shuffle`.
 
     Args:
       upscale_factor: as in `functional.pixel_shuffle`
@@ -137,19 +118,12 @@ class PixelShuffle(Module):
     (1, 2, 6, 6)
     """
 
-    def __init__(self, upscale_factor: int):
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (..., C r r, H, W) -> (..., C, H r, W r)."""
-        return functional.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+    upscale_factor: int
 
 
-class PixelUnshuffle(Module):
-    """Pixels become channels; see `functional.pixel_unshuffle`.
+@layer(functional.pixel_unshuffle)
+class PixelUnshuffle(Unary):
+    """Pixels become channels, (..., C, H r, W r) -> (..., C r r, H, W); see `functional.pixel_unshuffle`.
 
     Args:
       downscale_factor: as in `functional.pixel_unshuffle`
@@ -158,19 +132,12 @@ class PixelUnshuffle(Module):
     (1, 8, 3, 3)
     """
 
-    def __init__(self, downscale_factor: int):
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (..., C, H r, W r) -> (..., C r r, H, W)."""
-        return functional.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+    downscale_factor: int
 
 
-class ChannelShuffle(Module):
-    """The channels of groups dealt out in turn; see `functional.channel_shuffle`.
+@layer(functional.channel_shuffle)
+class ChannelShuffle(Unary):
+    """The channels of groups of (N, C, ...) dealt out in turn; see `functional.channel_shuffle`.
 
     Args:
       groups: as in `functional.channel_shuffle`
@@ -179,12 +146,4 @@ class ChannelShuffle(Module):
     Tensor([1, 3, 2, 4])
     """
 
-    def __init__(self, groups: int):
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input (N, C, ...) -> the same shape."""
-        return functional.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
+    groups: int
