@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.later import written_out
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
@@ -20,14 +19,12 @@ from picograd.ir.bodies import map_bodies
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.pattern import graph_rewrite
-from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph, verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, LoopItem, Nest, Param, Schedule, ScheduleItem
 from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
 from picograd.record import replace
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower, simplify
 
 Array = np.ndarray[Any, Any]
 CPU_TARGETS = tuple(
@@ -65,7 +62,7 @@ def check_same_meaning(
     tolerances = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(roots)
     verify_graph(roots, after="test")
     expected = evaluate(roots, arrays, known)
-    simple = _simplified(map_bodies(roots, _simplified))
+    simple = simplify(map_bodies(roots, simplify))
     verify_graph(simple, after="simplify")
     _compare("the simplified graph", evaluate(simple, arrays, known), expected, tolerances, roots)
     schedule = create_schedule(simple)
@@ -78,11 +75,6 @@ def check_same_meaning(
     if device:
         _compare("the CPU", run_on("CPU", roots, arrays, known), expected, tolerances, roots)
     return schedule
-
-
-def _simplified(roots: Sequence[Op]) -> list[Op]:
-    stripped = graph_rewrite(roots, strip_identity)
-    return simplify_graph([stripped[root] for root in roots])
 
 
 def run_on(device: str, roots: Sequence[Op], arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:

@@ -20,8 +20,8 @@ ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compilers", "runtime"}
 ORDER = [
     {"record", "latest", "living", "interrupts"}, {"loading", "forks", "notebook"},
-    {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"},
-    STAGES, {"engine"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"}, {"control"}, {"nn"},
+    {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
+    STAGES, {"road"}, {"engine"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"}, {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "array_api", "cuda", "distributions"},
     {"backends"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_parts_loaded_late_are_known() -> None:
 
 def test_emitters_of_cpus_and_of_gpus_do_not_know_each_other() -> None:
     """Both know what stands beside their rooms, which knows neither but where it chooses one."""
-    choosing = {"lower.py", "opts.py", "elementwise.py"}
+    choosing = {"emit.py", "opts.py", "elementwise.py"}
     for path in (PACKAGE / "codegen").rglob("*.py"):
         own = path.parent.name if path.parent.name in ("cpu", "gpu", "passes") else ""
         rooms = {module.split(".")[2] for module, _ in imports(path) if module.count(".") >= 3} & {"cpu", "gpu", "passes"}
@@ -131,7 +131,9 @@ def test_environment_variables_stand_in_one_table() -> None:
 
 
 # ---- the reading order: every header's `Next:`, from Tensor to machine code ----
-READ = ["tensor", "ir", "evaluator", "autodiff", "engine", "schedule", "codegen", "render", "compilers", "runtime"]
+READ = [
+    "tensor", "ir", "evaluator", "autodiff", "engine", "road.py", "schedule", "codegen", "render", "compilers", "runtime",
+]  # fmt: skip
 # Beside the road these two hold what the engine is made of: caches, counts, memory, threads.
 WITH_SIDE_ROOMS = {"engine", "runtime"}
 
@@ -255,7 +257,7 @@ def test_files_that_the_pages_name_are_there() -> None:
 
 
 # ---- one training step, watched ----
-ROAD = ["lower", "render", "compile_source", "load"]  # what a kernel goes through, in this order
+ROAD = ["emit", "render", "compile_source", "load"]  # what a kernel goes through, in this order
 
 
 class _Calls:

@@ -9,12 +9,13 @@ import pytest
 
 from picograd import Tensor
 from picograd.autodiff.later import written_out
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
+from picograd.road import schedule_graphs
 from picograd.runtime.cpu.plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_VALUES
 from tests.calls import PYTHON_AND_C, calls

@@ -2,7 +2,7 @@
 
 In:    Nest (kind ELEMENTWISE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/turned.py
+Called by: codegen/emit.py.    Next: picograd/codegen/turned.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Kernel, Target
 Out:   Opts, the best guess first
-Called by: engine/choose.py, engine/compiler.py, codegen/lower.py.    Next: picograd/codegen/cpu/register_tiles.py
+Called by: engine/choose.py, engine/compiler.py, road.py.    Next: picograd/codegen/cpu/register_tiles.py
 
 The guess looks at shapes and the target alone. No proposal changes a bit of the result: the order of the sum over K
 is the same in all of them.

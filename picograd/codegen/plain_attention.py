@@ -2,7 +2,7 @@
 
 In:    Kernel, Target
 Out:   `split_attention`: an `AttentionSplit`, or the reason why there is none; `tiles_of`
-Called by: engine/written.py.    Next: picograd/codegen/lower.py
+Called by: engine/written.py.    Next: picograd/codegen/emit.py
 
     phase 0   what of q, k and v does not lie in memory as copies of tiles take it is stored
     phase 1   the attention

@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCATTER), whose anchor is the SCATTER
 Out:   two phases of statements in the free form: copy, update
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/scatter.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/scatter.py
 
 Updates of one element follow each other in one thread, so a sum has the same bits on every run. On a GPU that is a thread a
 column: for few updates, many rows of indices, and lengths known only when it runs. All else is codegen/gpu/scatter.py's.

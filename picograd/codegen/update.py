@@ -2,7 +2,7 @@
 
 In:    Nest (kind UPDATE), whose anchor is the UPDATE
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/passes/tables.py
+Called by: codegen/emit.py.    Next: picograd/codegen/passes/tables.py
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
 from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
@@ -21,21 +21,19 @@ from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
 from picograd.engine.library import library_binary, rest_of, split_of
 from picograd.engine.pipeline import pipelined
 from picograd.engine.progress import telling
-from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.engine.written import merged, written_split
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
 from picograd.ir.opts import Choice, Generated, Library, Opts, Written, WrittenAttention
-from picograd.ir.spec import verify_kernel
-from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, format_program, parse_kernel
+from picograd.look import look, place_of_dumps, show
 from picograd.record import Record
+from picograd.road import lower, source_of
 
-SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}  # of files, by language
 MOST_KERNELS = 4096  # of a process, some KB each
 
 
@@ -196,65 +194,44 @@ class Compiler:
         return compile_and_keep
 
     def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
-        """Kernel -> Program -> Source, each shown and dumped where asked for; returned is Source -> Binary.
+        """Kernel -> Source by a choice; returned is Source -> Binary.
 
         What a library leaves of a kernel goes this way, too; a call of the library is a Binary already.
         """
-        target = self.device.target
-        if is_on("PICOGRAD_VERIFY"):
-            verify_kernel(kernel, after="create_schedule")
-        place = place_of_dumps(kernel, target)
-        if place is not None:
-            dump(place, "kernel.txt", format_kernel(kernel))
+        place = place_of_dumps(kernel, self.device.target)
+        look("kernel", kernel, place)
         if isinstance(choice, Generated):
-            return self._begin_compiling_source(kernel, self._generated(kernel, choice.opts))
+            return self._compiling(self._generated(kernel, choice.opts, place), place)
         if isinstance(choice, Written | WrittenAttention):
-            return self._begin_compiling_source(kernel, self._source_around(kernel, choice))
+            return self._compiling(self._source_around(kernel, choice, place), place)
         split = split_of(kernel, choice)
-        if is_on("PICOGRAD_VERIFY"):
-            verify_kernel(split.kernel, after="unfuse")
+        look("split", split.kernel, place)
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
         rest = rest_of(split, choice)
         if not rest.phases:
             return lambda: library_binary(kernel, split, choice, None)
-        if place is not None:
-            dump(place, "split.txt", format_kernel(split.kernel))
-        compile_ = self._begin_compiling_source(rest, self._generated(rest, Opts()))  # elementwise nests have none
+        compile_ = self._compiling(self._generated(rest, Opts(), place), place)  # elementwise nests have no choices
         return lambda: library_binary(kernel, split, choice, compile_())
 
-    def _source_around(self, kernel: Kernel, choice: Written | WrittenAttention) -> Source:
+    def _source_around(self, kernel: Kernel, choice: Written | WrittenAttention, place: Path | None) -> Source:
         """Returns a kernel written by hand, beside what is generated of the rest."""
         split = written_split(kernel, choice, self.device.target)
-        if is_on("PICOGRAD_VERIFY"):
-            verify_kernel(split.kernel, after="unfuse")
+        look("split", split.kernel, place)
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
         rest = split.generated
-        return merged(kernel, split, choice, self._generated(rest, Opts()) if rest.phases else None)
+        return merged(kernel, split, choice, self._generated(rest, Opts(), place) if rest.phases else None)
 
-    def _generated(self, kernel: Kernel, opts: Opts) -> Source:
+    def _generated(self, kernel: Kernel, opts: Opts, place: Path | None) -> Source:
         """Returns the source of a kernel that is generated, or of what is left of one."""
-        target = self.device.target
-        place = place_of_dumps(kernel, target)
         note("lowered")
-        program = lower(kernel, target, opts)
-        if is_on("PICOGRAD_VERIFY"):
-            verify_program(program, after="linearize")
-        if place is not None or "program" in shown_stages():
-            shown = dump(place, "program.txt", format_program(program))
-            show("program", lambda: shown)
         note("rendered")
-        return self.backend.render(program, target)
+        return source_of(kernel, self.device.target, opts, self.backend.render, place)
 
-    def _begin_compiling_source(self, kernel: Kernel, source: Source) -> Callable[[], Binary]:
-        """Source -> Binary, shown and dumped where that is asked for."""
-        target = self.device.target
-        place = place_of_dumps(kernel, target)
-        text = dump(place, f"source.{SUFFIXES.get(source.language, source.language)}", source.text)
-        show("source", lambda: text)
-        if text != source.text:
-            source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
+    def _compiling(self, source: Source, place: Path | None) -> Callable[[], Binary]:
+        """Returns what gives the machine code of a source."""
+        source = look("source", source, place)
         note("compiled")
-        return lambda: self.backend.compile(source, target)
+        return lambda: self.backend.compile(source, self.device.target)
 
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from picograd.autodiff.later import written_out
 from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.engine.realize import default_device, devices_of
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_schedule
+from picograd.road import schedule_graphs
 
 STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
 

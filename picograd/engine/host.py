@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from picograd.config import is_on
 from picograd.errors import UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.backend import Device, HostDevice
 from picograd.ir.lines import line_of
 from picograd.ir.op import greatest
-from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, NestKind
+from picograd.look import look
 
 HOST_ENTRY = "kernel "  # what the text of a kernel begins with
 
@@ -42,8 +41,7 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
             'x.to("CPU") moves a tensor to a device whose plans can.',
             line_of(value),
         )
-    if is_on("PICOGRAD_VERIFY"):
-        verify_kernel(kernel, after="create_schedule")
+    look("kernel", kernel)
 
     def run(arrays: Sequence[np.ndarray[Any, Any]], variables: Mapping[str, int]) -> None:
         evaluate_kernel(kernel, arrays, variables)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.unfuse import Split, unfuse
-from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import DeviceError
 from picograd.ir.backend import Device, LibraryDevice
 from picograd.ir.opts import Epilogue, Library, LibraryCall, PlainProduct, write_library
 from picograd.ir.stages import Binary, Kernel, Launch, Param
+from picograd.look import show
 from picograd.record import replace
 
 

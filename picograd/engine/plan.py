@@ -9,44 +9,35 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Container, Hashable, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from picograd.autodiff.later import written_out
 from picograd.config import is_on
-from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.kept_plans import compiled, find_kept, keep_plan, plan_entry
 from picograd.engine.lengths import LAST_IS_LENGTH, SHAPES, Sizes, with_lengths
 from picograd.engine.library import library_of
 from picograd.engine.offsets import BLOCKS, Moving, with_held
 from picograd.engine.progress import telling
-from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
-from picograd.ir.attention_cuts import has_kernel
-from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
+from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
 from picograd.ir.checks import Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.dims import dim_value
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
-from picograd.ir.simplify import simplify_graph, strip_identity
-from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule, Settled
 from picograd.ir.symbolic import with_values
-from picograd.ir.text import format_plan, format_schedule
+from picograd.look import look
 from picograd.record import Record
-from picograd.rewrites.compose_attention import compose_attention
 from picograd.rewrites.merge_bodies import merge_bodies
-from picograd.schedule.create import create_schedule
+from picograd.road import schedule_graphs
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
@@ -314,25 +305,6 @@ def _freed(
     return [became[root] for root in roots]
 
 
-def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedule:
-    """Parametrized graphs -> Schedule, by way of the simplified graph; for a CPU unless a target is given."""
-    if is_on("PICOGRAD_VERIFY"):
-        verify_graph(roots, after="parametrize")
-    merged = merge_bodies(compose_attention(written_out(roots), partial(has_kernel, target=target)))
-    simple = _simplified(map_bodies(merged, _simplified))
-    if is_on("PICOGRAD_VERIFY"):
-        verify_graph(simple, after="simplify")
-    note("scheduled")
-    schedule = create_schedule(simple, target)
-    show("schedule", lambda: format_schedule(schedule))
-    return schedule
-
-
-def _simplified(roots: Sequence[Op]) -> list[Op]:
-    stripped = graph_rewrite(roots, strip_identity)
-    return simplify_graph([stripped[root] for root in roots])
-
-
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
     tune = tune or is_on("PICOGRAD_TUNE")
@@ -341,6 +313,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: boo
     kept = None if entry is None else find_kept(entry, compiler)
     if kept is None:
         with telling(lambda: f"{len(form.order)} operations are planned"):
+            note("scheduled")
             schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
@@ -349,9 +322,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: boo
     else:
         schedule, executables = kept
     code = tuple(executables)
-    plan = Plan(schedule, code, schedule.written(), compiler.device.make_runner(schedule, code))
-    show("plan", lambda: format_plan(plan))
-    return plan
+    return look("plan", Plan(schedule, code, schedule.written(), compiler.device.make_runner(schedule, code)))
 
 
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from picograd.engine.devices import EVALUATOR, compiler_for
-from picograd.engine.plan import Template, parametrize, schedule_graphs
+from picograd.engine.plan import Template, parametrize
 from picograd.errors import Line
 from picograd.ir.dims import dim_value
 from picograd.ir.flops import flops_of
@@ -24,6 +24,7 @@ from picograd.ir.op import Buffer, Dim, Op, greatest, toposort
 from picograd.ir.opcode import SOURCES
 from picograd.ir.stages import BufferUse, Executable, LoopItem, Plan, Schedule, ScheduleItem
 from picograd.record import Record, replace
+from picograd.road import schedule_graphs
 
 NOWHERE = Line("", 0)
 PLANNING = "planning"  # of a Span

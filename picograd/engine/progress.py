@@ -2,7 +2,7 @@
 
 In:    what to say, asked anew every second
 Out:   `telling`
-Called by: engine/plan.py, engine/compiler.py.    Next: picograd/schedule/create.py
+Called by: engine/plan.py, engine/compiler.py.    Next: picograd/road.py
 
 It appears after a second and is wiped away at the end. Nothing is written where standard error is no terminal, nor where
 PICOGRAD_QUIET is 1.

@@ -1,16 +1,11 @@
-"""The road on one screen: from graphs to memory that holds their values.
+"""Computes graphs: finds or makes their plan, and runs it on their memory.
 
 In:    Ops
 Out:   BUFFER Ops that hold their values; `realized`
 Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
-    schedule = create_schedule(graphs)                 engine/plan.py
-    choice   = choose(kernel, device)                  engine/compiler.py
-    program  = lower(kernel, target, choice.opts)
-    source   = render(program, target)
-    binary   = compile(source, target)
-    executable = device.load(binary)
-    plan.run(inputs, outputs, variables)               here
+    plan = make_plan(graphs, ...)            engine/plan.py: schedule_graphs, then code for each kernel, kept
+    plan.run(inputs, outputs, variables)     here
 """
 
 from __future__ import annotations

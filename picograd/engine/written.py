@@ -16,9 +16,9 @@ from picograd.codegen.plain_attention import AttentionSplit, split_attention
 from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.device import Target
-from picograd.engine.show import show
 from picograd.ir.opts import Written, WrittenAttention
 from picograd.ir.stages import Kernel, NestKind, Source
+from picograd.look import show
 from picograd.record import replace
 from picograd.render import hopper_attention, hopper_product
 

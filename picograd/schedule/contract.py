@@ -3,7 +3,7 @@
 In:    a simplified graph
 Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
        products are products, and long sums are sums of sums
-Called by: schedule/create.py.    Next: picograd/schedule/packed.py
+Called by: road.py.    Next: picograd/schedule/packed.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for

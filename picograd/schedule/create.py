@@ -1,8 +1,8 @@
-"""Makes a Schedule of a graph: kernels in order, on buffers whose memory is planned.
+"""Makes a Kernel of each group, and the Schedule of them in order: buffers whose memory is planned.
 
-In:    roots: simplified graphs over BUFFERs
-Out:   Schedule
-Called by: engine/plan.py.    Next: picograd/schedule/update.py
+In:    groups of nests; their order
+Out:   Steps; Schedule
+Called by: road.py.    Next: picograd/schedule/reuse.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.device import Target
 from picograd.ir.checks import site_of, with_site
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
@@ -19,16 +18,14 @@ from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.record import Record, Struct, field
-from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
-from picograd.schedule.fuse import fuse
-from picograd.schedule.group import Group, group
-from picograd.schedule.loops import loop_item, memory_sources, roots_in_order, settle_loops
+from picograd.schedule.group import Group
+from picograd.schedule.loops import loop_item, memory_sources, roots_in_order
 from picograd.schedule.memory import Host, Lifetime, place_temporaries
-from picograd.schedule.reuse import Order, Step, order_steps
-from picograd.schedule.update import versions_of, write_blocks
+from picograd.schedule.reuse import Order, Step
+from picograd.schedule.update import versions_of
 
-Bodies = dict[tuple[Op, ...], Schedule]  # by their roots
+OfBody = Callable[[tuple[Op, ...]], Schedule]  # the roots of a body -> its Schedule
 
 
 class _Uses(Struct):
@@ -60,67 +57,55 @@ class _Uses(Struct):
         return found
 
 
-def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedule:
-    """Returns the kernels that compute `roots`, in order.
-
-    A root that is a BUFFER already is its own output and runs nothing.
+def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Step:
+    """Returns what a group becomes: a kernel, or a loop over the schedule of its body.
 
     Args:
-      target:  whose kernels the products of the graph become; None: any CPU's
+      schedule_of:  the roots of a body -> its Schedule
     """
-    return _schedule(settle_loops(roots), {}, True, target)
+    first = chosen.phases[0][0]
+    if first.kind is not NestKind.LOOP:
+        return make_kernel(chosen, fused)
+    loop = first.anchors[0]
+    may_fail = any(item.checks for item in schedule_of(roots_in_order(loop)).kernel_items())
+    return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 
 
-def _schedule(roots: Sequence[Op], bodies: Bodies, is_outermost: bool, target: Target | None) -> Schedule:
-    """Returns the schedule of settled graphs; those of the bodies in them are made once and kept in `bodies`."""
-    refused = set[int]()
-    while True:
-        settled = contract(write_blocks(roots, refused) if is_outermost else roots, target)
-        fused = fuse(settled, target)
-        made = [_step(chosen, fused, bodies, target) for chosen in group(fused)]
-        order = order_steps(made, settled) if is_outermost else Order(list(range(len(made))))
-        if not order.refused:
-            break
-        refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
-    uses = _Uses({version: root for root in settled for version in versions_of(root)})
+def scheduled(
+    roots: Sequence[Op], steps: Sequence[Step], order: Order, schedule_of: OfBody, is_outermost: bool
+) -> Schedule:
+    """Returns the Schedule of steps in an order, with a place for every value.
+
+    Args:
+      is_outermost:  values may lie in outputs before these are written
+    """
+    uses = _Uses({version: root for root in roots for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
     begins = [0]  # the first moment of each item
-    for step in (made[number] for number in order.steps):
+    for step in (steps[number] for number in order.steps):
         now = begins[-1]
         if step.kernel is None:
-            items.append(_loop_item(step, uses, now, bodies))
+            items.append(_loop_item(step, uses, now, schedule_of))
             begins.append(now + 1)
         else:
             buffers = tuple(uses.use(v, now + first, now + last) for v, (first, last) in zip(step.values, step.phases))
             items.append(ScheduleItem(step.kernel, buffers, step.checks))
             begins.append(now + len(step.kernel.phases))
-    for value in [*order.over.values(), *settled]:
+    for value in [*order.over.values(), *roots]:
         uses.use(value, begins[-1], begins[-1])
-    hosts = _hosts(settled, uses, order, begins) if is_outermost else {}
-    return _with_memory(settled, items, uses, order, hosts)
+    hosts = _hosts(roots, uses, order, begins) if is_outermost else {}
+    return _with_memory(roots, items, uses, order, hosts)
 
 
-def _step(chosen: Group, fused: Fused, bodies: Bodies, target: Target | None) -> Step:
-    """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
-    first = chosen.phases[0][0]
-    if first.kind is not NestKind.LOOP:
-        return make_kernel(chosen, fused)
-    loop = first.anchors[0]
-    roots = roots_in_order(loop)
-    if roots not in bodies:
-        bodies[roots] = _schedule(roots, bodies, False, target)
-    may_fail = any(item.checks for item in bodies[roots].kernel_items())
-    return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
-
-
-def _loop_item(step: Step, uses: _Uses, now: int, bodies: Bodies) -> LoopItem:
+def _loop_item(step: Step, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
     """Returns the item of a CALL or LOOP, which runs at one moment."""
     loop = step.values[0]
 
     def own_memory(nbytes: int) -> int:
         return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{now}", nbytes, MemorySpace.GLOBAL)), now, now)
 
-    return loop_item(loop, step.written, bodies[roots_in_order(loop)], lambda value: uses.use(value, now, now), own_memory)
+    schedule = schedule_of(roots_in_order(loop))
+    return loop_item(loop, step.written, schedule, lambda value: uses.use(value, now, now), own_memory)
 
 
 def _numel(op: Op) -> Dim:

@@ -2,7 +2,7 @@
 
 In:    a simplified graph without identities (LEAF, DETACH), and what to store of it
 Out:   `Fused`: nests in an order that works, each with the values it stores
-Called by: schedule/create.py.    Next: picograd/schedule/draws.py
+Called by: road.py.    Next: picograd/schedule/draws.py
 
 Ops are visited sources first. Each is one of
   free      a function of stored values at any point: it costs nothing until somebody reads it

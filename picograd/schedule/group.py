@@ -2,7 +2,7 @@
 
 In:    nests in order (schedule/fuse.py)
 Out:   groups: lists of phases, each a list of nests
-Called by: schedule/create.py.    Next: picograd/schedule/loops.py
+Called by: road.py.    Next: picograd/schedule/loops.py
 
 Two reasons to join: elementwise nests that do not need each other become one kernel (the update of every
 parameter of a network); and a nest that only works on what the rows of a reduction left, or down the columns of

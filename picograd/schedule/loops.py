@@ -2,7 +2,7 @@
 
 In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
 Out:   `settle_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
-Called by: schedule/create.py, schedule/fuse.py.    Next: picograd/schedule/reuse.py
+Called by: road.py, schedule/fuse.py.    Next: picograd/schedule/create.py
 
 The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
 of two places in turn, of which the last step writes the result's own.

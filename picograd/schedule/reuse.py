@@ -2,7 +2,7 @@
 
 In:    kernels, the values each reads and writes, the values that are asked for
 Out:   `Order`: the kernels in order, for outputs the input they may be written over, and which are written late
-Called by: schedule/create.py.    Next: picograd/schedule/memory.py
+Called by: road.py.    Next: picograd/schedule/memory.py
 
 A training step replaces every parameter, a decode step some rows of a cache. Whoever runs the plan knows whether the old
 version is still wanted; if not, the new one can have its memory. That is right when each kernel that reads the old

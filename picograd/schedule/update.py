@@ -2,7 +2,7 @@
 
 In:    a simplified graph
 Out:   the same, where such values are UPDATEs of the buffer
-Called by: schedule/create.py, schedule/reuse.py.    Next: picograd/schedule/contract.py
+Called by: road.py, schedule/reuse.py.    Next: picograd/schedule/contract.py
 
 A write through a view, cache[:, n] = row, is built as a value of the whole:
 

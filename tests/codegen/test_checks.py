@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.build import cast, expand, pad, reduce, reshape
 from picograd.ir.checks import OutOfRange
@@ -18,7 +17,7 @@ from picograd.ir.simplify import simplify_graph
 from picograd.ir.stages import Program
 from picograd.ir.statements import Check, For, walk
 from picograd.ir.text import format_program, parse_program
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import TARGETS, check_same_meaning
 
 F32, I64 = dtypes.float32, dtypes.int64

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from picograd.codegen.lower import lower
 from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.symbolic import forget_sums
 from picograd.render.llvm import render
+from picograd.road import lower, schedule_graphs
 from tests.calls import calls
 from tests.counts.workloads import WORKLOADS
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import Shape
 from picograd.ir.statements import For, If, Statement, Store, lanes_of
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS
 
 

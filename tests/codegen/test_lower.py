@@ -20,7 +20,7 @@ from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.stages import Schedule
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, Array, check_same_meaning, lowered, run_on
 
 ADD, MUL, MAX, MIN = OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN

@@ -7,7 +7,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.cpu.register_tiles import WORTH_ANOTHER_TILE, rows_and_vectors
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess
 from picograd.device import Target
 from picograd.engine.devices import compiler_for
@@ -20,7 +19,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
 from picograd.record import replace
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS, unspecified
 
 LENGTH = Op(OpCode.VARIABLE, dtypes.int64, (), ("length", 1, 1000))

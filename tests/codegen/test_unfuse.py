@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor
-from picograd.codegen.lower import lower
 from picograd.codegen.unfuse import Split, unfuse
 from picograd.dtype import dtype_named
 from picograd.evaluator.kernel import evaluate_kernel
@@ -25,6 +24,7 @@ from picograd.ir.opts import Matrix, Opts, PlainProduct
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Kernel
 from picograd.record import replace
+from picograd.road import lower
 from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_kernels import Form, held, kernels_of, product_kernel_of
 

@@ -11,7 +11,6 @@ from functools import cache
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers import llvm, nvptx
 from picograd.compilers.llvm import assembly
 from picograd.errors import CompileError, DeviceError
@@ -20,7 +19,7 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.nvptx import render
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.gpu_programs import matmul, row_sums
 from tests.ptx_assembler import AssemblerError, assemble, needs_assembler
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers import nvrtc
 from picograd.device import Target
 from picograd.errors import CompileError
@@ -14,7 +13,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.render.cuda import render
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.gpu_programs import elementwise, matmul, row_sums
 
 TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", block_threads=256, shared_bytes=48 * 1024)

@@ -15,21 +15,20 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.codegen.lower import lower
 from picograd.compilers.llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.device import Target
 from picograd.engine.compiler import Backend, Compiler
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.render.llvm import render
+from picograd.road import finish, lower, schedule_graphs
 from picograd.runtime.cpu.device import CPUDevice
 from picograd.runtime.cpu.walker import walker_source
 from picograd.tools.ladder.product import product_for
-from picograd.tools.ladder.programs import linear_form
 from picograd.tools.ladder.rungs import RUNGS
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
@@ -90,7 +89,7 @@ def code(kernel: str, processor: str) -> str:
     if kernel in RUNGS:
         emit = RUNGS[kernel].emit
         assert emit is not None
-        programs = [linear_form(emit(product_for(96, 96, 96, target)), target)]
+        programs = [finish(emit(product_for(96, 96, 96, target)), target)]
     else:
         programs = [lower(item.kernel, target) for item in schedule(kernel).kernel_items()]
     for program in programs:
@@ -245,6 +244,6 @@ def test_the_walker_of_plans_compiles_and_says_that_it_waits(target: Target, pau
 
 
 def test_object_files_are_of_the_targets_machine() -> None:
-    source = render(linear_form(RUNGS["naive"].emit(product_for(4, 4, 4, NEON)), NEON), NEON)  # type: ignore[misc]
+    source = render(finish(RUNGS["naive"].emit(product_for(4, 4, 4, NEON)), NEON), NEON)  # type: ignore[misc]
     machines = {name: int.from_bytes(compile_source(source, t).data[18:20], "little") for name, t in PROCESSORS.items()}
     assert machines == {"avx512": 62, "avx2": 62, "sse": 62, "neon": 183}  # EM_X86_64, EM_AARCH64 (ELF)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 
 from picograd import Tensor
 from picograd.autodiff.later import written_out
-from picograd.codegen.lower import lower
 from picograd.engine.host import runs_on_host
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.bodies import bodies_in
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Kernel, LoopItem, Program, Schedule
 from picograd.ir.statements import Alloc, For, If, Let, Statement
+from picograd.road import lower, schedule_graphs
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 TARGETS = {"cpu": CPU_TARGETS[1], "gpu": GPU_TARGET}

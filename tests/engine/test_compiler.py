@@ -9,7 +9,6 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.engine import realize
 from picograd.engine.compiler import Compiler
@@ -19,7 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel
 from picograd.latest import Latest
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.calls import calls
 
 MOST_BINARIES = 60  # of a training step of a GPT, its start weights included

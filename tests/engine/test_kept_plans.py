@@ -19,11 +19,12 @@ from picograd.autodiff.later import written_out
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_entry
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
 from picograd.ir.text import format_schedule
 from picograd.latest import Latest
 from picograd.record import replace
+from picograd.road import schedule_graphs
 
 pytestmark = pytest.mark.req("G8")
 ROOT = Path(__file__).resolve().parents[2]

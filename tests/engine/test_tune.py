@@ -9,13 +9,13 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates
 from picograd.engine import compiler, realize, tune
 from picograd.engine.devices import compiler_for
 from picograd.engine.watch import watch
 from picograd.errors import JitError
 from picograd.latest import Latest
+from picograd.road import lower
 from tests.host_compilers import kernels_asked_for
 
 pytestmark = pytest.mark.req("G9")

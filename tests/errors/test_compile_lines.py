@@ -20,7 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph
 from picograd.render.llvm import render
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule
 
 HERE = os.path.basename(__file__)
 

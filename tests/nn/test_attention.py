@@ -12,11 +12,12 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autodiff.later import written_out
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind, Schedule
 from picograd.nn import functional as F
+from picograd.road import schedule_graphs
 from tests.helpers import same_as_torch
 
 SHAPES = [(20, 8), (3, 20, 8), (2, 4, 20, 8), (2, 1, 3, 20, 8)]

@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import toposort
 from picograd.ir.simplify import simplify_graph
 from picograd.nn import functional as F
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule
 from tests.helpers import same_value
 
 IMAGE = (2, 4, 6, 7)

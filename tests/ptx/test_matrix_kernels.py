@@ -12,7 +12,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.gpu import tiles
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel
@@ -20,6 +19,7 @@ from picograd.ir.opts import Opts, WarpTile
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import Kernel
 from picograd.record import replace
+from picograd.road import lower
 from tests.codegen.cpu.test_attention import ARGS, Lengths
 from tests.codegen.gpu import test_attention_few as few
 from tests.codegen.gpu.test_attention import OF_TF32, TOLERANCES, attentions

@@ -11,12 +11,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from picograd.codegen.lower import lower
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.opts import Opts, WarpTile
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace
+from picograd.road import lower
 from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 from tests.ptx.background import working

@@ -9,7 +9,6 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers.llvm import assembly, processor_target
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape
@@ -17,7 +16,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.render.llvm import render
 from picograd.render.llvm_streams import STREAMED_NBYTES, streamed_stores
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS
 
 SIDE = 4096

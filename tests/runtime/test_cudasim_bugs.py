@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers import hostcxx
 from picograd.dtype import DType
 from picograd.errors import DeviceError
@@ -29,8 +28,8 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
 from picograd.record import replace
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

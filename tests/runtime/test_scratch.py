@@ -12,8 +12,8 @@ from picograd import dtype as dtypes
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, LoopItem, Param, Schedule
+from picograd.road import create_schedule
 from picograd.runtime.scratch import Piece, place_scratch
-from picograd.schedule.create import create_schedule
 
 pytestmark = pytest.mark.req("G8")
 F32 = dtypes.float32

@@ -9,11 +9,11 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.plan import schedule_graphs
 from picograd.engine.watch import watch
 from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.nn import functional as F
+from picograd.road import schedule_graphs
 from tests.same_meaning import GPU_TARGET
 
 

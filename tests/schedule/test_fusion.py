@@ -10,7 +10,6 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.explain import explain
-from picograd.engine.plan import schedule_graphs
 from picograd.engine.watch import Counts, watch
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
@@ -19,6 +18,7 @@ from picograd.ir.simplify import simplify, simplify_graph
 from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.nn import functional as F
+from picograd.road import schedule_graphs
 from tests.helpers import same_as_torch
 
 N, C = 6, 40

@@ -18,7 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.stages import LoopItem
 from picograd.ir.text import format_schedule
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule
 from tests.same_meaning import check_same_meaning
 
 F32, I64 = dtypes.float32, dtypes.int64

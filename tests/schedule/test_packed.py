@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.ir.build import cast, expand, gather, pad, permute, reshape, swap_last
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Prefetch, Transpose
+from picograd.road import create_schedule, lower
 from picograd.schedule.contract import contract
-from picograd.schedule.create import create_schedule
 from picograd.schedule.packed import _extents, is_of_bytes
 from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning

@@ -11,15 +11,14 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.lower import lower
 from picograd.codegen.operands import is_plain
 from picograd.device import Target
 from picograd.engine import plan
-from picograd.engine.plan import schedule_graphs
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
 from picograd.nn import functional as F
+from picograd.road import lower, schedule_graphs
 from picograd.schedule.group import MAX_VALUES
 from picograd.tensor.core import realize
 from tests.compilers.test_generations import CUDA

@@ -8,12 +8,13 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd import dtype as dtypes
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.ir import build
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Schedule, ScheduleItem
 from picograd.ir.symbolic import subtract
+from picograd.road import schedule_graphs
 from tests.helpers import same_value
 from tests.same_meaning import check_same_meaning
 

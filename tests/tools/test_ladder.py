@@ -18,12 +18,13 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import For, Let, Load, Statement, Store, lanes_of, walk
+from picograd.road import finish
 from picograd.tools.ladder import blas, measure
 from picograd.tools.ladder.blas import Blas
 from picograd.tools.ladder.measure import Figure
 from picograd.tools.ladder.peak import CHAINS, peak_flops, peak_program
 from picograd.tools.ladder.product import Product, product_for
-from picograd.tools.ladder.programs import Runnable, linear_form
+from picograd.tools.ladder.programs import Runnable
 from picograd.tools.ladder.report import rows_of, shown_programs
 from picograd.tools.ladder.rungs import FUSED, RUNGS, Rung
 from tests.same_meaning import CPU_TARGETS, backwards
@@ -72,7 +73,7 @@ def test_machine_code_of_a_rung_computes_the_product(rung: Rung, shape: tuple[in
 def test_programs_are_in_the_specification_and_mean_the_product(rung, target, shape) -> None:
     product = product_for(*shape, target)
     free = program_of(rung, product)
-    linear = linear_form(free, target)
+    linear = finish(free, target)
     verify_program(free, after="the ladder", linear=False)
     verify_program(linear, after="linearize")
     a, b = operands(product)
@@ -97,7 +98,7 @@ def test_threads_share_tiles_and_change_no_bit(monkeypatch: pytest.MonkeyPatch) 
 
 # ---- what a rung is made of ----
 def linear(name: str, size: int = 96) -> Program:
-    return linear_form(program_of(RUNGS[name], product_for(size, size, size, WIDE)), WIDE)
+    return finish(program_of(RUNGS[name], product_for(size, size, size, WIDE)), WIDE)
 
 
 def innermost(program: Program) -> list[tuple[Statement, ...]]:
@@ -164,7 +165,7 @@ def test_only_shared_rungs_have_grid_loops(rung: Rung) -> None:
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: f"{8 * target.vector_bytes}-bit")
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_the_peak_is_chains_of_fmas_and_nothing_else(target, num_threads: int) -> None:
-    program = linear_form(peak_program(target, num_threads), target)
+    program = finish(peak_program(target, num_threads), target)
     verify_program(program, after="linearize")
     (body,) = [body for body in innermost(program) if operations(body, OpCode.FMA)]
     lanes = target.vector_bytes // 4

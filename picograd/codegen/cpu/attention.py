@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/attention_grad.py
+Called by: codegen/emit.py.    Next: picograd/codegen/cpu/attention_grad.py
 
 Lanes run over queries. Then the scores of a key are a vector, the maximum and the sum over keys are maxima and sums of
 vectors, and no lane ever needs another one's value. Keys and values are read where they lie, an element at a time into all

@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
+Called by: codegen/emit.py.    Next: picograd/codegen/windows.py
 
 Lanes run over keys: keys and values are packed so that those of a strip lie side by side; all else is read where it lies.
 

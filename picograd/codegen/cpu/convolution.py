@@ -2,7 +2,7 @@
 
 In:    Nest (kind CONV), whose anchor is the CONV
 Out:   two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/matmul.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/matmul.py
 
 A GRID iteration computes a block of the result: some output channels of some vectors of positions. It walks K in
 blocks; for each it packs the windows on its stack and multiplies them as codegen/cpu/matmul.py does. So beside the stack

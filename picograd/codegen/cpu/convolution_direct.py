@@ -2,7 +2,7 @@
 
 In:    Nest (kind CONV), whose anchor is a CONV that `is_direct`
 Out:   two or three phases of statements in the free form: pack, multiply, add up
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/convolution_blocks.py
+Called by: codegen/emit.py.    Next: picograd/codegen/cpu/convolution_blocks.py
 
 A tile is a few positions of the result by two vectors of output channels. What stands under a tap of a position is one
 element for all channels, loaded into all lanes from wherever it lies: no window is packed, and no lane is lost at the end

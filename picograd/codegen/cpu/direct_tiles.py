@@ -2,7 +2,7 @@
 
 In:    a CONV, Target
 Out:   `Direct`, `Block`; `is_direct`
-Called by: codegen/cpu/convolution_direct.py, codegen/cpu/points.py, codegen/lower.py.
+Called by: codegen/cpu/convolution_direct.py, codegen/cpu/points.py, codegen/emit.py.
 Next: picograd/codegen/cpu/points.py
 
 Positions are counted through all spatial axes of an image, so that a tile goes on from row to row. An iteration of GRID has

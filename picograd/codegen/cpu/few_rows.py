@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is a MATMUL of few rows
 Out:   two phases of statements in the free form: the rows, where they must be computed; the product
-Called by: codegen/lower.py.    Next: picograd/codegen/heads.py
+Called by: codegen/emit.py.    Next: picograd/codegen/heads.py
 
 Each element of the matrix is read once, from where it lies, for all rows: to pack it takes longer than to multiply it by
 sixteen. Lanes run over columns, and each adds up its own sum over K in order, with one rounding a step, in the blocks of

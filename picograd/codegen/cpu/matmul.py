@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/few_rows.py
+Called by: codegen/emit.py.    Next: picograd/codegen/cpu/few_rows.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks K; blocks of a long K are added up in a
 second tile. Its operands come from panels (codegen/cpu/panels.py). What its epilogue reads of large values is asked for

@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/rows.py
+Called by: codegen/emit.py.    Next: picograd/codegen/rows.py
 
 Threads take pieces of the rows. Elements of several long rows that share a weight are written together, and rows that
 share a vector are added up together. The order in which a float sum adds depends on shapes alone.

@@ -2,7 +2,7 @@
 
 In:    the phases of a Kernel: a reduce nest whose rows are the columns of another, in its phase or the next
 Out:   `in_one_pass`: the phases with partial sums in place of the other;  statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/reduce.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/reduce.py
 
 The backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A block of
 rows adds up its own columns while they are in the cache, in a line of scratch memory, run by run (codegen/runs.py); a nest

@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCAN), whose anchor is the SCAN
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/scan.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/scan.py
 
 Rows are independent of each other; along a row the order is the order of the axis, so the bits are those of a loop.
 """

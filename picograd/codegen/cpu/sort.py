@@ -2,7 +2,7 @@
 
 In:    Nest (kind SORT), whose anchor is the SORT
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py, codegen/cpu/sort_network.py.    Next: picograd/codegen/gpu/sort.py
+Called by: codegen/emit.py, codegen/cpu/sort_network.py.    Next: picograd/codegen/gpu/sort.py
 
 Runs of 1, 2, 4, ... positions that are in order already are merged two and two. Two tables of positions take turns,
 and with each position stands its key, so that a comparison reads what lies next to each other:

@@ -2,7 +2,7 @@
 
 In:    Nest (kind SORT), whose anchor is a SORT of a known length and of keys of 32 bits or fewer
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/sort.py
+Called by: codegen/emit.py.    Next: picograd/codegen/cpu/sort.py
 
 Key and position stand in one integer of 64 bits, key above, position below: what is smaller as an integer comes first, and
 equal keys keep their order. To put two of them in order is a minimum and a maximum, of as many rows as a vector has lanes;

@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION of known lengths
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/attention_few.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/attention_few.py
 
     peak, total, out = lowest, 0, 0                       of each query, in registers
     for each tile of keys and values:                     in shared memory, the next one on its way

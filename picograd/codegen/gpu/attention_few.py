@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION of few queries; the number of keys may be symbolic
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/attention_grad.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/attention_grad.py
 
     phase 1    each team of threads looks at keys of its own, with all its rows:
                    peak, total, out = lowest, 0, 0                  in registers, a thread's own features of out

@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
 Out:   one to three phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/scan.py
+Called by: codegen/emit.py.    Next: picograd/codegen/cpu/scan.py
 
     phase 1, a block of keys:       for each head that shares them, for each tile of queries:
         P = exp(cap(scale k q) - logsumexp), 0 where not visible;   dS = scale P (v grad - delta) (1 - tanh^2 where capped)

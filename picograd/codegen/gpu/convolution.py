@@ -2,7 +2,7 @@
 
 In:    Nest (kind CONV)
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/block_rows.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/block_rows.py
 
 Rows are the output channels of a group, columns its positions in all images, k = (channel, tap): no window is stored.
 Where a group has few output channels (depthwise convolutions, pools) nobody else needs what a thread reads: then each

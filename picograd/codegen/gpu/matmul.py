@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL)
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/grid_product.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/grid_product.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/gpu/reduce_columns.py
+Called by: codegen/emit.py.    Next: picograd/codegen/gpu/reduce_columns.py
 
 A short row is a thread's own; rows beside each other in memory are codegen/gpu/reduce_columns.py's. Else a team of up to
 256 threads walks a row, each an access of up to 16 bytes at a time, and a warp has several teams where rows have few. A row

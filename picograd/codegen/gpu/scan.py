@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCAN), whose anchor is the SCAN
 Out:   one phase of statements in the free form, or three
-Called by: codegen/lower.py.    Next: picograd/codegen/sort.py
+Called by: codegen/emit.py.    Next: picograd/codegen/sort.py
 
 A thread has an access of neighbouring elements, and runs over them. Then threads join what they found by steps of twice
 the length (Hillis and Steele 1986, "Data parallel algorithms"), in shared memory whose two halves take turns:

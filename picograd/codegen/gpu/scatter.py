@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCATTER), whose anchor is the SCATTER
 Out:   phases of statements in the free form: sort, begin, a phase for each length of pieces, combine
-Called by: codegen/lower.py.    Next: picograd/codegen/update.py
+Called by: codegen/emit.py.    Next: picograd/codegen/update.py
 
 A stable sort puts the updates of one place side by side, in the order they came in. A thread has an access of the result:
 it starts from the base and walks the run of its place, wherever other updates go.

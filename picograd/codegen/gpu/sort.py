@@ -2,7 +2,7 @@
 
 In:    Nest (kind SORT), whose anchor is the SORT
 Out:   phases of statements in the free form: one that sorts tiles, then one for each merge of longer runs
-Called by: codegen/lower.py, codegen/gpu/scatter.py.    Next: picograd/codegen/scatter.py
+Called by: codegen/emit.py, codegen/gpu/scatter.py.    Next: picograd/codegen/scatter.py
 
 Where an element stands once two runs are one is its own place, and how many of the other run come before it: a binary
 search, and no element waits for another (rank merging; Satish, Harris, Garland 2009, "Designing efficient sorting

@@ -2,7 +2,7 @@
 
 In:    Program in the linear form
 Out:   the same Program where all is proved; else one whose guarded accesses touch nothing outside
-Called by: codegen/lower.py.    Next: picograd/codegen/passes/inequalities.py
+Called by: road.py.    Next: picograd/codegen/passes/inequalities.py
 
 After:   for each Load, Store and CopyAsync, and each line of a Transpose, 0 <= index < elements of its memory, in every
          lane where `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point

@@ -2,7 +2,7 @@
 
 In:    statements in the free form, Target
 Out:   the same, with every operation one the target has
-Called by: codegen/lower.py.    Next: picograd/codegen/scalar.py
+Called by: road.py.    Next: picograd/codegen/scalar.py
 
 Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for LLVM IR; CUDA C has an exp of its own
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from picograd import dtype as dtypes
 from picograd.codegen.passes.exponentials import erf, exp, exp2, log, log2, pow_, tanh
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
 from picograd.codegen.passes.narrow import compute_wide, convert
@@ -233,6 +232,3 @@ class Legalizer:
             final = new if result is None or result is new else self.expression(result)
             became[op] = became[new] = became[final] = final
         return became[root]
-
-
-__all__ = ["Legalizer", "dtypes", "legalize", "legalize_statements", "rules_for"]

@@ -2,7 +2,7 @@
 
 In:    statements in the free form (trees of expressions, UNROLL and VECTOR loops)
 Out:   statements in the linear form (ir/statements.py)
-Called by: codegen/lower.py.    Next: picograd/codegen/passes/bounds.py
+Called by: road.py.    Next: picograd/codegen/passes/bounds.py
 
 Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)      becomes
           v1 = load b[0];  v2 = splat v1                  (before the loop of i)

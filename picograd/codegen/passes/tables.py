@@ -2,7 +2,7 @@
 
 In:    statements in the free form, of a Kernel for which `may_look_up` holds
 Out:   the same, with tables filled before loops
-Called by: codegen/lower.py.    Next: picograd/codegen/passes/legalize.py
+Called by: road.py.    Next: picograd/codegen/passes/legalize.py
 
 After:   the innermost loop around vectors of 16 floats reads such a value as LOAD(table, integer), one instruction.
 Before:  `legalize`, which a table's values need like all others.
@@ -24,6 +24,7 @@ from picograd.ir.build import cast
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import value_range
+from picograd.ir.stages import Kernel
 from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, walk
 from picograd.ir.substitute import substitute
 from picograd.record import replace
@@ -38,10 +39,11 @@ BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)
 Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
 
 
-def may_look_up(values: Sequence[Op], target: Target) -> bool:
+def may_look_up(kernel: Kernel, target: Target) -> bool:
     """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
     if target.is_gpu or target.vector_bytes != LENGTH * dtypes.float32.itemsize:
         return False
+    values = [value for nests in kernel.phases for nest in nests for _, value in nest.outputs]
     return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(values))
 
 

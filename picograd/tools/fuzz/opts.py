@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess
 from picograd.device import Target
 from picograd.evaluator import evaluate_kernel, evaluate_program
@@ -22,7 +21,7 @@ from picograd.ir.pattern import graph_rewrite
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, LoopItem, NestKind, Program, Schedule
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from picograd.tools.fuzz.check import Wrong, compare
 from picograd.tools.fuzz.values import Array, Graph
 

@@ -1,37 +1,27 @@
 """Takes a Program in the free form down the road that every kernel goes, and runs it on arrays.
 
 In:    Program, arrays
-Out:   `linear_form`; `text_of`; `Runnable`
+Out:   `text_of`; `Runnable`
 Next:  picograd/tools/ladder/blas.py
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from picograd.codegen.passes.legalize import legalize_statements
-from picograd.codegen.passes.linearize import linearize
-from picograd.device import Target
 from picograd.engine.compiler import Compiler
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Program, Schedule, ScheduleItem
 from picograd.ir.text import format_program
 from picograd.record import replace
+from picograd.road import finish
 
 Array = np.ndarray[Any, Any]
 PHASE = "  phase"  # how a phase begins in the text of a Program
-
-
-def linear_form(program: Program, target: Target) -> Program:
-    """Returns what `codegen.lower` makes of statements: one operation each, only those that the target has."""
-    numbers = itertools.count(1)
-    phases = tuple(linearize(legalize_statements(phase, target), numbers) for phase in program.phases)
-    return replace(program, phases=phases)
 
 
 def text_of(program: Program) -> str:
@@ -49,7 +39,7 @@ class Runnable:
 
     def __init__(self, program: Program, compiler: Compiler, inputs: Sequence[Array]):
         device, backend = compiler.device, compiler.backend
-        source = backend.render(linear_form(program, device.target), device.target)
+        source = backend.render(finish(program, device.target), device.target)
         executable = device.load(backend.compile(source, device.target))
         given = [param for param in program.params if param.role != "scratch"]
         self._device = device

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
@@ -19,7 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import NestKind
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 Lengths = tuple[int, int, int, int, int, int, int]  # B, H, G, T, S, D, E

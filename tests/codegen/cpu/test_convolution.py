@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from picograd import dtype as dtypes
 from picograd.autodiff.convolution import conv_w, conv_x
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import ShapeError
@@ -20,7 +19,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.stages import NestKind
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 F32 = dtypes.float32

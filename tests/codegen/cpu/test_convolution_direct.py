@@ -12,12 +12,11 @@ from picograd import dtype as dtypes
 from picograd.autodiff.convolution import conv_w, conv_x
 from picograd.codegen.cpu.direct_tiles import direct_of, is_direct
 from picograd.codegen.cpu.toom import PLAIN, Toom
-from picograd.codegen.lower import lower
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Transpose, lanes_of, walk
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_convolution import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 

@@ -8,7 +8,6 @@ import pytest
 import picograd as pg
 from picograd import dtype as dtypes
 from picograd.codegen.cpu.few_rows import has_few_rows
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, shrink, swap_last
@@ -17,7 +16,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts
 from picograd.ir.stages import NestKind
 from picograd.ir.statements import Transpose, walk
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 SHAPES = [(64, 64), (33, 17), (100, 50), (7, 3), (1, 5), (48, 200), (130, 16)]  # K, N: whole vectors, rests, and both

@@ -7,7 +7,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.cpu.matmul import lanes_of
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
 from picograd.device import Target
 from picograd.dtype import DType
@@ -17,7 +16,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile
 from picograd.ir.statements import For, Prefetch, Store, walk
 from picograd.ir.statements import lanes_of as lanes_of_value
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
 from picograd.record import replace
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 X = Op(OpCode.PARAM, dtypes.float32, (), (0, (64, 96)))

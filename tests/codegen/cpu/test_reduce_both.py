@@ -9,7 +9,6 @@ from picograd import dtype as dtypes
 from picograd.codegen import row_loops
 from picograd.codegen.cpu import reduce_both
 from picograd.codegen.cpu.reduce_both import Both, in_one_pass
-from picograd.codegen.lower import lower
 from picograd.codegen.row_loops import rows_at_once
 from picograd.device import Target
 from picograd.dtype import DType
@@ -17,7 +16,7 @@ from picograd.ir.build import cast, expand, permute, reduce, reshape, unary
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Store
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 

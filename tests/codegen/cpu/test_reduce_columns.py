@@ -7,7 +7,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.cpu import reduce_columns
-from picograd.codegen.lower import lower
 from picograd.codegen.row_loops import worth_keeping
 from picograd.codegen.rows import plan_rows
 from picograd.dtype import DType
@@ -15,7 +14,7 @@ from picograd.ir.build import cast, expand, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, Let, Load, walk
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 

@@ -8,14 +8,13 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.cpu import sort_network
 from picograd.codegen.cpu.sort_network import Network, has_network
-from picograd.codegen.lower import lower
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import to_op
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 

@@ -12,11 +12,10 @@ from picograd import dtype as dtypes
 from picograd.autodiff.convolution import conv_w, conv_x
 from picograd.codegen.cpu.direct_tiles import direct_of, is_direct
 from picograd.codegen.cpu.toom import MOST_LEFT, PLAIN, Toom, linear_combination, toom_for
-from picograd.codegen.lower import lower
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import replace
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_convolution import check, conv, param
 from tests.codegen.cpu.test_convolution_direct import AVX2, Case, operands
 from tests.same_meaning import CPU_TARGETS, run_on

@@ -7,14 +7,13 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import turned
-from picograd.codegen.lower import lower
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, gather, iota, pad, permute, reshape
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Load, Transpose
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 

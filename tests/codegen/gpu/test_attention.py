@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers import hostcxx
 from picograd.compilers.nvptx import gpu_target
 from picograd.device import Target
@@ -26,8 +25,8 @@ from picograd.ir.statements import Mma, walk
 from picograd.record import replace
 from picograd.render import cuda, nvptx
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

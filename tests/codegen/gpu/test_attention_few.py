@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.compilers import hostcxx
 from picograd.device import Target
 from picograd.dtype import DType
@@ -25,8 +24,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Kernel
 from picograd.record import replace
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, Lengths, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

@@ -7,7 +7,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.gpu.reduce import team_of
-from picograd.codegen.lower import lower
 from picograd.codegen.rows import plan_rows
 from picograd.compilers import hostcxx
 from picograd.device import Target
@@ -19,8 +18,8 @@ from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, For, Shuffle, walk
 from picograd.record import replace
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler

@@ -11,7 +11,6 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.gpu import scatter
 from picograd.codegen.gpu.scatter import FEW, LONG, MANY_ROWS
-from picograd.codegen.lower import lower
 from picograd.compilers import hostcxx
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
@@ -21,8 +20,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, backwards

@@ -8,7 +8,6 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.gpu import tiles
 from picograd.codegen.gpu.tiles import num_parts
-from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
@@ -21,7 +20,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import GPU_TARGET
 
 

@@ -10,7 +10,6 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen import turned
 from picograd.codegen.gpu import turned as turned_gpu
-from picograd.codegen.lower import lower
 from picograd.compilers import hostcxx
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, permute, reshape
@@ -20,8 +19,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
 from picograd.render.cuda import render
+from picograd.road import create_schedule, lower
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler

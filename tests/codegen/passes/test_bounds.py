@@ -12,11 +12,10 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
 from picograd.engine.host import runs_on_host
-from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.engine.plan import parametrize, template
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_program
 from picograd.ir.checks import OutOfRange
@@ -27,6 +26,7 @@ from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
 from picograd.ir.text import parse_program
 from picograd.record import replace
+from picograd.road import lower, schedule_graphs
 from tests.counts.workloads import WORKLOADS, indices, leaf
 from tests.cpu_programs import run as cpu_run
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
@@ -421,7 +421,7 @@ SMALL: dict[str, Callable[[], Sequence[pg.Tensor]]] = {
 def small_programs() -> list[tuple[Program, Target]]:
     """Returns programs as they are when their bounds have been proved: on a GPU a pass follows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("picograd.codegen.lower.narrow_indices", lambda program, numbers: program)
+        patch.setattr("picograd.road.narrow_indices", lambda program, numbers: program)
         return [
             (lower(kernel, target), target)
             for make in SMALL.values() for kernel in kernels_of(make()) for target in (CPU_TARGETS[0], GPU_TARGET)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.lower import lower
 from picograd.codegen.passes.narrow_indices import narrow_indices
 from picograd.compilers import nvrtc
 from picograd.device import Target
@@ -24,7 +23,7 @@ from picograd.ir.stages import Program, ScheduleItem
 from picograd.ir.statements import For, Let, Load, Store, walk
 from picograd.ir.text import format_program, parse_program
 from picograd.render import cuda
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 I32, I64 = dtypes.int32, dtypes.int64

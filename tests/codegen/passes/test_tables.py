@@ -7,7 +7,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.lower import lower
 from picograd.codegen.passes.tables import in_tables
 from picograd.device import Target
 from picograd.ir.build import cast, expand, reshape, swap_last
@@ -15,7 +14,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, Load, Statement, lanes_of, walk
 from picograd.ir.symbolic import add, mul
-from picograd.schedule.create import create_schedule
+from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 N, K = 32, 512

@@ -1,14 +1,13 @@
-"""Turns a Kernel into a Program: an emitter for each nest, then the passes every nest shares.
+"""Writes the loops of a Kernel: an emitter for each nest.
 
 In:    Kernel, Target, Opts
-Out:   Program in the linear form
-Called by: engine/compiler.py.    Next: picograd/codegen/builder.py
+Out:   Program in the free form
+Called by: road.py.    Next: picograd/codegen/builder.py
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
@@ -34,12 +33,6 @@ from picograd.codegen.gpu.reduce import emit_reduce_gpu
 from picograd.codegen.gpu.scan import emit_scan_gpu
 from picograd.codegen.gpu.scatter import emit_scatter_gpu, sorts_updates
 from picograd.codegen.gpu.sort import Phase, emit_sort_gpu
-from picograd.codegen.opts import guess
-from picograd.codegen.passes.bounds import prove_bounds
-from picograd.codegen.passes.legalize import legalize_statements
-from picograd.codegen.passes.linearize import linearize
-from picograd.codegen.passes.narrow_indices import narrow_indices
-from picograd.codegen.passes.tables import in_tables, may_look_up
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.update import emit_update
 from picograd.device import Target
@@ -54,11 +47,8 @@ from picograd.ir.statements import Check, For, If, Let, Statement
 from picograd.record import replace
 
 
-def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
-    """Returns the loops of a kernel, with the choices of `opts`: by default those of `guess`.
-
-    After:  every phase is in the linear form, with only operations the target has.
-    """
+def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
+    """Returns the loops of a kernel as its emitters write them."""
     params = [Op(OpCode.PARAM, p.dtype, (), (slot, (p.numel,))) for slot, p in enumerate(kernel.params)]
     scratch: list[Param] = []
 
@@ -66,7 +56,6 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         scratch.append(Param(dtype, numel, "scratch"))
         return Op(OpCode.PARAM, dtype, (), (len(kernel.params) + len(scratch) - 1, (numel,)))
 
-    opts = guess(kernel, target) if opts is None else opts
     tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
     planned, both = in_one_pass(kernel.phases, params, target, new_scratch)
@@ -78,14 +67,19 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
             else:
                 _emit(nest, params, builders, target, tiles, new_scratch)
         phases += [statements for statements in (builder.finish() for builder in builders) if statements]
-    numbers = itertools.count(1)
-    if may_look_up([value for nests in kernel.phases for nest in nests for _, value in nest.outputs], target):
-        phases = list(map(in_tables, phases))
-    linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
-    report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
-    program = Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
-    program = prove_bounds(program, numbers)
-    return narrow_indices(program, numbers) if target.is_gpu else program
+    return Program(kernel.name, (*kernel.params, *scratch), kernel.variables, tuple(phases))
+
+
+def each_phase(program: Program, of_phase: Callable[[Sequence[Statement]], tuple[Statement, ...]]) -> Program:
+    """Returns a Program whose phases have gone through a pass, one after the other."""
+    return replace(program, phases=tuple(map(of_phase, program.phases)))
+
+
+def with_report(program: Program) -> Program:
+    """Returns the Program with a parameter for what its CHECKs find, if it has any."""
+    if not any(map(_has_check, program.phases)):
+        return program
+    return replace(program, params=(*program.params, Param(dtypes.int64, REPORT_WORDS, "report")))
 
 
 def _has_check(statements: Sequence[Statement]) -> bool:

@@ -1,0 +1,114 @@
+"""Looks at what a pass has made: checks it, prints it and keeps it, where settings ask for that.
+
+In:    what a pass has made: graphs, a Schedule, a Kernel, a Program, a Source, a Plan
+Out:   the same; a Source is another where its file in PICOGRAD_DUMP was edited
+Called by: road.py, engine/plan.py, engine/compiler.py, engine/library.py, engine/written.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from picograd.config import is_on, setting, shown_stages
+from picograd.device import Target
+from picograd.errors import FileError
+from picograd.files import is_ours, opened, write_whole
+from picograd.ir.spec import verify_graph, verify_kernel
+from picograd.ir.spec_program import verify_program
+from picograd.ir.stages import Kernel, Source
+from picograd.ir.text import format_kernel, format_plan, format_program, format_schedule
+from picograd.record import Record, replace
+
+T = TypeVar("T")
+SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}  # of files, by language
+
+
+class Look(Record):
+    """How one stage is looked at.
+
+    check:  of the specification, given the name of the pass before
+    text:   what PICOGRAD_SHOW prints and PICOGRAD_DUMP keeps
+    """
+
+    check: Callable[[Any, str], None] | None = None
+    text: Callable[[Any], str] | None = None
+
+
+LOOKS = {
+    "parametrize": Look(verify_graph),
+    "simplify": Look(verify_graph),
+    "schedule": Look(text=format_schedule),
+    "kernel": Look(verify_kernel, format_kernel),
+    "split": Look(verify_kernel, format_kernel),
+    "program": Look(verify_program, format_program),
+    "source": Look(text=lambda source: source.text),
+    "plan": Look(text=format_plan),
+}
+PASSES = {"kernel": "create_schedule", "split": "unfuse", "program": "linearize"}  # by what each makes; errors name it
+
+
+def look(stage: str, value: T, place: Path | None = None) -> T:
+    """Returns what a pass has made, looked at.
+
+    Args:
+      stage:  a name in LOOKS
+      place:  the folder of its kernel's files
+
+    Raises:
+      VerifyError: PICOGRAD_VERIFY is on, and the value breaks a rule of its specification.
+      FileError:   the folder cannot be written to, or the file there is one that other users can write.
+    """
+    check, text_of = LOOKS[stage].check, LOOKS[stage].text
+    if check is not None and is_on("PICOGRAD_VERIFY"):
+        check(value, PASSES.get(stage, stage))
+    is_shown = stage in shown_stages()
+    if text_of is None or (place is None and not is_shown):
+        return value
+    text = text_of(value)
+    if place is not None:
+        suffix = SUFFIXES.get(value.language, value.language) if isinstance(value, Source) else "txt"
+        text = _kept(place / f"{stage}.{suffix}", text)
+    if is_shown:
+        print(text)
+    return replace(value, text=text) if isinstance(value, Source) and text != value.text else value
+
+
+def show(stage: str, text: Callable[[], str]) -> None:
+    """Prints what else is to be said of a stage that PICOGRAD_SHOW asks for; only then is it written."""
+    if stage in shown_stages():
+        print(text())
+
+
+def place_of_dumps(kernel: Kernel, target: Target) -> Path | None:
+    """Returns the folder of one kernel on one device, if PICOGRAD_DUMP asks for it: names alone are not unique."""
+    folder = setting("PICOGRAD_DUMP")
+    if not folder:
+        return None
+    digest = hashlib.sha256(f"{target.device}\n{format_kernel(kernel)}".encode()).hexdigest()
+    return Path(folder) / f"{kernel.name}_{digest[:8]}"
+
+
+def _kept(path: Path, text: str) -> str:
+    """Returns the text of a file that is there; else writes it, and returns what was given."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        _check_ours(path, os.lstat(path))
+        with opened("PICOGRAD_DUMP", path) as found:
+            _check_ours(path, os.fstat(found.fileno()))
+            return found.read().decode()
+    # Whole or not there: another process may look at the same kernel.
+    write_whole("PICOGRAD_DUMP", path, lambda file: file.write(text.encode()), makes_folder=True, is_durable=False)
+    return text
+
+
+def _check_ours(path: Path, facts: os.stat_result) -> None:
+    """Raises FileError for a file, or a link, of another user, or one that all may write: its code would be run."""
+    if not is_ours(facts, of_others=0o002):
+        raise FileError(
+            f"PICOGRAD_DUMP: {path}: is not read: other users can have written it (mode {facts.st_mode & 0o777:o}).",
+            hint="PICOGRAD_DUMP names a folder of your own.",
+        )

@@ -1,0 +1,129 @@
+"""The compiler on one page: every pass from a graph to machine code, in the order in which they run.
+
+    graphs  --schedule_graphs-->  Schedule  --lower-->  Program  --render-->  Source  --compile-->  Binary
+
+In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
+Out:   Schedule; Program; Source
+Called by: engine/plan.py, engine/compiler.py.    Next: picograd/schedule/update.py
+
+A pass takes what stands on its right and gives what stands on its left; its file says what holds after it. `look` checks,
+prints and keeps what a pass has made, where settings ask for that. The engine stands around this page: it keeps what was
+made, tries several choices, and compiles kernels beside each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from picograd.autodiff.later import written_out
+from picograd.codegen.emit import each_phase, emit, with_report
+from picograd.codegen.opts import guess
+from picograd.codegen.passes.bounds import prove_bounds
+from picograd.codegen.passes.legalize import legalize_statements
+from picograd.codegen.passes.linearize import linearize
+from picograd.codegen.passes.narrow_indices import narrow_indices
+from picograd.codegen.passes.tables import in_tables, may_look_up
+from picograd.device import Target
+from picograd.ir.attention_cuts import has_kernel
+from picograd.ir.bodies import map_bodies
+from picograd.ir.op import Op
+from picograd.ir.opts import Opts
+from picograd.ir.pattern import graph_rewrite
+from picograd.ir.simplify import simplify_graph, strip_identity
+from picograd.ir.stages import Kernel, Program, Schedule, Source
+from picograd.look import look
+from picograd.rewrites.compose_attention import compose_attention
+from picograd.rewrites.merge_bodies import merge_bodies
+from picograd.schedule.contract import contract
+from picograd.schedule.create import make_step, scheduled
+from picograd.schedule.fuse import fuse
+from picograd.schedule.group import group
+from picograd.schedule.loops import settle_loops
+from picograd.schedule.reuse import Order, order_steps
+from picograd.schedule.update import versions_of, write_blocks
+
+
+# ---- graphs -> Schedule ----
+def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedule:
+    """Returns the kernels that compute `roots`, in order, on buffers whose memory is planned.
+
+    Args:
+      target:  whose kernels they become; None: any CPU's
+    """
+    roots = look("parametrize", roots)
+    roots = written_out(roots)  # gradients and functions that waited for this moment are graphs
+    roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
+    roots = merge_bodies(roots)  # loops over the same are one
+    roots = map_bodies(roots, simplify)
+    roots = look("simplify", simplify(roots))
+    return look("schedule", create_schedule(roots, target))
+
+
+def simplify(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs by the rules of algebra, once detours are out of their way."""
+    stripped = graph_rewrite(roots, strip_identity)
+    return simplify_graph([stripped[root] for root in roots])
+
+
+def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedule:
+    """Returns the Schedule of simplified graphs. A root that is a BUFFER already is its own output and runs nothing."""
+    return _schedule(settle_loops(roots), {}, True, target)  # every result of a loop has memory of its own
+
+
+def _schedule(
+    roots: Sequence[Op], bodies: dict[tuple[Op, ...], Schedule], is_outermost: bool, target: Target | None
+) -> Schedule:
+    """Returns the Schedule of graphs; those of the bodies of their loops are made once and kept in `bodies`, by roots."""
+
+    def of_body(roots: tuple[Op, ...]) -> Schedule:
+        if roots not in bodies:
+            bodies[roots] = _schedule(roots, bodies, False, target)
+        return bodies[roots]
+
+    refused = set[int]()
+    while True:
+        graph = write_blocks(roots, refused) if is_outermost else roots  # a block of a buffer is written in its place
+        graph = contract(graph, target)  # products and convolutions as their kernels take them
+        fused = fuse(graph, target)  # nests of loops, and which values they store
+        groups = group(fused)  # kernels: nests that run one after the other on the same elements
+        steps = [make_step(each, fused, of_body) for each in groups]
+        order = order_steps(steps, graph) if is_outermost else Order([*range(len(steps))])
+        if not order.refused:
+            return scheduled(graph, steps, order, of_body, is_outermost)  # and where each value lies in memory
+        refused |= {i for i, root in enumerate(graph) if order.refused & set(versions_of(root))}
+
+
+# ---- Kernel -> Program -> Source ----
+def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
+    """Returns the loops of a kernel, with the choices of `opts`: by default those of `guess`.
+
+    After:  every phase is in the linear form, with only operations the target has.
+    """
+    program = emit(kernel, target, guess(kernel, target) if opts is None else opts)  # each nest by its emitter
+    if may_look_up(kernel, target):
+        program = each_phase(program, in_tables)  # functions of small integers
+    return finish(program, target)
+
+
+def finish(program: Program, target: Target) -> Program:
+    """Returns a Program in the free form as one in the linear form."""
+    numbers = itertools.count(1)  # of its variables
+    program = each_phase(program, partial(legalize_statements, target=target))  # operations that the target has
+    program = each_phase(program, partial(linearize, numbers=numbers))  # one a line, where it is first known
+    program = with_report(program)  # memory for what a CHECK has found
+    program = prove_bounds(program, numbers)  # what is not proved to be inside its memory has a condition
+    return narrow_indices(program, numbers) if target.is_gpu else program  # integers of 32 bits
+
+
+def source_of(
+    kernel: Kernel, target: Target, opts: Opts, render: Callable[[Program, Target], Source], place: Path | None = None
+) -> Source:
+    """Returns a kernel in the language of its target.
+
+    Args:
+      place:  the folder of its files, where PICOGRAD_DUMP asks for them
+    """
+    return render(look("program", lower(kernel, target, opts), place), target)
