@@ -4,7 +4,7 @@
 
 In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
-Called by: engine/plan.py, engine/compiler.py.    Next: picograd/schedule/update.py
+Called by: engine/compiler.py.    Next: picograd/schedule/update.py
 
 A pass takes what stands on its right and gives what stands on its left; its file says what holds after it. `look` checks,
 prints and keeps what a pass has made, where settings ask for that. The engine stands around this page: it keeps what was

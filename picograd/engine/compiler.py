@@ -26,13 +26,14 @@ from picograd.engine.written import merged, written_split
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
+from picograd.ir.op import Op
 from picograd.ir.opts import Choice, Generated, Library, Opts, Written, WrittenAttention
-from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
+from picograd.ir.stages import Binary, Executable, Kernel, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, format_program, parse_kernel
 from picograd.look import look, place_of_dumps, show
 from picograd.record import Record
-from picograd.road import lower, source_of
+from picograd.road import lower, schedule_graphs, source_of
 
 MOST_KERNELS = 4096  # of a process, some KB each
 
@@ -79,6 +80,10 @@ class Compiler:
         self._made: dict[bytes, Executable] = {}  # by Wanted.key
         self._by_entry: dict[str, Executable] = {}
         self.entries: dict[Executable, str] = {}
+
+    def schedule(self, roots: Sequence[Op]) -> Schedule:
+        """Returns the kernels that compute graphs over PARAMs on this device, in order."""
+        return schedule_graphs(roots, self.device.target)
 
     def executables(self, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.

@@ -17,7 +17,6 @@ from picograd.engine.realize import default_device, devices_of
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_schedule
-from picograd.road import schedule_graphs
 
 STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
 
@@ -25,7 +24,7 @@ STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
 def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
     """Returns the text of the asked stages, for the graphs' own device or for another target of the same language.
 
-    The evaluator has no stages after the schedule.
+    The evaluator has no stages after the schedule, which is that of a CPU.
 
     Args:
       stages: of "graph", "schedule", "kernel", "choice", "program", "source"
@@ -37,7 +36,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     graphs = parametrize(roots, template(roots))
     device = devices_of(roots[:1])[0] or default_device()
     own = None if device == EVALUATOR else compiler_for(device).device.target
-    schedule = schedule_graphs(graphs, own)
+    schedule = compiler_for("CPU" if own is None else device).schedule(graphs)
     parts = [format_graph(graphs)] if "graph" in stages else []
     parts += [format_schedule(schedule)] if "schedule" in stages else []
     if own is not None:

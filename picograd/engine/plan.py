@@ -37,7 +37,6 @@ from picograd.ir.symbolic import with_values
 from picograd.look import look
 from picograd.record import Record
 from picograd.rewrites.merge_bodies import merge_bodies
-from picograd.road import schedule_graphs
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
@@ -314,7 +313,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: boo
     if kept is None:
         with telling(lambda: f"{len(form.order)} operations are planned"):
             note("scheduled")
-            schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
+            schedule = compiler.schedule(parametrize(roots, form))
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
             keep_plan(entry, schedule, executables, compiler)

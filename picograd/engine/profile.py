@@ -24,7 +24,6 @@ from picograd.ir.op import Buffer, Dim, Op, greatest, toposort
 from picograd.ir.opcode import SOURCES
 from picograd.ir.stages import BufferUse, Executable, LoopItem, Plan, Schedule, ScheduleItem
 from picograd.record import Record, replace
-from picograd.road import schedule_graphs
 
 NOWHERE = Line("", 0)
 PLANNING = "planning"  # of a Span
@@ -94,7 +93,7 @@ class Recorder:
             self._plans.append(plan)
             self._parts[id(plan)] = [] if device == EVALUATOR else list(_parts_of(plan, device))
         if device != EVALUATOR:
-            schedule = schedule_graphs(parametrize(roots, form), compiler_for(device).device.target)
+            schedule = compiler_for(device).schedule(parametrize(roots, form))
             if _names(schedule) == _names(plan.schedule):  # else a plan of an earlier process that was made otherwise
                 self._works[id(plan)] = [_Work(_lines_in(item), _steps_of(item)) for item in schedule.items]
 

@@ -169,7 +169,7 @@ def test_a_plan_from_disk_computes_the_same(
 ) -> None:
     first = computed(case())
     monkeypatch.setattr("picograd.engine.realize._plans", Latest(1024))
-    monkeypatch.setattr("picograd.engine.plan.schedule_graphs", lambda *_: pytest.fail("scheduled again"))
+    monkeypatch.setattr("picograd.engine.compiler.schedule_graphs", lambda *_: pytest.fail("scheduled again"))
     for value, expected in zip(computed(case()), first):
         np.testing.assert_array_equal(value, expected)
 
