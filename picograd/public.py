@@ -24,6 +24,7 @@ from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
@@ -142,6 +143,21 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 def _is_tensor(value: Any) -> bool:
     return hasattr(value, "take_result") and not isinstance(value, type)
+
+
+def renamed(template: F, name: str, about: str) -> F:
+    """Returns one of several functions that share their code as a function of its own, of the module that makes it.
+
+    Args:
+      name:   in help, tracebacks and profiles
+      about:  its docstring
+    """
+    function = cast(FunctionType, template)
+    code = function.__code__.replace(co_name=name, co_qualname=name)
+    made = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
+    made.__annotations__, made.__doc__ = function.__annotations__, about
+    made.__kwdefaults__ = function.__kwdefaults__
+    return cast(F, made)
 
 
 def plain(function: Any) -> Any:

@@ -27,9 +27,11 @@ from picograd.array_api.creation import (
 )  # fmt: skip
 from picograd.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
 from picograd.array_api.elementwise import (
-    abs, acos, acosh, asin, asinh, atan, atanh, bitwise_invert, ceil, conj, cos, cosh, exp, expm1, floor, imag, isfinite,
-    isinf, isnan, log, log10, log1p, log2, logical_not, negative, positive, real, reciprocal, round, sign, signbit, sin,
-    sinh, sqrt, square, tan, tanh, trunc,
+    abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or,
+    bitwise_right_shift, bitwise_xor, ceil, clip, conj, copysign, cos, cosh, divide, equal, exp, expm1, floor, floor_divide,
+    greater, greater_equal, hypot, imag, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2, logaddexp,
+    logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply, negative, nextafter, not_equal, positive,
+    pow, real, reciprocal, remainder, round, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, trunc,
 )  # fmt: skip
 from picograd.array_api.indexing import take, take_along_axis
 from picograd.array_api.info import __array_namespace_info__
@@ -37,11 +39,6 @@ from picograd.array_api.linear_algebra import matmul, matrix_transpose, tensordo
 from picograd.array_api.manipulation import (
     broadcast_arrays, broadcast_shapes, broadcast_to, concat, expand_dims, flip, moveaxis, permute_dims, repeat, reshape,
     roll, squeeze, stack, tile, unstack,
-)  # fmt: skip
-from picograd.array_api.pairs import (
-    add, atan2, bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, clip, copysign, divide,
-    equal, floor_divide, greater, greater_equal, hypot, less, less_equal, logaddexp, logical_and, logical_or, logical_xor,
-    maximum, minimum, multiply, nextafter, not_equal, pow, remainder, subtract,
 )  # fmt: skip
 from picograd.array_api.searching import argmax, argmin, count_nonzero, nonzero, searchsorted, where
 from picograd.array_api.sets import isin, unique_all, unique_counts, unique_inverse, unique_values

@@ -8,8 +8,8 @@ Next:  picograd/array_api/sets.py
 from __future__ import annotations
 
 from picograd.array_api.array import ANY, BOOL, INTEGER, NUMERIC, Array, array, axes_given, checked_choice, pair
+from picograd.array_api.elementwise import Operand
 from picograd.array_api.manipulation import Axes
-from picograd.array_api.pairs import Operand
 from picograd.errors import ArgumentError
 from picograd.tensor.tensor import Tensor
 

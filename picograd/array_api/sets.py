@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from picograd.array_api.array import Array, array, pair
-from picograd.array_api.pairs import Operand
+from picograd.array_api.elementwise import Operand
 from picograd.tensor.tensor import Tensor
 
 

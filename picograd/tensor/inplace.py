@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from picograd.errors import DTypeError, GradientError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.public import is_alone
+from picograd.public import is_alone, renamed
 from picograd.tensor.build import CATEGORY
 from picograd.tensor.change import last_change
 from picograd.tensor.core import TensorCore
@@ -103,8 +103,7 @@ def in_place_view(function: Callable[Concatenate[Any, P], object]) -> Callable[C
 
 def _twin(template: Callable[..., Any], method: FunctionType, name: str, does: str) -> FunctionType:
     """Returns a template as a function with a name of its own in tracebacks and profiles, and the method's text in help."""
-    code = cast(FunctionType, template).__code__.replace(co_name=name, co_qualname=name)
-    made = FunctionType(code, globals(), name, None, cast(FunctionType, template).__closure__)
+    made = renamed(cast(FunctionType, template), name, "")
     update_wrapper(made, method)
     made.__name__, made.__qualname__ = name, method.__qualname__.removesuffix(method.__name__) + name
     made.__doc__ = (method.__doc__ or "").replace("Returns", f"{does} `{method.__name__}` returns:", 1)
