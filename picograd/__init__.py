@@ -150,7 +150,8 @@ __all__ = [
     "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
-__all__ += _names.__all__ + _of_matrices.__all__ + _of_networks.__all__ + _ordered.__all__
+__all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
+__all__ += _of_matrices.__all__ + _of_networks.__all__ + _ordered.__all__
 
 # ---- functions whose bare errors are explained ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.

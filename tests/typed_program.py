@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import picograd as pg
-from picograd import Tensor, nn
+from picograd import Tensor, nn, trapezoid
+from picograd.linalg import *  # noqa: F403
+from picograd.nn.functional import gelu
+from picograd.special import erfcx
 
 
 class Net(nn.Module):
@@ -68,6 +71,10 @@ def run() -> float:
     with pg.no_grad():
         assert_type(net.scale.mul_(0.5).add_(net.scale, alpha=0.1), Tensor)
         assert_type(pg.ones(1, 2).exp_().squeeze_().clamp_(min=0.0), Tensor)
+    for page in (gelu(net.scale), pg.nn.functional.relu(net.scale), erfcx(net.scale), pg.special.xlogy(net.scale, 2.0)):
+        assert_type(page, Tensor)
+    assert_type(trapezoid(pg.add(net.scale, 1.0)), Tensor)
+    assert_type(inv(pg.eye(2)), Tensor)  # noqa: F405
     optimizer.zero_grad()
     y.sum().backward()
     total = 0.0

@@ -10,54 +10,17 @@ stand in picograd/tensor/products/.
 What needs a factorization is computed by LAPACK on the host, within the plan (ir/host.py). What only values decide, such
 as a singular matrix, raises LinAlgError on the line that asked, when the value is computed.
 """
+# ruff: noqa: F403
+
+from typing import TYPE_CHECKING
 
 from picograd.errors import LinAlgError as LinAlgError
-from picograd.linalg.factors import (
-    cholesky,
-    cholesky_ex,
-    householder_product,
-    lu,
-    lu_factor,
-    lu_factor_ex,
-    lu_solve,
-    qr,
-)
-from picograd.linalg.norms import cond, matrix_norm, matrix_rank, norm, vector_norm
-from picograd.linalg.products import (
-    cross,
-    det,
-    diagonal,
-    matmul,
-    matrix_exp,
-    matrix_power,
-    multi_dot,
-    slogdet,
-    vander,
-    vecdot,
-)
-from picograd.linalg.solving import (
-    inv,
-    inv_ex,
-    lstsq,
-    pinv,
-    solve,
-    solve_ex,
-    solve_triangular,
-    tensorinv,
-    tensorsolve,
-)
-from picograd.linalg.spectra import (
-    eig,
-    eigh,
-    eigvals,
-    eigvalsh,
-    svd,
-    svdvals,
-)
+from picograd.linalg import factors, norms, products, solving, spectra
+from picograd.linalg.factors import *
+from picograd.linalg.norms import *
+from picograd.linalg.products import *
+from picograd.linalg.solving import *
+from picograd.linalg.spectra import *
 
-__all__ = [
-    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
-    "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
-]  # fmt: skip
+if not TYPE_CHECKING:  # a type checker follows the stars
+    __all__ = ["LinAlgError", *factors.__all__, *norms.__all__, *products.__all__, *solving.__all__, *spectra.__all__]

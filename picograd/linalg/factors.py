@@ -23,6 +23,8 @@ from picograd.tensor.products.linalg import QR, complete_qr
 from picograd.tensor.reductions.measures import common
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["cholesky", "cholesky_ex", "householder_product", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "qr"]
+
 
 class CholeskyInfo(NamedTuple):
     """What `cholesky_ex` returns: info is 0, or the order of the first leading minor that is not positive definite."""

@@ -24,6 +24,8 @@ from picograd.tensor.products import host_calls
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
+
 Axes = int | Sequence[int] | None
 MATRIX_ORDERS = ("fro", "nuc", math.inf, -math.inf, 1, -1, 2, -2)
 

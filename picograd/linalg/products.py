@@ -25,6 +25,10 @@ from picograd.tensor.products.linalg import LogDet, power_op, slogdet_ops
 from picograd.tensor.reductions.measures import common, cross_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "cross", "det", "diagonal", "matmul", "matrix_exp", "matrix_power", "multi_dot", "slogdet", "vander", "vecdot",
+]  # fmt: skip
+
 
 def matmul(input: Any, other: Any) -> Tensor:
     """Returns the matrix product; see `Tensor.matmul`.

@@ -24,6 +24,8 @@ from picograd.tensor.products.linalg import greatest_value
 from picograd.tensor.reductions.measures import common
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["inv", "inv_ex", "lstsq", "pinv", "solve", "solve_ex", "solve_triangular", "tensorinv", "tensorsolve"]
+
 EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # between 1 and the next number
 
 

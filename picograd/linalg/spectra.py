@@ -15,6 +15,8 @@ from picograd.linalg.solving import given, taken
 from picograd.tensor.products import host_calls
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals"]
+
 
 class Eigen(NamedTuple):
     """Eigenvalues, rising, and eigenvectors as columns."""

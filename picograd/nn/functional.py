@@ -4,129 +4,27 @@ In:    tensors
 Out:   what `picograd.nn.functional` offers
 Next:  picograd/nn/attention.py
 """
+# ruff: noqa: F403
 
-from picograd.nn.functions.activations import gelu as gelu
-from picograd.nn.functions.activations import glu as glu
-from picograd.nn.functions.activations import gumbel_softmax as gumbel_softmax
-from picograd.nn.functions.activations import log_softmax as log_softmax
-from picograd.nn.functions.activations import logsigmoid as logsigmoid
-from picograd.nn.functions.activations import mish as mish
-from picograd.nn.functions.activations import sigmoid as sigmoid
-from picograd.nn.functions.activations import silu as silu
-from picograd.nn.functions.activations import softmax as softmax
-from picograd.nn.functions.activations import softmin as softmin
-from picograd.nn.functions.activations import softplus as softplus
-from picograd.nn.functions.activations import softsign as softsign
-from picograd.nn.functions.activations import tanh as tanh
-from picograd.nn.functions.activations import tanhshrink as tanhshrink
-from picograd.nn.functions.attention import scaled_dot_product_attention as scaled_dot_product_attention
-from picograd.nn.functions.class_losses import cross_entropy as cross_entropy
-from picograd.nn.functions.class_losses import nll_loss as nll_loss
-from picograd.nn.functions.convolution import conv1d as conv1d
-from picograd.nn.functions.convolution import conv2d as conv2d
-from picograd.nn.functions.convolution import conv3d as conv3d
-from picograd.nn.functions.convolution import conv_transpose1d as conv_transpose1d
-from picograd.nn.functions.convolution import conv_transpose2d as conv_transpose2d
-from picograd.nn.functions.convolution import conv_transpose3d as conv_transpose3d
-from picograd.nn.functions.ctc import ctc_loss as ctc_loss
-from picograd.nn.functions.distances import cosine_similarity as cosine_similarity
-from picograd.nn.functions.distances import normalize as normalize
-from picograd.nn.functions.distances import pairwise_distance as pairwise_distance
-from picograd.nn.functions.distances import pdist as pdist
-from picograd.nn.functions.dropout import alpha_dropout as alpha_dropout
-from picograd.nn.functions.dropout import dropout as dropout
-from picograd.nn.functions.dropout import dropout1d as dropout1d
-from picograd.nn.functions.dropout import dropout2d as dropout2d
-from picograd.nn.functions.dropout import dropout3d as dropout3d
-from picograd.nn.functions.dropout import feature_alpha_dropout as feature_alpha_dropout
-from picograd.nn.functions.embedding import embedding as embedding
-from picograd.nn.functions.embedding import embedding_bag as embedding_bag
-from picograd.nn.functions.embedding import one_hot as one_hot
-from picograd.nn.functions.fractional import fractional_max_pool2d as fractional_max_pool2d
-from picograd.nn.functions.fractional import fractional_max_pool3d as fractional_max_pool3d
-from picograd.nn.functions.grids import affine_grid as affine_grid
-from picograd.nn.functions.grids import grid_sample as grid_sample
-from picograd.nn.functions.linear import bilinear as bilinear
-from picograd.nn.functions.linear import linear as linear
-from picograd.nn.functions.linear_loss import linear_cross_entropy as linear_cross_entropy
-from picograd.nn.functions.losses import binary_cross_entropy as binary_cross_entropy
-from picograd.nn.functions.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-from picograd.nn.functions.losses import gaussian_nll_loss as gaussian_nll_loss
-from picograd.nn.functions.losses import huber_loss as huber_loss
-from picograd.nn.functions.losses import kl_div as kl_div
-from picograd.nn.functions.losses import l1_loss as l1_loss
-from picograd.nn.functions.losses import mse_loss as mse_loss
-from picograd.nn.functions.losses import poisson_nll_loss as poisson_nll_loss
-from picograd.nn.functions.losses import smooth_l1_loss as smooth_l1_loss
-from picograd.nn.functions.losses import soft_margin_loss as soft_margin_loss
-from picograd.nn.functions.margin_losses import cosine_embedding_loss as cosine_embedding_loss
-from picograd.nn.functions.margin_losses import hinge_embedding_loss as hinge_embedding_loss
-from picograd.nn.functions.margin_losses import margin_ranking_loss as margin_ranking_loss
-from picograd.nn.functions.margin_losses import multi_margin_loss as multi_margin_loss
-from picograd.nn.functions.margin_losses import multilabel_margin_loss as multilabel_margin_loss
-from picograd.nn.functions.margin_losses import multilabel_soft_margin_loss as multilabel_soft_margin_loss
-from picograd.nn.functions.margin_losses import triplet_margin_loss as triplet_margin_loss
-from picograd.nn.functions.margin_losses import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
-from picograd.nn.functions.maxima import adaptive_max_pool1d as adaptive_max_pool1d
-from picograd.nn.functions.maxima import adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices
-from picograd.nn.functions.maxima import adaptive_max_pool2d as adaptive_max_pool2d
-from picograd.nn.functions.maxima import adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices
-from picograd.nn.functions.maxima import adaptive_max_pool3d as adaptive_max_pool3d
-from picograd.nn.functions.maxima import adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices
-from picograd.nn.functions.maxima import max_pool1d as max_pool1d
-from picograd.nn.functions.maxima import max_pool1d_with_indices as max_pool1d_with_indices
-from picograd.nn.functions.maxima import max_pool2d as max_pool2d
-from picograd.nn.functions.maxima import max_pool2d_with_indices as max_pool2d_with_indices
-from picograd.nn.functions.maxima import max_pool3d as max_pool3d
-from picograd.nn.functions.maxima import max_pool3d_with_indices as max_pool3d_with_indices
-from picograd.nn.functions.maxima import max_unpool1d as max_unpool1d
-from picograd.nn.functions.maxima import max_unpool2d as max_unpool2d
-from picograd.nn.functions.maxima import max_unpool3d as max_unpool3d
-from picograd.nn.functions.means import adaptive_avg_pool1d as adaptive_avg_pool1d
-from picograd.nn.functions.means import adaptive_avg_pool2d as adaptive_avg_pool2d
-from picograd.nn.functions.means import adaptive_avg_pool3d as adaptive_avg_pool3d
-from picograd.nn.functions.means import avg_pool1d as avg_pool1d
-from picograd.nn.functions.means import avg_pool2d as avg_pool2d
-from picograd.nn.functions.means import avg_pool3d as avg_pool3d
-from picograd.nn.functions.means import lp_pool1d as lp_pool1d
-from picograd.nn.functions.means import lp_pool2d as lp_pool2d
-from picograd.nn.functions.means import lp_pool3d as lp_pool3d
-from picograd.nn.functions.multihead import multi_head_attention_forward as multi_head_attention_forward
-from picograd.nn.functions.normalization import batch_norm as batch_norm
-from picograd.nn.functions.normalization import group_norm as group_norm
-from picograd.nn.functions.normalization import instance_norm as instance_norm
-from picograd.nn.functions.normalization import layer_norm as layer_norm
-from picograd.nn.functions.normalization import local_response_norm as local_response_norm
-from picograd.nn.functions.normalization import rms_norm as rms_norm
-from picograd.nn.functions.rectifiers import celu as celu
-from picograd.nn.functions.rectifiers import elu as elu
-from picograd.nn.functions.rectifiers import hardshrink as hardshrink
-from picograd.nn.functions.rectifiers import hardsigmoid as hardsigmoid
-from picograd.nn.functions.rectifiers import hardswish as hardswish
-from picograd.nn.functions.rectifiers import hardtanh as hardtanh
-from picograd.nn.functions.rectifiers import leaky_relu as leaky_relu
-from picograd.nn.functions.rectifiers import prelu as prelu
-from picograd.nn.functions.rectifiers import relu as relu
-from picograd.nn.functions.rectifiers import relu6 as relu6
-from picograd.nn.functions.rectifiers import rrelu as rrelu
-from picograd.nn.functions.rectifiers import selu as selu
-from picograd.nn.functions.rectifiers import softshrink as softshrink
-from picograd.nn.functions.rectifiers import threshold as threshold
-from picograd.nn.functions.resize import interpolate as interpolate
-from picograd.nn.functions.resize import upsample as upsample
-from picograd.nn.functions.resize import upsample_bilinear as upsample_bilinear
-from picograd.nn.functions.resize import upsample_nearest as upsample_nearest
-from picograd.nn.functions.slide import channel_shuffle as channel_shuffle
-from picograd.nn.functions.slide import fold as fold
-from picograd.nn.functions.slide import pad as pad
-from picograd.nn.functions.slide import pixel_shuffle as pixel_shuffle
-from picograd.nn.functions.slide import pixel_unshuffle as pixel_unshuffle
-from picograd.nn.functions.slide import unfold as unfold
-from picograd.nn.functions.stored import celu_ as celu_
-from picograd.nn.functions.stored import elu_ as elu_
-from picograd.nn.functions.stored import hardtanh_ as hardtanh_
-from picograd.nn.functions.stored import leaky_relu_ as leaky_relu_
-from picograd.nn.functions.stored import relu_ as relu_
-from picograd.nn.functions.stored import rrelu_ as rrelu_
-from picograd.nn.functions.stored import selu_ as selu_
-from picograd.nn.functions.stored import threshold_ as threshold_
+from picograd.nn.functions.activations import *
+from picograd.nn.functions.attention import *
+from picograd.nn.functions.class_losses import *
+from picograd.nn.functions.convolution import *
+from picograd.nn.functions.ctc import *
+from picograd.nn.functions.distances import *
+from picograd.nn.functions.dropout import *
+from picograd.nn.functions.embedding import *
+from picograd.nn.functions.fractional import *
+from picograd.nn.functions.grids import *
+from picograd.nn.functions.linear import *
+from picograd.nn.functions.linear_loss import *
+from picograd.nn.functions.losses import *
+from picograd.nn.functions.margin_losses import *
+from picograd.nn.functions.maxima import *
+from picograd.nn.functions.means import *
+from picograd.nn.functions.multihead import *
+from picograd.nn.functions.normalization import *
+from picograd.nn.functions.rectifiers import *
+from picograd.nn.functions.resize import *
+from picograd.nn.functions.slide import *
+from picograd.nn.functions.stored import *

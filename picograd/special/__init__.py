@@ -4,80 +4,19 @@ In:    tensors
 Out:   what stands in the files beside this one
 Next:  picograd/special/functions.py
 """
+# ruff: noqa: F403
+
+from typing import TYPE_CHECKING
 
 from picograd.public import publish
-from picograd.special.cylinder import (
-    airy_ai,
-    bessel_j0,
-    bessel_j1,
-    bessel_y0,
-    bessel_y1,
-    modified_bessel_k0,
-    modified_bessel_k1,
-    scaled_modified_bessel_k0,
-    scaled_modified_bessel_k1,
-    spherical_bessel_j0,
-)
-from picograd.special.functions import (
-    digamma,
-    entr,
-    erf,
-    erfc,
-    erfcx,
-    erfinv,
-    exp2,
-    expit,
-    expm1,
-    gammainc,
-    gammaincc,
-    gammaln,
-    i0,
-    i0e,
-    i1,
-    i1e,
-    log1p,
-    log_ndtr,
-    log_softmax,
-    logit,
-    logsumexp,
-    modified_bessel_i0,
-    modified_bessel_i1,
-    multigammaln,
-    ndtr,
-    ndtri,
-    psi,
-    round,
-    sinc,
-    softmax,
-    xlog1py,
-    zeta,
-)
-from picograd.special.polynomials import (
-    chebyshev_polynomial_t,
-    chebyshev_polynomial_u,
-    chebyshev_polynomial_v,
-    chebyshev_polynomial_w,
-    hermite_polynomial_h,
-    hermite_polynomial_he,
-    laguerre_polynomial_l,
-    legendre_polynomial_p,
-    shifted_chebyshev_polynomial_t,
-    shifted_chebyshev_polynomial_u,
-    shifted_chebyshev_polynomial_v,
-    shifted_chebyshev_polynomial_w,
-)
-from picograd.tensor.free_functions import polygamma, xlogy
+from picograd.special import cylinder, functions, polynomials
+from picograd.special.cylinder import *
+from picograd.special.functions import *
+from picograd.special.polynomials import *
+from picograd.tensor.free_functions import polygamma as polygamma
+from picograd.tensor.free_functions import xlogy as xlogy
 
-__all__ = [
-    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
-    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc",
-    "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h",
-    "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p",
-    "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1",
-    "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
-    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc",
-    "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
-]  # fmt: skip
+if not TYPE_CHECKING:  # a type checker follows the stars
+    __all__ = [*cylinder.__all__, *functions.__all__, *polynomials.__all__, "polygamma", "xlogy"]
 
 publish(globals())

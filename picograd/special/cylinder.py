@@ -18,6 +18,11 @@ from picograd.special.functions import in_double
 from picograd.tensor.elements.pointwise import is_infinite
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k1",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0",
+]  # fmt: skip
+
 
 def _of_the_host(name: str, x: Tensor) -> Tensor:
     return in_double(name, lambda x: host_call(name, dtypes.float64, (x,)), x)

@@ -23,6 +23,13 @@ from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc",
+    "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
+    "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "psi", "round", "sinc", "softmax",
+    "xlog1py", "zeta",
+]  # fmt: skip
+
 digamma = psi = Tensor.digamma
 gammainc, gammaincc, modified_bessel_i0 = Tensor.igamma, Tensor.igammac, Tensor.i0
 erf, erfc, erfinv, exp2, expit, expm1 = Tensor.erf, Tensor.erfc, Tensor.erfinv, Tensor.exp2, Tensor.sigmoid, Tensor.expm1

@@ -15,6 +15,8 @@ from picograd.tensor.build import INTS, axes_of, axis_of
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
+__all__ = ["cumulative_trapezoid", "gradient", "trapezoid", "trapz"]
+
 
 # ---- slopes ----
 def gradient(

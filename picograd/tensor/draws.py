@@ -18,6 +18,8 @@ from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["binomial", "poisson"]
+
 
 def _drawn(function: str, generator: Generator | None, *parameters: Tensor) -> Tensor:
     """Returns counts in the dtype of the first parameter."""

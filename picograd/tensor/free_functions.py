@@ -21,6 +21,12 @@ from picograd.tensor.build import INTS, whole
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "as_tensor", "asarray", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "fill", "float_power", "from_numpy", "is_tensor", "normal", "polygamma", "pow", "real", "remainder", "rsub",
+    "scalar_tensor", "tensor", "to_dlpack", "tril_indices", "triu_indices", "unravel_index", "where", "xlogy",
+]  # fmt: skip
+
 Operand = Tensor | Scalar
 
 

@@ -17,6 +17,8 @@ from picograd.tensor.build import INTS
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
+__all__ = ["histogramdd"]
+
 
 class HistogramDD(NamedTuple):
     """Counts, with an axis for each column, and the edges along each."""

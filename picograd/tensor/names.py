@@ -1,75 +1,24 @@
 """PyTorch's functions by their names: torch.NAME is picograd.NAME.
 
 In:    Tensor's methods, and the functions that stand beside tensor/free_functions.py
-Out:   the names in `__all__`, which `picograd` re-exports
+Out:   the names that `picograd` re-exports
 Next:  picograd/tensor/core.py
 
 Most are methods under another roof: what a method takes as self comes first.
 """
+# ruff: noqa: F403
 
-from __future__ import annotations
-
-from picograd.tensor.creation.generator import get_rng_state, initial_seed, seed, set_rng_state
-from picograd.tensor.creation.old_types import (
-    BFloat16Tensor,
-    BoolTensor,
-    ByteTensor,
-    CharTensor,
-    DoubleTensor,
-    FloatTensor,
-    HalfTensor,
-    IntTensor,
-    LongTensor,
-    ShortTensor,
-)  # fmt: skip
-from picograd.tensor.creation.window_functions import (
-    bartlett_window,
-    blackman_window,
-    hamming_window,
-    hann_window,
-    kaiser_window,
-)
-from picograd.tensor.curves import cumulative_trapezoid, gradient, trapezoid, trapz
-from picograd.tensor.draws import binomial, poisson
-from picograd.tensor.exchange.printing import set_printoptions
-from picograd.tensor.free_functions import (
-    as_tensor,
-    asarray,
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    fill,
-    float_power,
-    from_numpy,
-    is_tensor,
-    normal,
-    polygamma,
-    pow,
-    real,
-    remainder,
-    rsub,
-    scalar_tensor,
-    tensor,
-    to_dlpack,
-    tril_indices,
-    triu_indices,
-    unravel_index,
-    where,
-    xlogy,
-)  # fmt: skip
-from picograd.tensor.histograms import histogramdd
-from picograd.tensor.promotion import can_cast, promote_types, result_type
-from picograd.tensor.segments import segment_reduce
-from picograd.tensor.settings import (
-    are_deterministic_algorithms_enabled,
-    get_default_dtype,
-    get_num_threads,
-    set_default_dtype,
-    set_num_threads,
-    use_deterministic_algorithms,
-)
+from picograd.tensor.creation.generator import *
+from picograd.tensor.creation.old_types import *
+from picograd.tensor.creation.window_functions import *
+from picograd.tensor.curves import *
+from picograd.tensor.draws import *
+from picograd.tensor.exchange.printing import *
+from picograd.tensor.free_functions import *
+from picograd.tensor.histograms import *
+from picograd.tensor.promotion import *
+from picograd.tensor.segments import *
+from picograd.tensor.settings import *
 from picograd.tensor.tensor import Tensor
 
 # ---- new tensors ----
@@ -110,7 +59,6 @@ is_floating_point, is_nonzero, is_signed = Tensor.is_floating_point, Tensor.is_n
 numel = Tensor.numel
 
 # ---- functions of each element ----
-conj_physical, resolve_conj, resolve_neg = Tensor.conj, Tensor.conj, Tensor.conj
 abs, absolute, acos, acosh, angle, arccos = Tensor.abs, Tensor.abs, Tensor.acos, Tensor.acosh, Tensor.angle, Tensor.acos
 arccosh, arcsin, arcsinh, arctan, arctanh = Tensor.acosh, Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh
 asin, asinh, atan, atanh, ceil, clamp = Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh, Tensor.ceil, Tensor.clamp
@@ -125,6 +73,7 @@ mvlgamma, nan_to_num, neg, negative, positive = Tensor.mvlgamma, Tensor.nan_to_n
 rad2deg, reciprocal, relu, round, rsqrt = Tensor.rad2deg, Tensor.reciprocal, Tensor.relu, Tensor.round, Tensor.rsqrt
 sgn, sigmoid, sign, signbit, sin, sinc = Tensor.sgn, Tensor.sigmoid, Tensor.sign, Tensor.signbit, Tensor.sin, Tensor.sinc
 sinh, sqrt, square, tan, tanh, trunc = Tensor.sinh, Tensor.sqrt, Tensor.square, Tensor.tan, Tensor.tanh, Tensor.trunc
+conj_physical, resolve_conj, resolve_neg = Tensor.conj, Tensor.conj, Tensor.conj
 
 # ---- functions of two ----
 addcdiv, addcmul, arctan2, atan2, copysign = Tensor.addcdiv, Tensor.addcmul, Tensor.atan2, Tensor.atan2, Tensor.copysign
@@ -192,50 +141,3 @@ index_add, index_copy, index_fill, index_put = Tensor.index_add, Tensor.index_co
 index_put_, index_reduce, masked_scatter, put = Tensor.index_put_, Tensor.index_reduce, Tensor.masked_scatter, Tensor.put
 scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tensor.scatter_reduce
 select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take
-
-__all__ = [
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add",
-    "addcdiv", "addcmul", "addmv_", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange",
-    "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2",
-    "arctan_", "arctanh", "arctanh_", "are_deterministic_algorithms_enabled", "argmax", "argmin", "argsort",
-    "argwhere", "as_strided", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_",
-    "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "bernoulli", "bincount",
-    "binomial", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "blackman_window", "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize",
-    "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_",
-    "clamp_min", "clamp_min_", "clip", "clip_", "clone", "column_stack", "combinations", "concat", "concatenate",
-    "conj", "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin",
-    "cumprod", "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "detach_", "diag", "diag_embed",
-    "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack",
-    "empty", "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_",
-    "expm1", "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power",
-    "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy",
-    "full", "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype", "get_device", "get_num_threads",
-    "get_rng_state", "gradient", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
-    "heaviside", "histc", "histogram", "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_", "igamma", "igammac",
-    "index_add", "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "initial_seed",
-    "is_complex", "is_conj", "is_floating_point", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
-    "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue",
-    "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10",
-    "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt",
-    "masked_fill", "masked_scatter", "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min",
-    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
-    "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg",
-    "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel", "ones",
-    "ones_like", "outer", "permute", "poisson", "polygamma", "positive", "pow", "prod", "promote_types", "put",
-    "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "randperm", "ravel", "real", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
-    "repeat_interleave", "reshape", "resize_as_", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90",
-    "round", "round_", "row_stack", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "scatter", "scatter_add",
-    "scatter_reduce", "searchsorted", "seed", "segment_reduce", "select", "select_scatter", "set_default_dtype",
-    "set_num_threads", "set_printoptions", "set_rng_state", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin",
-    "sin_", "sinc", "sinc_", "sinh", "sinh_", "slice_scatter", "softmax", "sort", "split", "split_with_sizes", "sqrt",
-    "sqrt_", "square", "square_", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes",
-    "swapdims", "t", "take", "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tile",
-    "to_dlpack", "topk", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices",
-    "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index",
-    "unsqueeze", "use_deterministic_algorithms", "var", "var_mean", "vsplit", "vstack", "where", "xlogy", "xlogy_",
-    "zero_", "zeros", "zeros_like",
-]  # fmt: skip

@@ -12,6 +12,8 @@ from picograd.dtype import DType, Scalar
 from picograd.tensor.build import CATEGORY, promoted
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["can_cast", "promote_types", "result_type"]
+
 Operand = Tensor | Scalar
 
 

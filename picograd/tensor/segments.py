@@ -14,6 +14,8 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
+__all__ = ["segment_reduce"]
+
 EMPTY = {"sum": 0.0, "mean": math.nan, "max": -math.inf, "min": math.inf, "prod": 1.0}  # what no elements amount to
 
 

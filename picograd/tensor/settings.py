@@ -14,6 +14,11 @@ from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.arguments import at_least
 from picograd.tensor.change import last_change
 
+__all__ = [
+    "are_deterministic_algorithms_enabled", "get_default_dtype", "get_num_threads", "set_default_dtype",
+    "set_num_threads", "use_deterministic_algorithms",
+]  # fmt: skip
+
 
 def get_default_dtype() -> DType:
     """Returns the dtype of Python's floats, and of new tensors for which none is given: float32 until another is set.

@@ -21,6 +21,11 @@ from picograd.tensor.elements import pointwise
 from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "gelu", "glu", "gumbel_softmax", "log_softmax", "logsigmoid", "mish", "sigmoid", "silu", "softmax", "softmin",
+    "softplus", "softsign", "tanh", "tanhshrink",
+]  # fmt: skip
+
 # Where log(1 + exp(x)) is x to all 53 bits.
 SOFTPLUS_EXACT = 40.0
 

@@ -24,6 +24,8 @@ from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["scaled_dot_product_attention"]
+
 
 def scaled_dot_product_attention(
     query: Tensor,

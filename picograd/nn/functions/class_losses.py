@@ -27,6 +27,8 @@ from picograd.tensor.reductions.moments import mean_op
 from picograd.tensor.reductions.reduce import logsumexp_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["cross_entropy", "nll_loss"]
+
 
 @widened
 def cross_entropy(

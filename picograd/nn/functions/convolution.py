@@ -25,6 +25,8 @@ from picograd.tensor.build import static
 from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
 Pairs = tuple[tuple[int, int], ...]
 
 

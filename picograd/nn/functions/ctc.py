@@ -20,6 +20,8 @@ from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.build import need_float
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["ctc_loss"]
+
 NEVER = -1e30  # logarithm of the probability of what cannot be: a number, so that sums of it have gradients
 
 

@@ -15,6 +15,8 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
+__all__ = ["cosine_similarity", "normalize", "pairwise_distance", "pdist"]
+
 
 @widened
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:  # noqa: A002

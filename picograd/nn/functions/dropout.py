@@ -23,6 +23,8 @@ from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
+
 
 def dropout(
     input: Tensor,  # noqa: A002

@@ -19,6 +19,8 @@ from picograd.tensor.indexing.brackets import along_axis, gather_op
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["embedding", "embedding_bag", "one_hot"]
+
 
 def embedding(
     input: Tensor,  # noqa: A002

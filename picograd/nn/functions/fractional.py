@@ -20,6 +20,8 @@ from picograd.nn.functions.placement import Each, each_axis, with_batch
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["fractional_max_pool2d", "fractional_max_pool3d"]
+
 
 def fractional_max_pool2d(
     input: Tensor, kernel_size: Each, output_size: Each | None = None,  # noqa: A002

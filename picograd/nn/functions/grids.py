@@ -36,6 +36,8 @@ from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.elements.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["affine_grid", "grid_sample"]
+
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING = ("zeros", "border", "reflection")
 

@@ -20,6 +20,8 @@ from picograd.tensor.formulas import formula
 from picograd.tensor.products.matmul import matmul_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["bilinear", "linear"]
+
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
     """Returns input @ weight.T + bias.

@@ -19,6 +19,8 @@ from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["linear_cross_entropy"]
+
 CHUNK_NBYTES = 32 << 20  # of the scores of the rows that are looked at together
 IGNORED = -100
 

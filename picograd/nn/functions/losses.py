@@ -17,6 +17,11 @@ from picograd.tensor.build import static_numel
 from picograd.tensor.creation.probabilities import probabilities
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss", "kl_div",
+    "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+]  # fmt: skip
+
 
 # ---- differences ----
 @widened

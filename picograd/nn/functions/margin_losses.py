@@ -24,6 +24,12 @@ from picograd.nn.functions.reduction import check_pair, reduced
 from picograd.tensor.build import cast, need_float
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
+]  # fmt: skip
+
 
 # ---- pairs ----
 @widened

@@ -52,6 +52,13 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, detached, static, static_numel
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d", "adaptive_max_pool3d_with_indices", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
+
 Pooled = Any  # a tensor, or with return_indices a pair of them: checkers of types let programs use it as either
 
 

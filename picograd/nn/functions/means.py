@@ -34,6 +34,11 @@ from picograd.nn.functions.placement import (
 from picograd.tensor.build import cast, need_float, static, whole
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d",
+]  # fmt: skip
+
 
 def avg_pool1d(
     input: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0, ceil_mode: bool = False,  # noqa: A002

@@ -18,6 +18,8 @@ from picograd.nn.functions.linear import linear
 from picograd.tensor.build import whole
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["multi_head_attention_forward"]
+
 
 def multi_head_attention_forward(
     query: Tensor,

@@ -23,6 +23,8 @@ from picograd.tensor.formulas import by_formula
 from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
+
 
 # ---- over the last axes ----
 @widened

@@ -25,6 +25,11 @@ from picograd.tensor.exchange.host import fitting
 from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "celu", "elu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "prelu", "relu", "relu6",
+    "rrelu", "selu", "softshrink", "threshold",
+]  # fmt: skip
+
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14, with more digits.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 

@@ -27,6 +27,8 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
+
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 MODES = ("nearest", "nearest-exact", *AXES, "area")
 AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}

@@ -21,6 +21,8 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+
 
 # ---- windows ----
 def unfold(

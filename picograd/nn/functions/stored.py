@@ -11,6 +11,8 @@ import picograd.nn.functions.rectifiers as rectifiers
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_", "threshold_"]
+
 
 def relu_(input: Tensor) -> Tensor:  # noqa: A002
     """Stores relu(input) in input, and returns it.

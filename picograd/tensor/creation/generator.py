@@ -32,6 +32,8 @@ from picograd.tensor.cell import Cell, Claim, changing, replace_op, set_op, trac
 from picograd.tensor.exchange.host import default_device, device_named, device_or_default
 from picograd.tensor.modes import Mode
 
+__all__ = ["Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
 MASK = 0xFFFFFFFF  # 32 bits
 AHEAD = 64  # keys that are worked out together: numpy takes for all of them what Python takes for ten
 

@@ -14,6 +14,11 @@ from picograd.dtype import DType
 from picograd.tensor.elements.casts import NAMES
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor",
+]  # fmt: skip
+
 
 class OldType(str):
     """The name of a type of tensors, which makes them: of lengths f(2, 3) of zeros to be written to, of data f([1, 2]).

@@ -16,6 +16,8 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
+
 
 def check_window(function: str, name: str, length: int, dtype: DType | None) -> None:
     """Raises ArgumentError where a length is negative, and DTypeError where a dtype is no float."""

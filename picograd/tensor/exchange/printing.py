@@ -17,6 +17,8 @@ from picograd.annotations import fits, shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
 
+__all__ = ["set_printoptions"]
+
 PROFILES: dict[str, dict[str, Any]] = {
     "default": {},  # what NumPy's options say
     "short": {"precision": 2, "threshold": 1000, "edgeitems": 2},
