@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picograd.nn import functional as F
-from picograd.optim.basic import SGD
+from picograd.optim.descent import SGD
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit

@@ -20,7 +20,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.nn import init
-from picograd.optim.basic import AdamW
+from picograd.optim.adam import AdamW
 from picograd.tensor.core import realize
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.modes import no_grad

@@ -1,8 +1,8 @@
-"""Adagrad, Adadelta and RMSprop, whose steps are divided by what squares of gradients add up to, by PyTorch's formulas.
+"""Adagrad, Adadelta and RMSprop: steps divided by what squares of gradients add up to, by PyTorch's formulas.
 
-In:    a parameter, its gradient and its state, as Ops
-Out:   the optimizers
-Next:  picograd/optim/directions.py
+In:    the settings, the state and the gradient of a parameter
+Out:   `Adagrad`, `Adadelta`, `RMSprop`
+Next:  picograd/optim/matrix_steps.py
 """
 
 from __future__ import annotations
@@ -14,20 +14,12 @@ from picograd.errors import ArgumentError
 from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.optim.counted import (
-    Counted,
-    decayed,
-    read_state,
-    running_mean,
-    running_square,
-    scalar,
-    values_of,
-)
+from picograd.optim.declared import Declared, Now, Result, nearer, nearer_square
 from picograd.optim.groups import ParamGroup
 from picograd.tensor.tensor import Tensor
 
 
-class Adagrad(Counted):
+class Adagrad(Declared):
     """p -= lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), s the sum of d^2 so far.
 
     d = grad + weight_decay * p. Source: Duchi et al. 2011, "Adaptive subgradient methods", figure 1.
@@ -52,6 +44,9 @@ class Adagrad(Counted):
     0.9
     """
 
+    shared = {"step": 0.0}
+    slots = ("sum",)
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -65,13 +60,11 @@ class Adagrad(Counted):
         maximize: bool = False,
         **options: bool | None,
     ):
-        self._check_options({"foreach": foreach, **options})
         if not initial_accumulator_value >= 0:
             raise ArgumentError(
                 f"Adagrad: initial_accumulator_value must not be negative, got {initial_accumulator_value}."
             )
-        settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, {**settings, "initial_accumulator_value": initial_accumulator_value})
+        self._begin(vars())
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         return {"sum": Tensor.full_like(parameter, group["initial_accumulator_value"])}
@@ -79,17 +72,13 @@ class Adagrad(Counted):
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         return (lr / ((step - 1.0) * group["lr_decay"] + 1.0),)
 
-    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state = self.state[place]
-        value, d = decayed(*values_of(parameter, grad), group, False)
-        (total,) = read_state(state, d, "sum")
-        total = total + d * d
-        state["sum"].write("step", total)
-        (rate,) = self._factor(place, value)
-        parameter.write("step", value - d / (unary(OpCode.SQRT, total) + group["eps"]) * rate)
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        (rate,), total = now.factors, now.state["sum"] + now.d * now.d
+        return now.value - now.d / (unary(OpCode.SQRT, total) + now["eps"]) * rate, {"sum": total}
 
 
-class Adadelta(Counted):
+class Adadelta(Declared):
     """p -= lr * u, u = sqrt(a + eps) / sqrt(s + eps) * d, s and a running means of d^2 and u^2.
 
     d = grad + weight_decay * p. Source: Zeiler 2012, arXiv:1212.5701, algorithm 1.
@@ -113,7 +102,8 @@ class Adadelta(Counted):
     0.684
     """
 
-    zeros = ("square_avg", "acc_delta")
+    shared = {"step": 0.0}
+    slots = ("square_avg", "acc_delta")
 
     def __init__(
         self,
@@ -127,22 +117,19 @@ class Adadelta(Counted):
         maximize: bool = False,
         **options: bool | None,
     ):
-        self._check_options({"foreach": foreach, **options})
         if not 0.0 <= rho <= 1.0:
             raise ArgumentError(f"Adadelta: rho must be in [0, 1], got {rho}.")
-        settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, settings)
+        self._begin(vars())
 
-    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state, rho, eps = self.state[place], group["rho"], group["eps"]
-        value, d = decayed(*values_of(parameter, grad), group, False)
-        (moved,) = read_state(state, d, "acc_delta")
-        delta = unary(OpCode.SQRT, moved + eps) / unary(OpCode.SQRT, running_square(state, d, rho, "square_avg") + eps) * d
-        running_square(state, delta, rho, "acc_delta")
-        parameter.write("step", value - delta * scalar(group.lr_tensor.read(), value))
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        rho, eps, moved = now["rho"], now["eps"], now.state["acc_delta"]
+        square = nearer_square(now.state["square_avg"], now.d, rho)
+        delta = unary(OpCode.SQRT, moved + eps) / unary(OpCode.SQRT, square + eps) * now.d
+        return now.value - delta * now.lr, {"square_avg": square, "acc_delta": nearer_square(moved, delta, rho)}
 
 
-class RMSprop(Counted):
+class RMSprop(Declared):
     """p -= lr * d / (sqrt(s) + eps), s the running mean of d^2; with momentum lr times b = momentum b + that quotient.
 
     d = grad + weight_decay * p. Source: Hinton 2012, "Neural networks for machine learning", lecture 6e.
@@ -168,6 +155,9 @@ class RMSprop(Counted):
     0.5
     """
 
+    shared = {"step": 0.0}
+    slots = ("square_avg", "momentum_buffer", "grad_avg")
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -182,25 +172,20 @@ class RMSprop(Counted):
         maximize: bool = False,
         **options: bool | None,
     ):
-        self._check_options({"foreach": foreach, "capturable": capturable, **options})
-        settings = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(params, {**settings, "centered": centered, "maximize": maximize})
+        self._begin(vars())
 
-    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        more = {"momentum_buffer": group["momentum"], "grad_avg": group["centered"]}
-        names = ["square_avg", *(name for name, is_kept in more.items() if is_kept)]
-        return {name: Tensor.zeros_like(parameter) for name in names}
+    def _names(self, group: ParamGroup) -> tuple[str, ...]:
+        wanted = (True, group["momentum"], group["centered"])
+        return tuple([name for name, is_kept in zip(self.slots, wanted) if is_kept])
 
-    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state, alpha = self.state[place], group["alpha"]
-        value, d = decayed(*values_of(parameter, grad), group, False)
-        square = running_square(state, d, alpha, "square_avg")
-        if group["centered"]:
-            mean = running_mean(state, d, alpha, "grad_avg")
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        square = nearer_square(now.state["square_avg"], now.d, now["alpha"])
+        state = {"square_avg": square}
+        if now["centered"]:
+            mean = state["grad_avg"] = nearer(now.state["grad_avg"], now.d, now["alpha"])
             square = square - mean * mean
-        direction = d / (unary(OpCode.SQRT, square) + group["eps"])
-        if group["momentum"] or "momentum" in group.changing:
-            (running,) = read_state(state, d, "momentum_buffer")
-            direction = running * group.value("momentum", d) + direction
-            state["momentum_buffer"].write("step", direction)
-        parameter.write("step", value - direction * scalar(group.lr_tensor.read(), value))
+        direction = now.d / (unary(OpCode.SQRT, square) + now["eps"])
+        if "momentum_buffer" in now.state:
+            direction = state["momentum_buffer"] = now.state["momentum_buffer"] * now["momentum"] + direction
+        return now.value - direction * now.lr, state

@@ -1,13 +1,13 @@
 """Muon and Adafactor: steps that know a parameter is a matrix.
 
-In:    a parameter, its gradient and its state, as Ops
-Out:   the optimizers
+In:    the settings, the state and the gradient of a parameter
+Out:   `Muon`, `Adafactor`
 Next:  picograd/optim/quasi_newton.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -15,9 +15,8 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import maximum, reduce, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.optim.counted import Counted, decayed, read_state, values_of
+from picograd.optim.declared import Declared, Now, Result, decayed_by
 from picograd.optim.groups import ParamGroup
-from picograd.optim.optimizer import Optimizer
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products.matmul import matmul_op
@@ -26,7 +25,7 @@ from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.tensor import Tensor
 
 
-class Muon(Optimizer):
+class Muon(Declared):
     """p = p (1 - lr weight_decay) - lr c O(d), O(d) nearly the orthogonal matrix closest to d; for matrices.
 
     b = momentum b + (1 - momentum) grad;  d = b, or with nesterov grad + momentum (b - grad)
@@ -56,6 +55,9 @@ class Muon(Optimizer):
     Tensor([[0.9, 0. ]])
     """
 
+    slots = ("momentum_buffer",)
+    decoupled = True
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -70,30 +72,25 @@ class Muon(Optimizer):
     ):
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ArgumentError(f'Muon: adjust_lr_fn must be "original" or "match_rms_adamw", got {adjust_lr_fn!r}.')
-        settings = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
-        more = {"ns_coefficients": tuple(ns_coefficients), "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
-        super().__init__(params, {**settings, **more})
+        self._begin(vars())
 
-    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
-        for place, parameter in zip(places, group["params"]):
-            if parameter.ndim != 2:
-                raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for it")
-            self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        if parameter.ndim != 2:
+            raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for it")
+        return super()._state_of(parameter, group)
 
-    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state = self.state[place]
-        value, d = decayed(*values_of(parameter, grad), group, True)
-        momentum, (running,) = group.value("momentum", d), read_state(state, d, "momentum_buffer")
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        momentum, d, running = now["momentum"], now.d, now.state["momentum_buffer"]
         running = running + (d - running) * (-momentum + 1.0)
-        state["momentum_buffer"].write("step", running)
-        direction = d + (running - d) * momentum if group["nesterov"] else running
-        update = orthogonal(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        rows, columns = parameter.shape
+        direction = d + (running - d) * momentum if now["nesterov"] else running
+        update = orthogonal(direction, now["ns_coefficients"], now["ns_steps"], now["eps"])
+        rows, columns = map(int, d.shape)
         factor = max(1.0, rows / columns) ** 0.5
-        if group["adjust_lr_fn"] == "match_rms_adamw":
+        if now["adjust_lr_fn"] == "match_rms_adamw":
             factor = 0.2 * max(rows, columns) ** 0.5
-        rate = cast(group.lr_tensor.read(), value.dtype) * factor
-        parameter.write("step", value - update * broadcast_to(rate, value.shape))
+        rate = cast(now.rate, d.dtype) * factor
+        return now.value - update * broadcast_to(rate, d.shape), {"momentum_buffer": running}
 
 
 def orthogonal(x: Op, coefficients: tuple[float, float, float], steps: int, eps: float) -> Op:
@@ -112,7 +109,7 @@ def _turned(x: Op) -> Op:
     return Op(OpCode.PERMUTE, x.dtype, (x,), (1, 0))
 
 
-class Adafactor(Counted):
+class Adafactor(Declared):
     """p -= alpha u / max(1, RMS(u) / d), u = grad / sqrt(v), v from means of rows and columns alone.
 
     alpha = max(eps2, RMS(p)) min(lr, 1 / sqrt(t));  means move by t^beta2_decay towards those of grad^2
@@ -139,6 +136,10 @@ class Adafactor(Counted):
     0.9
     """
 
+    shared = {"step": 0.0}
+    slots = ("variance", "row_var", "col_var")
+    decoupled = None
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -151,13 +152,11 @@ class Adafactor(Counted):
         maximize: bool = False,
         **options: bool | None,
     ):
-        self._check_options(options)
         if not d >= 1.0:
             raise ArgumentError(f"Adafactor: d must be at least 1, got {d}.")
         if beta2_decay > 0 or any(bound is not None and bound < 0 for bound in eps):
             raise ArgumentError(f"Adafactor: beta2_decay must not be above 0, nor eps below, got {beta2_decay}, {eps}.")
-        settings = {"lr": lr, "beta2_decay": beta2_decay, "eps": tuple(eps), "d": d, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "maximize": maximize})
+        self._begin(vars())
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         if parameter.ndim < 2:
@@ -172,33 +171,35 @@ class Adafactor(Counted):
         rate = -maximum(-lr, -least)
         return Op(OpCode.POW, step.dtype, (step, exponent)), rate
 
-    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        value, d = values_of(parameter, grad)
-        eps1, eps2 = group["eps"]
-        eps1 = (2.0**-52 if value.dtype is dtypes.float64 else 2.0**-23) if eps1 is None else eps1
-        moved, rate = self._factors[id(self.state[place]["step"]), value.dtype]
-        alpha = maximum(_rms(value), eps2) * rate
-        value, d = decayed(value, d, group, True)
-        variance = self._variance(place, d, moved, eps1)
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        eps1, eps2 = now["eps"]
+        eps1 = (2.0**-52 if now.value.dtype is dtypes.float64 else 2.0**-23) if eps1 is None else eps1
+        moved, rate = now.numbers
+        alpha = maximum(_rms(now.value), eps2) * rate
+        value, d = decayed_by(now["weight_decay"], now.rate, now.value, now.d, True)
+        variance, state = _variance(now, moved, eps1)
         update = pointwise.rsqrt(maximum(variance, eps1 * eps1)) * d
-        factor = alpha / maximum(_rms(update) / group["d"], 1.0)
-        parameter.write("step", value - update * broadcast_to(factor, value.shape))
+        factor = alpha / maximum(_rms(update) / now["d"], 1.0)
+        return value - update * broadcast_to(factor, value.shape), state
 
-    def _variance(self, place: int, d: Op, moved: Op, eps: float) -> Op:
-        """Stores the means of squares and returns what they say of each element."""
-        state, rank = self.state[place], len(d.shape)
-        means = {"variance": d * d} if rank < 2 else {
-            "row_var": mean_op(d * d, (rank - 1,), keepdim=True), "col_var": mean_op(d * d, (rank - 2,), keepdim=True),
-        }  # fmt: skip
-        found = []
-        for name, mean in means.items():
-            (before,) = read_state(state, d, name)
-            found.append(before + (mean - before) * broadcast_to(moved, mean.shape))
-            state[name].write("step", found[-1])
-        if rank < 2:
-            return found[0]
-        whole = maximum(mean_op(found[0], (rank - 2,), keepdim=True), eps)
-        return broadcast_to(found[0], d.shape) * broadcast_to(found[1], d.shape) / broadcast_to(whole, d.shape)
+
+def _variance(now: Now, moved: Op, eps: float) -> Result:
+    """Returns what the means of squares say of each element, and the means."""
+    squares, rank = now.d * now.d, len(now.d.shape)
+    axes = {"variance": ()} if rank < 2 else {"row_var": (rank - 1,), "col_var": (rank - 2,)}
+    means = {name: mean_op(squares, along, keepdim=True) if along else squares for name, along in axes.items()}
+    after = {name: nearer_by(now.state[name], mean, moved) for name, mean in means.items()}
+    if rank < 2:
+        return after["variance"], after
+    whole = maximum(mean_op(after["row_var"], (rank - 2,), keepdim=True), eps)
+    rows, columns = (broadcast_to(after[name], squares.shape) for name in axes)
+    return rows * columns / broadcast_to(whole, squares.shape), after
+
+
+def nearer_by(before: Op, mean: Op, moved: Op) -> Op:
+    """Returns a mean moved towards another by a part."""
+    return before + (mean - before) * broadcast_to(moved, mean.shape)
 
 
 def _rms(x: Op) -> Op:

@@ -2,7 +2,7 @@
 
 In:    tensors to compute, and the leaf Ops whose values they replace
 Out:   everything computed in one plan
-Next:  picograd/optim/counted.py
+Next:  picograd/optim/declared.py
 
 A loss or a gradient that nobody has computed yet reads the old parameters. It is computed in the same plan, so that
 the forward pass runs once and the old memory can be used again. Its graph is then dropped; a later backward()

@@ -22,7 +22,7 @@ from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
 from picograd.nn import Module
 from picograd.nn import functional as F
-from picograd.optim.basic import AdamW
+from picograd.optim.adam import AdamW
 from picograd.tensor.creation.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor

@@ -17,7 +17,7 @@ import numpy as np
 from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, windows
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
-from picograd.optim.basic import SGD
+from picograd.optim.descent import SGD
 from picograd.tensor.creation.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor

@@ -278,3 +278,23 @@ def test_an_optimizer_prints_its_groups_as_pytorch_does() -> None:
         return [line for line in repr(optimizer).split("\n") if line.split(":")[0].strip() not in IMPLEMENTATIONS]
 
     assert printed(pg) == printed(torch)
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "Lion"])
+def test_numbers_of_a_setting_may_come_as_a_list_or_as_ints(name: str) -> None:
+    def stepped(betas: object) -> list[float]:
+        w = Tensor([1.0, 2.0], requires_grad=True)
+        optimizer = getattr(optim, name)([{"params": [w], "betas": betas}], lr=0.1)
+        for _ in range(2):
+            w.grad = Tensor([0.5, -1.0])
+            optimizer.step()
+        return w.detach().tolist()
+
+    assert stepped([0.5, 0.75]) == stepped((0.5, 0.75)) and stepped((0, 0.75)) == stepped([0.0, 0.75])
+
+
+def test_every_setting_of_a_constructor_is_one_of_groups() -> None:
+    made = optim.RMSprop([Tensor([1.0], requires_grad=True)], foreach=True, capturable=True, centered=True)
+    assert set(made.param_groups[0]) == {
+        "params", "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize",
+    }  # fmt: skip

@@ -1,0 +1,308 @@
+"""Optimizers as records: settings with their defaults, the state of a parameter, and a formula over Ops.
+
+In:    parameters with gradients, and the constructor, state and formula of a subclass
+Out:   `Declared`, which does the rest; `Now`, what a formula is given; what formulas on Ops share
+Next:  picograd/optim/adam.py
+
+    class Decaying(Declared):                                       optim.Decaying(params, lr=0.1)
+        slots = ("sum",)                                            state of a parameter: zeros of its shape
+        def __init__(self, params, lr=1e-3, rho=0.9):
+            self._begin(vars())                                     the arguments are the settings of groups
+        def _formula(now):                                          p, d -> the new p, and the new state
+            total = now.state["sum"] * now["rho"] + now.d
+            return now.value - total * now.lr, {"sum": total}
+
+The count of steps, and what else is one number for a whole group, is shared by parameters that have always had gradients
+together: a step computes it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.optim.groups import ParamGroup
+from picograd.optim.optimizer import IMPLEMENTATIONS, Optimizer
+from picograd.record import Record
+from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.cell import trace
+from picograd.tensor.modes import Mode
+from picograd.tensor.tensor import Tensor
+
+Result = tuple[Op, dict[str, Op]]  # of a formula: the new value of a parameter, and of its state
+
+
+class Now(Record, eq=False):
+    """A parameter in the middle of a step, as Ops in the dtype in which the step is computed; now["eps"] is a setting.
+
+    value:     the parameter, decayed
+    d:         its gradient, with the weight decay that goes into it
+    state:     by name
+    rate:      the learning rate, 0-d, as the group has it
+    numbers:   what `_numbers` gave for this step, 0-d
+    settings:  by name: a number, numbers, or where they change from step to step Ops of the parameter's shape
+    """
+
+    value: Op
+    d: Op
+    state: dict[str, Op]
+    rate: Op
+    numbers: Sequence[Any]
+    settings: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.settings[name]
+
+    @property
+    def lr(self) -> Op:
+        """The learning rate, repeated to the shape of the parameter."""
+        return scalar(self.rate, self.value)
+
+    @property
+    def factors(self) -> tuple[Op, ...]:
+        """The numbers of this step, repeated to the shape of the parameter."""
+        return tuple([broadcast_to(number, self.value.shape) for number in self.numbers])
+
+
+class Declared(Optimizer):
+    """Base of the optimizers: a subclass says what its settings, its state and its formula are.
+
+    shared:     names of the state that is one number for many parameters, and the value each starts with
+    slots:      names of the state that a parameter may have
+    decoupled:  weight decay is taken from the parameter itself; False: it is part of the gradient; None: of the formula
+    """
+
+    shared: Mapping[str, float] = {}
+    slots: tuple[str, ...] = ()
+    decoupled: bool | None = False
+
+    def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
+        self._factors: dict[tuple[int, DType], tuple[Op, ...]] = {}  # by count and dtype
+        super().__init__(params, defaults)
+
+    def _begin(self, given: dict[str, Any]) -> None:
+        """Starts with the arguments of a constructor: self and params, PyTorch's options, and settings.
+
+        Raises:
+          ArgumentError: see Optimizer; or a beta outside [0, 1).
+        """
+        options = {name: given.pop(name) for name in IMPLEMENTATIONS & given.keys()}
+        self._check_options({**options, **given.pop("options", {})})
+        del given["self"]
+        params = given.pop("params")
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        if "betas" in settings:
+            check_betas(type(self).__name__, settings["betas"])
+        Declared.__init__(self, params, settings)
+
+    # ---- what subclasses say ----
+    @staticmethod
+    def _formula(now: Now) -> Result:
+        """Returns the parameter and its state after a step."""
+        raise NotImplementedError
+
+    def _names(self, group: ParamGroup) -> tuple[str, ...]:
+        """Returns the names of the state that the parameters of a group start with."""
+        return self.slots
+
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        """Returns the state of one parameter at the start."""
+        return {name: Tensor.zeros_like(parameter) for name in self._names(group)}
+
+    def _shared_starts(self, group: ParamGroup) -> Mapping[str, float]:
+        """Returns the numbers that the parameters of a group start with."""
+        return self.shared
+
+    def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
+        """Returns the numbers, in float64, that the formula needs at a step; may write shared state."""
+        return ()
+
+    def _flags(self, place: int) -> tuple[Op | float, ...]:
+        """Returns numbers of one parameter, which come before those of the step."""
+        return ()
+
+    # ---- a step ----
+    def _start(self, places: Sequence[int], group: ParamGroup) -> None:
+        device, starts = group.lr_tensor.device, self._shared_starts(group)
+        shared = {name: Tensor(value, dtypes.float64, device=device) for name, value in starts.items()}
+        for place, parameter in zip(places, group["params"]):
+            state = {**shared, **self._state_of(parameter, group)}
+            if state:
+                self._keep(place, state)
+
+    def _step(self) -> None:
+        try:
+            super()._step()
+        finally:
+            self._factors = {}  # graphs, which cannot be pickled
+
+    def _before(self, group: ParamGroup, places: list[int]) -> None:
+        """Counts the step; parameters without a gradient this time get a count of their own."""
+        self._factors = {}
+        if not self.shared:
+            return
+        self._split_off(set(places))
+        lr = cast(group.lr_tensor.read(), dtypes.float64)
+        dtypes_of: dict[int, set[DType]] = {}  # the dtypes of the parameters that share a count
+        counts: dict[int, int] = {}
+        for i in places:
+            identity = id(self.state[i]["step"])
+            counts[identity] = i
+            dtypes_of.setdefault(identity, set()).add(self._dtype_of(i))
+        for identity, first in counts.items():
+            shared = {name: self.state[first][name] for name in self.shared}
+            step = shared["step"].read() + 1.0
+            shared["step"].write("step", step)
+            numbers = self._numbers(group, step, lr, shared)
+            for dtype in dtypes_of[identity]:
+                self._factors[identity, dtype] = tuple(stored(number, dtype) for number in numbers)
+
+    def _split_off(self, chosen: set[int]) -> None:
+        """Gives the parameters that step shared numbers of their own, where others that share them do not."""
+        sharing: dict[int, list[int]] = {}  # by the count, whose it is
+        for place, own in self.state.items():
+            sharing.setdefault(id(own["step"]), []).append(place)
+        for sharers in sharing.values():
+            counted = [place for place in sharers if place in chosen]
+            if counted and len(counted) < len(sharers):
+                split = {name: _split(self.state[counted[0]][name]) for name in self.shared}
+                for place in counted:
+                    self._keep(place, split)
+
+    def _dtype_of(self, place: int) -> DType:
+        for name, kept in self.state[place].items():
+            if name not in self.shared and isinstance(kept, Tensor):
+                return kept.dtype.compute_dtype
+        return dtypes.float32
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        state, flags = self.state.get(place, {}), self._flags(place)
+        names = tuple([name for name in self.slots if name in state])
+        count, dtype = id(state["step"]) if self.shared else 0, parameter.dtype.compute_dtype
+
+        def read() -> tuple[Any, ...]:
+            numbers = (*flags, *self._factors.get((count, dtype), ()))
+            counts, settings, others = _settings_of(group, self.defaults)
+            operands = (group.lr_tensor.read(), *numbers, *settings)
+            return (type(self), names, others, len(numbers), counts), operands
+
+        own, operands = self._updates.once((id(group), count, dtype, names, flags), read)
+        self._updates.add(step_by_formula, own, [parameter, *[state[name] for name in names]], grad, operands)
+
+
+def _settings_of(group: ParamGroup, names: Iterable[str]) -> tuple[Hashable, list[Any], Hashable]:
+    """Returns the settings that formulas see.
+
+    Returns: of those that are numbers, which may be others at the next step, the name and how many, None where there is one
+             that is no tuple; the numbers; the others, by name
+    """
+    counts: list[tuple[str, int | None]] = []
+    numbers: list[Any] = []
+    others: list[tuple[str, Any]] = []
+    for name in names:
+        value = tuple(group[name]) if isinstance(group[name], list) else group[name]
+        parts = value if isinstance(value, tuple) else (value,)
+        if name in ("lr", "maximize"):
+            continue
+        if name in group.changing or all(isinstance(part, float) for part in parts):
+            counts.append((name, len(parts) if parts is value else None))
+            numbers += group.numbers(name) if name in group.changing else parts
+        else:
+            others.append((name, value))
+    return tuple(counts), numbers, tuple(others)
+
+
+def step_by_formula(own: tuple[Any, ...], parameter: Op, *others: Any) -> list[Op]:
+    """Returns a parameter and its state after a step by the formula of an optimizer.
+
+    Args:
+      own:     the optimizer, the names of the state, settings by name, how many numbers the step has, and which settings
+               are numbers
+      others:  the state; the gradient, the learning rate, the numbers of the step, the settings
+    """
+    owner, names, options, num_numbers, counts = own
+    kept, (grad, rate, *rest) = others[: len(names)], others[len(names) :]
+    value, d = computed(parameter, grad)
+    given = [scalar(part, d) if isinstance(part, Op) else part for part in rest[num_numbers:]]
+    settings, at = dict(options), 0
+    for name, count in counts:
+        settings[name] = given[at] if count is None else tuple(given[at : at + count])
+        at += count or 1
+    is_decoupled = settings.get("decoupled_weight_decay", owner.decoupled)
+    if is_decoupled is not None:
+        value, d = decayed_by(settings["weight_decay"], rate, value, d, is_decoupled)
+    state = {name: cast(op, d.dtype) for name, op in zip(names, kept)}
+    value, after = owner._formula(Now(value, d, state, rate, rest[:num_numbers], settings))
+    state.update(after)
+    return [value, *state.values()]
+
+
+def check_betas(name: str, betas: tuple[float, float]) -> None:
+    """Raises ArgumentError where a beta is outside [0, 1)."""
+    for beta in betas:
+        if not 0.0 <= beta < 1.0:
+            raise ArgumentError(f"{name}: betas must be in [0, 1), got {betas}.")
+
+
+def _split(count: Tensor) -> Tensor:
+    """Returns another count of the same value; one as old as its original where a trace has not changed that."""
+    op = count.cell.op
+    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
+        return count.clone()
+    with Mode(trace, None):
+        return count.clone()
+
+
+# ---- on Ops ----
+def computed(value: Op, grad: Op) -> tuple[Op, Op]:
+    """Returns a parameter and its gradient in the dtype in which a step is computed: float32 for 16 bits."""
+    value = cast(value, value.dtype.compute_dtype)
+    return value, cast(grad, value.dtype)
+
+
+def nearer(mean: Op, d: Op, keep: float | Op) -> Op:
+    """Returns the running mean m + (1 - keep) (d - m)."""
+    return mean + (d - mean) * (-keep + 1.0)
+
+
+def nearer_square(square: Op, d: Op, keep: float | Op) -> Op:
+    """Returns the running mean of squares keep v + (1 - keep) d^2."""
+    return square * keep + d * d * (-keep + 1.0)
+
+
+def moments(now: Now) -> tuple[Op, Op, dict[str, Op]]:
+    """Returns the running means of d and of its square, of which the betas are kept, and both as the state."""
+    beta1, beta2 = now["betas"]
+    mean = nearer(now.state["exp_avg"], now.d, beta1)
+    square = nearer_square(now.state["exp_avg_sq"], now.d, beta2)
+    return mean, square, {"exp_avg": mean, "exp_avg_sq": square}
+
+
+def decayed_by(decay: float, lr: Op, value: Op, grad: Op, decoupled: bool) -> tuple[Op, Op]:
+    """Returns parameter and gradient after weight decay: of the parameter itself, or as part of the gradient."""
+    if not decay:
+        return value, grad
+    if decoupled:
+        return value * scalar(-(lr * decay) + 1.0, value), grad
+    return value, grad + value * decay
+
+
+def scalar(op: Op, like: Op) -> Op:
+    """Returns a 0-d Op as the dtype of `like`, repeated to its shape."""
+    return broadcast_to(cast(op, like.dtype), like.shape)
+
+
+def stored(op: Op, dtype: DType) -> Op:
+    """Returns a 0-d Op computed once, so that no kernel repeats it for every element."""
+    return Op(OpCode.CONTIGUOUS, dtype, (cast(op, dtype),))
+
+
+def power(base: float | Op, exponent: Op) -> Op:
+    """Returns base ** exponent for an exponent of float64."""
+    base = base if isinstance(base, Op) else Op(OpCode.CONST, exponent.dtype, (), base)
+    return Op(OpCode.POW, exponent.dtype, (base, exponent))
