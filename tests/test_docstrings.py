@@ -104,6 +104,11 @@ def source_of(value: object, function: object) -> str:
     return inspect.getsource(value.__post_init__) if hasattr(value, "__post_init__") else ""
 
 
+def described_at(place: str) -> object:
+    """Returns the function or class of networks that a docstring refers to for arguments: functional.conv1d, Conv1d."""
+    return getattr(picograd.nn.functional, place.removeprefix("functional."), None) or getattr(picograd.nn, place)
+
+
 PUBLIC = public_names()
 
 
@@ -122,6 +127,7 @@ def test_a_public_name_is_described(name: str) -> None:
     if not inspect.isfunction(function):
         return
     said = text + (inspect.getdoc(function) or "")
+    said += "".join(inspect.getdoc(described_at(place)) or "" for place in re.findall(r"arguments as in `([\w.]+)`", text))
     unsaid = [p for p in inspect.signature(function).parameters if p not in SHARED and not re.search(rf"\b{p}\b", said)]
     assert not unsaid, f"says what {', '.join(unsaid)} may be"
     raised = set(re.findall(r"raise ([A-Z]\w+)\(", source_of(value, function))) & {*picograd.__all__}

@@ -4,168 +4,28 @@ In:    tensors
 Out:   what `picograd.nn` offers
 Next:  picograd/nn/module.py
 """
+# ruff: noqa: F403
 
 from picograd.nn import attention as attention
 from picograd.nn import functional as functional
 from picograd.nn import init as init
 from picograd.nn import utils as utils
-from picograd.nn.containers import ModuleDict as ModuleDict
-from picograd.nn.containers import ModuleList as ModuleList
-from picograd.nn.containers import ParameterDict as ParameterDict
-from picograd.nn.containers import ParameterList as ParameterList
-from picograd.nn.containers import Sequential as Sequential
-from picograd.nn.layers.activations import CELU as CELU
-from picograd.nn.layers.activations import ELU as ELU
-from picograd.nn.layers.activations import GELU as GELU
-from picograd.nn.layers.activations import GLU as GLU
-from picograd.nn.layers.activations import SELU as SELU
-from picograd.nn.layers.activations import Hardshrink as Hardshrink
-from picograd.nn.layers.activations import Hardsigmoid as Hardsigmoid
-from picograd.nn.layers.activations import Hardswish as Hardswish
-from picograd.nn.layers.activations import Hardtanh as Hardtanh
-from picograd.nn.layers.activations import LeakyReLU as LeakyReLU
-from picograd.nn.layers.activations import LogSigmoid as LogSigmoid
-from picograd.nn.layers.activations import LogSoftmax as LogSoftmax
-from picograd.nn.layers.activations import Mish as Mish
-from picograd.nn.layers.activations import PReLU as PReLU
-from picograd.nn.layers.activations import ReLU as ReLU
-from picograd.nn.layers.activations import ReLU6 as ReLU6
-from picograd.nn.layers.activations import RReLU as RReLU
-from picograd.nn.layers.activations import Sigmoid as Sigmoid
-from picograd.nn.layers.activations import SiLU as SiLU
-from picograd.nn.layers.activations import Softmax as Softmax
-from picograd.nn.layers.activations import Softmax2d as Softmax2d
-from picograd.nn.layers.activations import Softmin as Softmin
-from picograd.nn.layers.activations import Softplus as Softplus
-from picograd.nn.layers.activations import Softshrink as Softshrink
-from picograd.nn.layers.activations import Softsign as Softsign
-from picograd.nn.layers.activations import Tanh as Tanh
-from picograd.nn.layers.activations import Tanhshrink as Tanhshrink
-from picograd.nn.layers.activations import Threshold as Threshold
+from picograd.nn.containers import *
+from picograd.nn.layers.activations import *
 from picograd.nn.layers.adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
-from picograd.nn.layers.batch_norm import BatchNorm1d as BatchNorm1d
-from picograd.nn.layers.batch_norm import BatchNorm2d as BatchNorm2d
-from picograd.nn.layers.batch_norm import BatchNorm3d as BatchNorm3d
-from picograd.nn.layers.batch_norm import InstanceNorm1d as InstanceNorm1d
-from picograd.nn.layers.batch_norm import InstanceNorm2d as InstanceNorm2d
-from picograd.nn.layers.batch_norm import InstanceNorm3d as InstanceNorm3d
-from picograd.nn.layers.convolution import Conv1d as Conv1d
-from picograd.nn.layers.convolution import Conv2d as Conv2d
-from picograd.nn.layers.convolution import Conv3d as Conv3d
-from picograd.nn.layers.convolution import ConvTranspose1d as ConvTranspose1d
-from picograd.nn.layers.convolution import ConvTranspose2d as ConvTranspose2d
-from picograd.nn.layers.convolution import ConvTranspose3d as ConvTranspose3d
-from picograd.nn.layers.dropout import AlphaDropout as AlphaDropout
-from picograd.nn.layers.dropout import Dropout as Dropout
-from picograd.nn.layers.dropout import Dropout1d as Dropout1d
-from picograd.nn.layers.dropout import Dropout2d as Dropout2d
-from picograd.nn.layers.dropout import Dropout3d as Dropout3d
-from picograd.nn.layers.dropout import FeatureAlphaDropout as FeatureAlphaDropout
-from picograd.nn.layers.features import MLP as MLP
-from picograd.nn.layers.features import Bilinear as Bilinear
-from picograd.nn.layers.features import Embedding as Embedding
-from picograd.nn.layers.features import EmbeddingBag as EmbeddingBag
-from picograd.nn.layers.features import Flatten as Flatten
-from picograd.nn.layers.features import Identity as Identity
-from picograd.nn.layers.features import Linear as Linear
-from picograd.nn.layers.features import Unflatten as Unflatten
-from picograd.nn.layers.lazy import LazyBatchNorm1d as LazyBatchNorm1d
-from picograd.nn.layers.lazy import LazyBatchNorm2d as LazyBatchNorm2d
-from picograd.nn.layers.lazy import LazyBatchNorm3d as LazyBatchNorm3d
-from picograd.nn.layers.lazy import LazyConv1d as LazyConv1d
-from picograd.nn.layers.lazy import LazyConv2d as LazyConv2d
-from picograd.nn.layers.lazy import LazyConv3d as LazyConv3d
-from picograd.nn.layers.lazy import LazyConvTranspose1d as LazyConvTranspose1d
-from picograd.nn.layers.lazy import LazyConvTranspose2d as LazyConvTranspose2d
-from picograd.nn.layers.lazy import LazyConvTranspose3d as LazyConvTranspose3d
-from picograd.nn.layers.lazy import LazyInstanceNorm1d as LazyInstanceNorm1d
-from picograd.nn.layers.lazy import LazyInstanceNorm2d as LazyInstanceNorm2d
-from picograd.nn.layers.lazy import LazyInstanceNorm3d as LazyInstanceNorm3d
-from picograd.nn.layers.lazy import LazyLinear as LazyLinear
-from picograd.nn.layers.losses import BCELoss as BCELoss
-from picograd.nn.layers.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
-from picograd.nn.layers.losses import CosineEmbeddingLoss as CosineEmbeddingLoss
-from picograd.nn.layers.losses import CosineSimilarity as CosineSimilarity
-from picograd.nn.layers.losses import CrossEntropyLoss as CrossEntropyLoss
-from picograd.nn.layers.losses import CTCLoss as CTCLoss
-from picograd.nn.layers.losses import GaussianNLLLoss as GaussianNLLLoss
-from picograd.nn.layers.losses import HingeEmbeddingLoss as HingeEmbeddingLoss
-from picograd.nn.layers.losses import HuberLoss as HuberLoss
-from picograd.nn.layers.losses import KLDivLoss as KLDivLoss
-from picograd.nn.layers.losses import L1Loss as L1Loss
-from picograd.nn.layers.losses import MarginRankingLoss as MarginRankingLoss
-from picograd.nn.layers.losses import MSELoss as MSELoss
-from picograd.nn.layers.losses import MultiLabelMarginLoss as MultiLabelMarginLoss
-from picograd.nn.layers.losses import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-from picograd.nn.layers.losses import MultiMarginLoss as MultiMarginLoss
-from picograd.nn.layers.losses import NLLLoss as NLLLoss
-from picograd.nn.layers.losses import PairwiseDistance as PairwiseDistance
-from picograd.nn.layers.losses import PoissonNLLLoss as PoissonNLLLoss
-from picograd.nn.layers.losses import SmoothL1Loss as SmoothL1Loss
-from picograd.nn.layers.losses import SoftMarginLoss as SoftMarginLoss
-from picograd.nn.layers.losses import TripletMarginLoss as TripletMarginLoss
-from picograd.nn.layers.losses import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from picograd.nn.layers.batch_norm import *
+from picograd.nn.layers.convolution import *
+from picograd.nn.layers.dropout import *
+from picograd.nn.layers.features import *
+from picograd.nn.layers.lazy import *
+from picograd.nn.layers.losses import *
 from picograd.nn.layers.multihead import MultiheadAttention as MultiheadAttention
-from picograd.nn.layers.norms import GroupNorm as GroupNorm
-from picograd.nn.layers.norms import LayerNorm as LayerNorm
-from picograd.nn.layers.norms import LocalResponseNorm as LocalResponseNorm
-from picograd.nn.layers.norms import RMSNorm as RMSNorm
-from picograd.nn.layers.padding import CircularPad1d as CircularPad1d
-from picograd.nn.layers.padding import CircularPad2d as CircularPad2d
-from picograd.nn.layers.padding import CircularPad3d as CircularPad3d
-from picograd.nn.layers.padding import ConstantPad1d as ConstantPad1d
-from picograd.nn.layers.padding import ConstantPad2d as ConstantPad2d
-from picograd.nn.layers.padding import ConstantPad3d as ConstantPad3d
-from picograd.nn.layers.padding import ReflectionPad1d as ReflectionPad1d
-from picograd.nn.layers.padding import ReflectionPad2d as ReflectionPad2d
-from picograd.nn.layers.padding import ReflectionPad3d as ReflectionPad3d
-from picograd.nn.layers.padding import ReplicationPad1d as ReplicationPad1d
-from picograd.nn.layers.padding import ReplicationPad2d as ReplicationPad2d
-from picograd.nn.layers.padding import ReplicationPad3d as ReplicationPad3d
-from picograd.nn.layers.padding import ZeroPad1d as ZeroPad1d
-from picograd.nn.layers.padding import ZeroPad2d as ZeroPad2d
-from picograd.nn.layers.padding import ZeroPad3d as ZeroPad3d
-from picograd.nn.layers.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from picograd.nn.layers.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from picograd.nn.layers.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from picograd.nn.layers.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
-from picograd.nn.layers.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
-from picograd.nn.layers.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
-from picograd.nn.layers.pooling import AvgPool1d as AvgPool1d
-from picograd.nn.layers.pooling import AvgPool2d as AvgPool2d
-from picograd.nn.layers.pooling import AvgPool3d as AvgPool3d
-from picograd.nn.layers.pooling import FractionalMaxPool2d as FractionalMaxPool2d
-from picograd.nn.layers.pooling import FractionalMaxPool3d as FractionalMaxPool3d
-from picograd.nn.layers.pooling import LPPool1d as LPPool1d
-from picograd.nn.layers.pooling import LPPool2d as LPPool2d
-from picograd.nn.layers.pooling import LPPool3d as LPPool3d
-from picograd.nn.layers.pooling import MaxPool1d as MaxPool1d
-from picograd.nn.layers.pooling import MaxPool2d as MaxPool2d
-from picograd.nn.layers.pooling import MaxPool3d as MaxPool3d
-from picograd.nn.layers.pooling import MaxUnpool1d as MaxUnpool1d
-from picograd.nn.layers.pooling import MaxUnpool2d as MaxUnpool2d
-from picograd.nn.layers.pooling import MaxUnpool3d as MaxUnpool3d
-from picograd.nn.layers.recurrent import GRU as GRU
-from picograd.nn.layers.recurrent import LSTM as LSTM
-from picograd.nn.layers.recurrent import RNN as RNN
-from picograd.nn.layers.recurrent import RNNBase as RNNBase
-from picograd.nn.layers.recurrent_cells import GRUCell as GRUCell
-from picograd.nn.layers.recurrent_cells import LSTMCell as LSTMCell
-from picograd.nn.layers.recurrent_cells import RNNCell as RNNCell
-from picograd.nn.layers.recurrent_cells import RNNCellBase as RNNCellBase
-from picograd.nn.layers.resample import ChannelShuffle as ChannelShuffle
-from picograd.nn.layers.resample import Fold as Fold
-from picograd.nn.layers.resample import PixelShuffle as PixelShuffle
-from picograd.nn.layers.resample import PixelUnshuffle as PixelUnshuffle
-from picograd.nn.layers.resample import Unfold as Unfold
-from picograd.nn.layers.resample import Upsample as Upsample
-from picograd.nn.layers.resample import UpsamplingBilinear2d as UpsamplingBilinear2d
-from picograd.nn.layers.resample import UpsamplingNearest2d as UpsamplingNearest2d
-from picograd.nn.layers.transformer import Transformer as Transformer
-from picograd.nn.layers.transformer import TransformerDecoder as TransformerDecoder
-from picograd.nn.layers.transformer import TransformerDecoderLayer as TransformerDecoderLayer
-from picograd.nn.layers.transformer import TransformerEncoder as TransformerEncoder
-from picograd.nn.layers.transformer import TransformerEncoderLayer as TransformerEncoderLayer
+from picograd.nn.layers.norms import *
+from picograd.nn.layers.padding import *
+from picograd.nn.layers.pooling import *
+from picograd.nn.layers.recurrent import *
+from picograd.nn.layers.recurrent_cells import *
+from picograd.nn.layers.resample import *
+from picograd.nn.layers.transformer import *
 from picograd.nn.module import Module as Module
-from picograd.nn.parameter import Buffer as Buffer
-from picograd.nn.parameter import Parameter as Parameter
+from picograd.nn.parameter import *

@@ -15,6 +15,8 @@ from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
 
 class _Held(Module):
     """What is held under names, in order.

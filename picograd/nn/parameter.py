@@ -13,6 +13,8 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Buffer", "Parameter"]
+
 
 def new_parameter(shape: tuple[int, ...], device: str | None, dtype: DType | None) -> Tensor:
     """Returns zeros that require grad."""

@@ -20,6 +20,8 @@ from picograd.tensor.elements import pointwise
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Adam", "AdamW", "Adamax", "LAMB", "NAdam", "RAdam"]
+
 
 class Adam(Declared):
     """p -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), m and v running means of d and d^2.

@@ -18,6 +18,8 @@ from picograd.optim.declared import Declared, Now, Result, nearer, nearer_square
 from picograd.optim.groups import ParamGroup
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Adadelta", "Adagrad", "RMSprop"]
+
 
 class Adagrad(Declared):
     """p -= lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), s the sum of d^2 so far.

@@ -22,6 +22,8 @@ from picograd.tensor.elements import pointwise
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["ASGD", "Lion", "Rprop", "SGD"]
+
 
 class SGD(Declared):
     """p -= lr * d, with d the gradient, or its running sum with momentum.

@@ -24,6 +24,8 @@ from picograd.tensor.reductions.moments import mean_op
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Adafactor", "Muon"]
+
 
 class Muon(Declared):
     """p = p (1 - lr weight_decay) - lr c O(d), O(d) nearly the orthogonal matrix closest to d; for matrices.

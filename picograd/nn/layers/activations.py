@@ -16,6 +16,12 @@ from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
+    "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
+    "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
+
 
 # ---- rectifiers and their kin, in pieces ----
 @layer(functional.relu)

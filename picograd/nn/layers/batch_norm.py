@@ -15,6 +15,8 @@ from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+
 
 class _Running(Module):
     """What both kinds share: weight and bias, and cells for running statistics.

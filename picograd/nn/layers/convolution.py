@@ -22,6 +22,8 @@ from picograd.tensor.arguments import at_least
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 

@@ -11,6 +11,8 @@ import picograd.nn.functional as functional
 from picograd.nn.layers.layer import Unary, layer
 from picograd.tensor.creation.probabilities import probability
 
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
+
 
 @layer(shown="p={p}, inplace={inplace}")
 class _Dropping(Unary):

@@ -22,6 +22,8 @@ from picograd.nn.parameter import new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Flatten", "Identity", "Linear", "MLP", "Unflatten"]
+
 
 class Linear(Module):
     """y = x @ weight.T + bias, weight (out_features, in_features), drawn evenly from +-1 / sqrt(in_features).

@@ -29,6 +29,12 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import set_op
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
+    "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d", "LazyLinear",
+]  # fmt: skip
+
 
 class _Lazy(Module):
     """What all share.
@@ -154,10 +160,7 @@ class _LazyConvTranspose(_LazyConvolution):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """Conv1d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """Conv1d whose in_channels are the channels of the first input; the other arguments as in `Conv1d`.
 
     >>> LazyConv1d(2, 3)(Tensor.ones(1, 3, 4)).shape
     (1, 2, 2)
@@ -165,10 +168,7 @@ class LazyConv1d(_LazyConv, Conv1d):
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """Conv2d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """Conv2d whose in_channels are the channels of the first input; the other arguments as in `Conv2d`.
 
     >>> LazyConv2d(2, 3)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 2, 2, 2)
@@ -176,10 +176,7 @@ class LazyConv2d(_LazyConv, Conv2d):
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """Conv3d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """Conv3d whose in_channels are the channels of the first input; the other arguments as in `Conv3d`.
 
     >>> LazyConv3d(2, 3)(Tensor.ones(1, 3, 4, 4, 4)).shape
     (1, 2, 2, 2, 2)
@@ -187,10 +184,7 @@ class LazyConv3d(_LazyConv, Conv3d):
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """ConvTranspose1d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """ConvTranspose1d whose in_channels are the channels of the first input; the other arguments as in `ConvTranspose1d`.
 
     >>> LazyConvTranspose1d(2, 3)(Tensor.ones(1, 3, 4)).shape
     (1, 2, 6)
@@ -198,10 +192,7 @@ class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """ConvTranspose2d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """ConvTranspose2d whose in_channels are the channels of the first input; the other arguments as in `ConvTranspose2d`.
 
     >>> LazyConvTranspose2d(2, 3)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 2, 6, 6)
@@ -209,10 +200,7 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
 
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """ConvTranspose3d whose in_channels are the channels of the first input; the other arguments as there.
-
-    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
-    `groups`, `bias`, `padding_mode`: as there.
+    """ConvTranspose3d whose in_channels are the channels of the first input; the other arguments as in `ConvTranspose3d`.
 
     >>> LazyConvTranspose3d(2, 3)(Tensor.ones(1, 3, 4, 4, 4)).shape
     (1, 2, 6, 6, 6)
@@ -242,9 +230,7 @@ class _LazyNorm(_Lazy):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """BatchNorm1d whose num_features are the channels of the first input.
-
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+    """BatchNorm1d whose num_features are the channels of the first input; the other arguments as in `BatchNorm1d`.
 
     >>> layer = LazyBatchNorm1d()
     >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
@@ -253,9 +239,7 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """BatchNorm2d whose num_features are the channels of the first input.
-
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+    """BatchNorm2d whose num_features are the channels of the first input; the other arguments as in `BatchNorm2d`.
 
     >>> layer = LazyBatchNorm2d()
     >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
@@ -264,9 +248,7 @@ class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """BatchNorm3d whose num_features are the channels of the first input.
-
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+    """BatchNorm3d whose num_features are the channels of the first input; the other arguments as in `BatchNorm3d`.
 
     >>> layer = LazyBatchNorm3d()
     >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features
@@ -275,9 +257,9 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """InstanceNorm1d whose num_features are the channels of the first input.
+    """InstanceNorm1d whose num_features are the channels of the first input; arguments as in `InstanceNorm1d`.
 
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+    affine and track_running_stats are on here.
 
     >>> layer = LazyInstanceNorm1d()
     >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
@@ -286,9 +268,9 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """InstanceNorm2d whose num_features are the channels of the first input.
+    """InstanceNorm2d whose num_features are the channels of the first input; arguments as in `InstanceNorm2d`.
 
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+    affine and track_running_stats are on here.
 
     >>> layer = LazyInstanceNorm2d()
     >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
@@ -297,9 +279,9 @@ class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """InstanceNorm3d whose num_features are the channels of the first input.
+    """InstanceNorm3d whose num_features are the channels of the first input; arguments as in `InstanceNorm3d`.
 
-    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+    affine and track_running_stats are on here.
 
     >>> layer = LazyInstanceNorm3d()
     >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features

@@ -19,6 +19,8 @@ from picograd.nn.parameter import new_parameter
 from picograd.tensor.build import INTS
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+
 
 class LayerNorm(Module):
     """Normalises the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros).

@@ -14,6 +14,12 @@ from picograd.nn.functions.slide import pad
 from picograd.nn.layers.layer import Unary, layer
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+    "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+    "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
 
 @layer(shown="{padding}")
 class _Margin(Unary):
@@ -51,10 +57,7 @@ class _ConstantMargin(_Margin):
 
 
 class ZeroPad1d(_ZeroMargin, axes=1):
-    """Zeros around the last axis.
-
-    Args:
-      padding:  one number for all sides, or 2: before and after for the last axis
+    """Zeros around the last axis; `padding`: one number, or 2: before and after.
 
     >>> ZeroPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -62,10 +65,7 @@ class ZeroPad1d(_ZeroMargin, axes=1):
 
 
 class ZeroPad2d(_ZeroMargin, axes=2):
-    """Zeros around the last two axes.
-
-    Args:
-      padding:  one number for all sides, or 4: before and after for the last axis, then for the one before it
+    """Zeros around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> ZeroPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -73,10 +73,7 @@ class ZeroPad2d(_ZeroMargin, axes=2):
 
 
 class ZeroPad3d(_ZeroMargin, axes=3):
-    """Zeros around the last three axes.
-
-    Args:
-      padding:  one number for all sides, or 6: before and after for the last axis, then for the one before it
+    """Zeros around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> ZeroPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)
@@ -84,11 +81,7 @@ class ZeroPad3d(_ZeroMargin, axes=3):
 
 
 class ConstantPad1d(_ConstantMargin, axes=1):
-    """A number around the last axis.
-
-    Args:
-      padding:  one number for all sides, or 2: before and after for the last axis
-      value:    what is filled in
+    """The number `value` around the last axis; `padding`: one number, or 2: before and after.
 
     >>> ConstantPad1d(1, 5.0)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -96,11 +89,7 @@ class ConstantPad1d(_ConstantMargin, axes=1):
 
 
 class ConstantPad2d(_ConstantMargin, axes=2):
-    """A number around the last two axes.
-
-    Args:
-      padding:  one number for all sides, or 4: before and after for the last axis, then for the one before it
-      value:    what is filled in
+    """The number `value` around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> ConstantPad2d(1, 5.0)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -108,11 +97,7 @@ class ConstantPad2d(_ConstantMargin, axes=2):
 
 
 class ConstantPad3d(_ConstantMargin, axes=3):
-    """A number around the last three axes.
-
-    Args:
-      padding:  one number for all sides, or 6: before and after for the last axis, then for the one before it
-      value:    what is filled in
+    """The number `value` around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> ConstantPad3d(1, 5.0)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)
@@ -120,10 +105,7 @@ class ConstantPad3d(_ConstantMargin, axes=3):
 
 
 class ReflectionPad1d(_Margin, axes=1, mode="reflect"):
-    """What is inside, mirrored, around the last axis.
-
-    Args:
-      padding:  one number for all sides, or 2: before and after for the last axis
+    """What is inside, mirrored, around the last axis; `padding`: one number, or 2: before and after.
 
     >>> ReflectionPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -131,10 +113,7 @@ class ReflectionPad1d(_Margin, axes=1, mode="reflect"):
 
 
 class ReflectionPad2d(_Margin, axes=2, mode="reflect"):
-    """What is inside, mirrored, around the last two axes.
-
-    Args:
-      padding:  one number for all sides, or 4: before and after for the last axis, then for the one before it
+    """What is inside, mirrored, around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> ReflectionPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -142,10 +121,7 @@ class ReflectionPad2d(_Margin, axes=2, mode="reflect"):
 
 
 class ReflectionPad3d(_Margin, axes=3, mode="reflect"):
-    """What is inside, mirrored, around the last three axes.
-
-    Args:
-      padding:  one number for all sides, or 6: before and after for the last axis, then for the one before it
+    """What is inside, mirrored, around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> ReflectionPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)
@@ -153,10 +129,7 @@ class ReflectionPad3d(_Margin, axes=3, mode="reflect"):
 
 
 class ReplicationPad1d(_Margin, axes=1, mode="replicate"):
-    """The edge, repeated, around the last axis.
-
-    Args:
-      padding:  one number for all sides, or 2: before and after for the last axis
+    """The edge, repeated, around the last axis; `padding`: one number, or 2: before and after.
 
     >>> ReplicationPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -164,10 +137,7 @@ class ReplicationPad1d(_Margin, axes=1, mode="replicate"):
 
 
 class ReplicationPad2d(_Margin, axes=2, mode="replicate"):
-    """The edge, repeated, around the last two axes.
-
-    Args:
-      padding:  one number for all sides, or 4: before and after for the last axis, then for the one before it
+    """The edge, repeated, around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> ReplicationPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -175,10 +145,7 @@ class ReplicationPad2d(_Margin, axes=2, mode="replicate"):
 
 
 class ReplicationPad3d(_Margin, axes=3, mode="replicate"):
-    """The edge, repeated, around the last three axes.
-
-    Args:
-      padding:  one number for all sides, or 6: before and after for the last axis, then for the one before it
+    """The edge, repeated, around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> ReplicationPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)
@@ -186,10 +153,7 @@ class ReplicationPad3d(_Margin, axes=3, mode="replicate"):
 
 
 class CircularPad1d(_Margin, axes=1, mode="circular"):
-    """The other end around the last axis.
-
-    Args:
-      padding:  one number for all sides, or 2: before and after for the last axis
+    """The other end around the last axis; `padding`: one number, or 2: before and after.
 
     >>> CircularPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -197,10 +161,7 @@ class CircularPad1d(_Margin, axes=1, mode="circular"):
 
 
 class CircularPad2d(_Margin, axes=2, mode="circular"):
-    """The other end around the last two axes.
-
-    Args:
-      padding:  one number for all sides, or 4: before and after for the last axis, then for the one before it
+    """The other end around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> CircularPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -208,10 +169,7 @@ class CircularPad2d(_Margin, axes=2, mode="circular"):
 
 
 class CircularPad3d(_Margin, axes=3, mode="circular"):
-    """The other end around the last three axes.
-
-    Args:
-      padding:  one number for all sides, or 6: before and after for the last axis, then for the one before it
+    """The other end around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> CircularPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)

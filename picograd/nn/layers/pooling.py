@@ -17,6 +17,13 @@ from picograd.nn.functions.placement import Bins, Each, each_axis
 from picograd.nn.layers.layer import Layer, Unary, layer
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
+    "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+    "MaxUnpool3d",
+]  # fmt: skip
+
 WINDOWS = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
 
 
@@ -40,10 +47,7 @@ class _MaxPool(_Pool):
 
 @layer(functional.max_pool1d)
 class MaxPool1d(_MaxPool):
-    """The greatest element of each window; see `functional.max_pool1d`.
-
-    Args:
-      kernel_size, stride, padding, dilation, return_indices, ceil_mode: as in `functional.max_pool1d`
+    """The greatest element of each window; arguments as in `functional.max_pool1d`.
 
     >>> MaxPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[3., 5.]])
@@ -52,10 +56,7 @@ class MaxPool1d(_MaxPool):
 
 @layer(functional.max_pool2d)
 class MaxPool2d(_MaxPool):
-    """The greatest element of each window; see `functional.max_pool2d`.
-
-    Args:
-      kernel_size, stride, padding, dilation, return_indices, ceil_mode: as in `functional.max_pool2d`
+    """The greatest element of each window; arguments as in `functional.max_pool2d`.
 
     >>> MaxPool2d(2)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[4.]]])
@@ -64,10 +65,7 @@ class MaxPool2d(_MaxPool):
 
 @layer(functional.max_pool3d)
 class MaxPool3d(_MaxPool):
-    """The greatest element of each window; see `functional.max_pool3d`.
-
-    Args:
-      kernel_size, stride, padding, dilation, return_indices, ceil_mode: as in `functional.max_pool3d`
+    """The greatest element of each window; arguments as in `functional.max_pool3d`.
 
     >>> MaxPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -82,10 +80,7 @@ class _AdaptiveMaxPool(_Pool):
 
 @layer(functional.adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; see `functional.adaptive_max_pool1d`.
-
-    Args:
-      output_size, return_indices: as in `functional.adaptive_max_pool1d`
+    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool1d`.
 
     >>> AdaptiveMaxPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[3., 5.]])
@@ -94,10 +89,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 @layer(functional.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; see `functional.adaptive_max_pool2d`.
-
-    Args:
-      output_size, return_indices: as in `functional.adaptive_max_pool2d`
+    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool2d`.
 
     >>> AdaptiveMaxPool2d(1)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[4.]]])
@@ -106,10 +98,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 @layer(functional.adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; see `functional.adaptive_max_pool3d`.
-
-    Args:
-      output_size, return_indices: as in `functional.adaptive_max_pool3d`
+    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool3d`.
 
     >>> AdaptiveMaxPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -132,10 +121,7 @@ class _MaxUnpool(Layer):
 
 @layer(functional.max_unpool1d)
 class MaxUnpool1d(_MaxUnpool):
-    """Zeros with elements where MaxPool1d found them; see `functional.max_unpool1d`.
-
-    Args:
-      kernel_size, stride, padding: those of the MaxPool1d
+    """Zeros with elements where MaxPool1d found them; arguments as in `functional.max_unpool1d`.
 
     >>> MaxUnpool1d(2)(Tensor([[3.0, 5.0]]), Tensor([[1, 3]]))
     Tensor([[0., 3., 0., 5.]])
@@ -146,10 +132,7 @@ class MaxUnpool1d(_MaxUnpool):
 
 @layer(functional.max_unpool2d)
 class MaxUnpool2d(_MaxUnpool):
-    """Zeros with elements where MaxPool2d found them; see `functional.max_unpool2d`.
-
-    Args:
-      kernel_size, stride, padding: those of the MaxPool2d
+    """Zeros with elements where MaxPool2d found them; arguments as in `functional.max_unpool2d`.
 
     >>> MaxUnpool2d(2)(Tensor([[[4.0]]]), Tensor([[[2]]]))
     Tensor([[[0., 0.],
@@ -161,10 +144,7 @@ class MaxUnpool2d(_MaxUnpool):
 
 @layer(functional.max_unpool3d)
 class MaxUnpool3d(_MaxUnpool):
-    """Zeros with elements where MaxPool3d found them; see `functional.max_unpool3d`.
-
-    Args:
-      kernel_size, stride, padding: those of the MaxPool3d
+    """Zeros with elements where MaxPool3d found them; arguments as in `functional.max_unpool3d`.
 
     >>> MaxUnpool3d(2)(Tensor.ones(1, 1, 1, 1, 1), Tensor([[[[[7]]]]])).sum().item()
     1.0
@@ -187,10 +167,7 @@ class _AvgPool(Unary):
 
 @layer(functional.avg_pool1d)
 class AvgPool1d(_AvgPool):
-    """The mean of each window; see `functional.avg_pool1d`.
-
-    Args:
-      kernel_size, stride, padding, ceil_mode, count_include_pad: as in `functional.avg_pool1d`
+    """The mean of each window; arguments as in `functional.avg_pool1d`.
 
     >>> AvgPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[2. , 3.5]])
@@ -207,10 +184,7 @@ class AvgPool1d(_AvgPool):
 
 @layer(functional.avg_pool2d)
 class AvgPool2d(_AvgPool):
-    """The mean of each window; see `functional.avg_pool2d`.
-
-    Args:
-      kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: as in `functional.avg_pool2d`
+    """The mean of each window; arguments as in `functional.avg_pool2d`.
 
     >>> AvgPool2d(2)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[2.5]]])
@@ -219,10 +193,7 @@ class AvgPool2d(_AvgPool):
 
 @layer(functional.avg_pool3d)
 class AvgPool3d(_AvgPool):
-    """The mean of each window; see `functional.avg_pool3d`.
-
-    Args:
-      kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: as in `functional.avg_pool3d`
+    """The mean of each window; arguments as in `functional.avg_pool3d`.
 
     >>> AvgPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -236,10 +207,7 @@ class _AdaptiveAvgPool(Unary):
 
 @layer(functional.adaptive_avg_pool1d)
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """The mean of each of output_size bins; see `functional.adaptive_avg_pool1d`.
-
-    Args:
-      output_size: as in `functional.adaptive_avg_pool1d`
+    """The mean of each of output_size bins; arguments as in `functional.adaptive_avg_pool1d`.
 
     >>> AdaptiveAvgPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[2. , 3.5]])
@@ -248,10 +216,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
 
 @layer(functional.adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The mean of each of output_size bins; see `functional.adaptive_avg_pool2d`.
-
-    Args:
-      output_size: as in `functional.adaptive_avg_pool2d`
+    """The mean of each of output_size bins; arguments as in `functional.adaptive_avg_pool2d`.
 
     >>> AdaptiveAvgPool2d(1)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[2.5]]])
@@ -260,10 +225,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
 
 @layer(functional.adaptive_avg_pool3d)
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The mean of each of output_size bins; see `functional.adaptive_avg_pool3d`.
-
-    Args:
-      output_size: as in `functional.adaptive_avg_pool3d`
+    """The mean of each of output_size bins; arguments as in `functional.adaptive_avg_pool3d`.
 
     >>> AdaptiveAvgPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -281,10 +243,7 @@ class _LPPool(Unary):
 
 @layer(functional.lp_pool1d)
 class LPPool1d(_LPPool):
-    """The p-norm of each window; see `functional.lp_pool1d`.
-
-    Args:
-      norm_type, kernel_size, stride, ceil_mode: as in `functional.lp_pool1d`
+    """The p-norm of each window; arguments as in `functional.lp_pool1d`.
 
     >>> LPPool1d(2, 2)(Tensor([[3.0, 4.0]]))
     Tensor([[5.]])
@@ -293,10 +252,7 @@ class LPPool1d(_LPPool):
 
 @layer(functional.lp_pool2d)
 class LPPool2d(_LPPool):
-    """The p-norm of each window; see `functional.lp_pool2d`.
-
-    Args:
-      norm_type, kernel_size, stride, ceil_mode: as in `functional.lp_pool2d`
+    """The p-norm of each window; arguments as in `functional.lp_pool2d`.
 
     >>> LPPool2d(2, 2)(Tensor([[[3.0, 0.0], [0.0, 4.0]]]))
     Tensor([[[5.]]])
@@ -305,10 +261,7 @@ class LPPool2d(_LPPool):
 
 @layer(functional.lp_pool3d)
 class LPPool3d(_LPPool):
-    """The p-norm of each window; see `functional.lp_pool3d`.
-
-    Args:
-      norm_type, kernel_size, stride, ceil_mode: as in `functional.lp_pool3d`
+    """The p-norm of each window; arguments as in `functional.lp_pool3d`.
 
     >>> LPPool3d(3, 2)(Tensor.ones(1, 1, 2, 2, 2))
     Tensor([[[[[2.]]]]])
@@ -330,11 +283,7 @@ class _FractionalMaxPool(_Pool):
 
 @layer(functional.fractional_max_pool2d)
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The greatest element of windows at drawn places; see `functional.fractional_max_pool2d`.
-
-    Args:
-      kernel_size, output_size, output_ratio, return_indices: as in `functional.fractional_max_pool2d`
-      _random_samples:  the numbers that are drawn otherwise
+    """The greatest element of windows at drawn places; arguments as in `functional.fractional_max_pool2d`.
 
     >>> FractionalMaxPool2d(2, output_size=3)(Tensor.ones(1, 6, 6)).shape
     (1, 3, 3)
@@ -343,11 +292,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 @layer(functional.fractional_max_pool3d)
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The greatest element of windows at drawn places; see `functional.fractional_max_pool2d`.
-
-    Args:
-      kernel_size, output_size, output_ratio, return_indices: as in `functional.fractional_max_pool2d`
-      _random_samples:  the numbers that are drawn otherwise
+    """The greatest element of windows at drawn places; arguments as in `functional.fractional_max_pool2d`.
 
     >>> FractionalMaxPool3d(2, output_ratio=0.5)(Tensor.ones(1, 6, 6, 6)).shape
     (1, 3, 3, 3)

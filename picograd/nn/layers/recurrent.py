@@ -23,6 +23,8 @@ from picograd.nn.utils.packed_sequence import PackedSequence, is_inside, packed_
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
 
 class RNNBase(Recurrent):
     """Layers over whole sequences, both directions of each side by side: what RNN, LSTM and GRU share.

@@ -17,6 +17,8 @@ from picograd.errors import ArgumentError
 from picograd.nn.layers.recurrent_steps import STEPS, Recurrent, State, gru_step, lstm_step
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
+
 
 class RNNCellBase(Recurrent):
     """One step of one layer: what RNNCell, LSTMCell and GRUCell share: `input_size`, `hidden_size` and `bias`.

@@ -13,14 +13,16 @@ import picograd.nn.functional as functional
 from picograd.nn.functions.placement import Each
 from picograd.nn.layers.layer import Unary, layer
 
+__all__ = [
+    "ChannelShuffle", "Fold", "PixelShuffle", "PixelUnshuffle", "Unfold", "Upsample", "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+]  # fmt: skip
+
 
 # ---- sizes ----
 @layer(functional.interpolate)
 class Upsample(Unary):
-    """Pictures (N, C, *lengths) of another size; see `functional.interpolate`.
-
-    Args:
-      size, scale_factor, mode, align_corners, recompute_scale_factor: as in `functional.interpolate`
+    """Pictures (N, C, *lengths) of another size; arguments as in `functional.interpolate`.
 
     >>> Upsample(scale_factor=2)(Tensor([[[1.0, 3.0]]]))
     Tensor([[[1., 1., 3., 3.]]])
@@ -42,8 +44,7 @@ class Upsample(Unary):
 class UpsamplingNearest2d(Upsample):
     """Pictures of another size, each element the nearest one: Upsample with mode "nearest".
 
-    Args:
-      size, scale_factor: as in `functional.interpolate`
+    `size`, `scale_factor`: as there.
 
     >>> UpsamplingNearest2d(scale_factor=2)(Tensor.ones(1, 1, 2, 3)).shape
     (1, 1, 4, 6)
@@ -58,8 +59,7 @@ class UpsamplingNearest2d(Upsample):
 class UpsamplingBilinear2d(Upsample):
     """Pictures of another size, between elements: Upsample with mode "bilinear" and align_corners.
 
-    Args:
-      size, scale_factor: as in `functional.interpolate`
+    `size`, `scale_factor`: as there.
 
     >>> UpsamplingBilinear2d(size=3)(Tensor([[[[1.0, 3.0], [1.0, 3.0]]]]))[0, 0, 0]
     Tensor([1., 2., 3.])
@@ -74,10 +74,7 @@ class UpsamplingBilinear2d(Upsample):
 # ---- windows and channels ----
 @layer(functional.unfold)
 class Unfold(Unary):
-    """The windows of a picture (N, C, H, W) as columns (N, C * taps, windows); see `functional.unfold`.
-
-    Args:
-      kernel_size, dilation, padding, stride: as in `functional.unfold`
+    """The windows of a picture (N, C, H, W) as columns (N, C * taps, windows); arguments as in `functional.unfold`.
 
     >>> Unfold(2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 12, 9)
@@ -91,10 +88,7 @@ class Unfold(Unary):
 
 @layer(functional.fold)
 class Fold(Unary):
-    """The sums (N, C, H, W) of windows (N, C * taps, windows) that overlap; see `functional.fold`.
-
-    Args:
-      output_size, kernel_size, dilation, padding, stride: as in `functional.fold`
+    """The sums (N, C, H, W) of windows (N, C * taps, windows) that overlap; arguments as in `functional.fold`.
 
     >>> Fold(4, 2)(Tensor.ones(1, 12, 9)).shape
     (1, 3, 4, 4)
@@ -109,10 +103,7 @@ class Fold(Unary):
 
 @layer(functional.pixel_shuffle)
 class PixelShuffle(Unary):
-    """Channels become pixels, (..., C r r, H, W) -> (..., C, H r, W r); see `functional.pixel_shuffle`.
-
-    Args:
-      upscale_factor: as in `functional.pixel_shuffle`
+    """Channels become pixels, (..., C r r, H, W) -> (..., C, H r, W r); arguments as in `functional.pixel_shuffle`.
 
     >>> PixelShuffle(2)(Tensor.ones(1, 8, 3, 3)).shape
     (1, 2, 6, 6)
@@ -123,10 +114,7 @@ class PixelShuffle(Unary):
 
 @layer(functional.pixel_unshuffle)
 class PixelUnshuffle(Unary):
-    """Pixels become channels, (..., C, H r, W r) -> (..., C r r, H, W); see `functional.pixel_unshuffle`.
-
-    Args:
-      downscale_factor: as in `functional.pixel_unshuffle`
+    """Pixels become channels, (..., C, H r, W r) -> (..., C r r, H, W); arguments as in `functional.pixel_unshuffle`.
 
     >>> PixelUnshuffle(2)(Tensor.ones(1, 2, 6, 6)).shape
     (1, 8, 3, 3)
@@ -137,10 +125,7 @@ class PixelUnshuffle(Unary):
 
 @layer(functional.channel_shuffle)
 class ChannelShuffle(Unary):
-    """The channels of groups of (N, C, ...) dealt out in turn; see `functional.channel_shuffle`.
-
-    Args:
-      groups: as in `functional.channel_shuffle`
+    """The channels of groups of (N, C, ...) dealt out in turn; arguments as in `functional.channel_shuffle`.
 
     >>> ChannelShuffle(2)(Tensor([[[1], [2], [3], [4]]])).flatten()
     Tensor([1, 3, 2, 4])

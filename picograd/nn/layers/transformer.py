@@ -25,6 +25,10 @@ from picograd.nn.layers.norms import LayerNorm
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
+]  # fmt: skip
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
 
 

@@ -21,6 +21,8 @@ from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.arguments import saved_state
 
+__all__ = ["LRScheduler", "LambdaLR", "MultiplicativeLR"]
+
 
 class LRScheduler(Shown):
     """Base: counts epochs and sets the learning rates of an optimizer's groups.

@@ -15,6 +15,8 @@ from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler
 from picograd.tensor.arguments import saved_state
 
+__all__ = ["ChainedScheduler", "SequentialLR"]
+
 
 class _Combined(LRScheduler):
     """What schedules made of others share: `schedulers` of one optimizer, which do the work, and a state with theirs."""

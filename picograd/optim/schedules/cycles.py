@@ -16,6 +16,8 @@ from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
 
+__all__ = ["CyclicLR", "OneCycleLR"]
+
 
 class CyclicLR(LRScheduler):
     """lr goes in lines between base_lr and max_lr, and momentum the other way.

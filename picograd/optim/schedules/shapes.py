@@ -19,6 +19,11 @@ from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
 from picograd.tensor.arguments import at_least, saved_state
 
+__all__ = [
+    "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR", "LinearLR", "MultiStepLR",
+    "PolynomialLR", "ReduceLROnPlateau", "StepLR",
+]  # fmt: skip
+
 
 # ---- from the rate before ----
 class StepLR(LRScheduler):
