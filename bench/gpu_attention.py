@@ -17,20 +17,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.gpu_attention_work import REFERENCES, Problem, parse, problems
+from bench.gpu_attention_work import parse
+from bench.gpu_heads import REFERENCES, Problem, problems
 from bench.gpu_products import FAR, watched
 
 
 def table(results: dict[str, Any], names: list[Problem]) -> list[str]:
     """Returns a row for each attention: the rates of PyTorch's ways, and of each cut, the first choice first."""
-    rows = [f"{'attention':26} {'flash':>6} {'cudnn':>6}  TFLOP/s of each cut, the first choice first; * the best"]
+    rows = [
+        f"{'attention':30} {'torch':>6} {'flash':>6} {'cudnn':>6}  TFLOP/s of each cut, the first choice first; * the best"
+    ]
     for problem in names:
         own = {key.split("|")[1]: each for key, each in results.items() if key.split("|")[0] == problem.name}
         ours = {name: each for name, each in own.items() if not name.startswith("torch")}
         wrong = [name for name, each in ours.items() if each.get("error") or each.get("distance", 0) > FAR]
         if not problem.is_timed:
             most = max((each["distance"] for each in ours.values() if "distance" in each), default=float("nan"))
-            rows.append(f"{problem.name:26} {len(ours)} variants, {len(wrong)} wrong, {most:.1e} apart")
+            rows.append(f"{problem.name:30} {len(ours)} variants, {len(wrong)} wrong, {most:.1e} apart")
             continue
         rate = {name: problem.flops / median(each["samples"]) / 1e12 for name, each in own.items() if each.get("samples")}
         theirs = [rate.pop(f"torch {name}", float("nan")) for name in REFERENCES]
@@ -38,7 +41,7 @@ def table(results: dict[str, Any], names: list[Problem]) -> list[str]:
         best = max(rate, key=rate.__getitem__, default="")
         shown = ", ".join(f"{name} {value:.0f}{'*' * (name == best)}" for name, value in rate.items())
         of_wrong = f"; {len(wrong)} WRONG" if wrong else ""
-        rows.append(f"{problem.name:26} {theirs[0]:6.0f} {theirs[1]:6.0f}  {shown}{of_wrong}")
+        rows.append(f"{problem.name:30} {' '.join(f'{each:6.0f}' for each in theirs)}  {shown}{of_wrong}")
     return rows
 
 

@@ -12,83 +12,20 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.gpu_products_work import SAMPLES, Borrowed, compile_all, measure, on_gpu, simulated, tell
+from bench import gpu_gradients_work as gradients
+from bench.gpu_heads import MOST_REPEATS, REFERENCES, ROTATED_NBYTES, TIMED, Problem, name_of, problems, timed_by_torch
+from bench.gpu_products_work import Borrowed, compile_all, measure, on_gpu, simulated, tell
 from picograd.record import replace
 
-TIMED, MOST_REPEATS = 4e-3, 20
-ROTATED_NBYTES = 120 << 20  # more than the L2 cache holds
-SLEPT_CLOCKS = 1_000_000  # in which the host gets ahead of the GPU
-REFERENCES = ("flash", "cudnn")
 CUTS = {  # warpgroups that look, and keys of a tile, by features
     64: ((3, 128), (2, 128), (3, 112), (3, 96), (2, 176), (2, 192)),
     128: ((2, 128), (2, 112), (2, 160), (2, 176), (3, 64)),
 }
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An attention of q (B, H, T, D), k and v (B, G, S, D), as they are or views of one array; timed, or only looked at."""
-
-    name: str
-    batch: int
-    heads: int
-    groups: int
-    queries: int
-    keys: int
-    features: int
-    causal: bool = True
-    dtype: str = "bfloat16"
-    is_timed: bool = True
-    is_view: bool = False
-
-    @property
-    def flops(self) -> float:
-        """FLOPs, half of them where it is causal, as others count."""
-        return 4.0 * self.batch * self.heads * self.queries * self.keys * self.features / (2 if self.causal else 1)
-
-    @property
-    def nbytes(self) -> int:
-        rows = 2 * self.heads * self.queries + 2 * self.groups * self.keys
-        return 2 * self.batch * rows * self.features
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of q, k and v in memory."""
-        B, H, G, T, S, D = self.batch, self.heads, self.groups, self.queries, self.keys, self.features
-        return ((B, T, 3, H, D),) if self.is_view else ((B, H, T, D), (B, G, S, D), (B, G, S, D))
-
-    @property
-    def scale(self) -> float:
-        return float(self.features) ** -0.5
-
-
-def problems(simulates: bool, only: str) -> list[Problem]:
-    """Returns what is computed, the most telling first."""
-    if simulates:
-        found = [Problem("check views", 1, 2, 2, 200, 200, 64, is_timed=False, is_view=True),
-                 Problem("grouped", 1, 2, 1, 72, 136, 128, dtype="float16")]  # fmt: skip
-    else:
-        found = [
-            Problem("check edges", 2, 3, 3, 1000, 1000, 64, is_timed=False),
-            Problem("check full", 2, 3, 3, 1000, 777, 64, False, "float16", False),
-            Problem("check grouped", 2, 8, 2, 520, 1160, 128, True, "bfloat16", False),
-            Problem("check more queries", 1, 2, 2, 1160, 520, 128, True, "bfloat16", False),
-            Problem("check views", 2, 12, 12, 1024, 1024, 64, is_timed=False, is_view=True),
-            Problem("check 80", 2, 4, 4, 450, 450, 80, is_timed=False),
-            Problem("8x12x1024x64 causal", 8, 12, 12, 1024, 1024, 64),
-            Problem("4x16x4096x128 causal", 4, 16, 16, 4096, 4096, 128),
-            Problem("8x12x1024x64 views", 8, 12, 12, 1024, 1024, 64, is_view=True),
-            Problem("8x12x1024x64 full", 8, 12, 12, 1024, 1024, 64, False),
-            Problem("4x16x4096x128 full", 4, 16, 16, 4096, 4096, 128, False),
-            Problem("4x16x4096x64 causal", 4, 16, 16, 4096, 4096, 64),
-        ]
-    return [each for each in found if each.name.startswith(tuple(only.split(",")))]
 
 
 # ---- what is compiled ----
@@ -121,30 +58,28 @@ def kernel_of(problem: Problem) -> Any:
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the first choice first, with the generated kernel last."""
     from picograd.codegen.opts import guess
-    from picograd.codegen.plain_attention import BARRIER_NBYTES, _cut
+    from picograd.codegen.plain_attention import _cut, fitted
     from picograd.engine.written import written_candidates
+    from picograd.ir.heads_opts import attention_nbytes
     from picograd.ir.opts import Generated
 
     found: list[Any] = [*written_candidates(kernel, target)]
-    attention = found[0].attention
+    shape = found[0].plain.shape
     if problem.is_timed and not simulates and not problem.is_view:
         for lookers, columns in CUTS[problem.features]:
-            (tile,) = _cut(attention, lookers, target)
-            room = target.shared_bytes - BARRIER_NBYTES - attention.nbytes(tile.rows)
-            stages = min(4, room // attention.nbytes(columns))
-            if stages >= 2:
-                found.append(replace(found[0], tile=replace(tile, columns=columns, stages=stages)))
-        found.append(replace(found[0], tile=replace(found[0].tile, together=attention.batch * attention.heads)))
-        found.append(replace(found[0], tile=replace(found[0].tile, together=16)))
-        if problem.features == 64:
-            found.append(replace(found[0], tile=replace(found[0].tile, stages=2)))
+            (tile,) = _cut(shape, lookers, target)
+            cut = fitted(replace(tile, columns=columns, stages=4), partial(attention_nbytes, shape), target)
+            found += [replace(found[0], tile=each) for each in cut]
+        own = found[0].tile
+        others = [replace(own, keeps=1), replace(own, together=16), replace(own, stages=2)]
+        found += [replace(found[0], tile=each) for each in others]
         found.append(Generated(guess(kernel, target)))
     return {short_name(each): each for each in dict.fromkeys(found)}
 
 
 def short_name(choice: Any) -> str:
     tile = getattr(choice, "tile", None)
-    return "generated" if tile is None else f"{tile.rows}x{tile.columns} s{tile.stages} g{tile.together}"
+    return "generated" if tile is None else name_of(tile)
 
 
 # ---- memory ----
@@ -183,8 +118,8 @@ class OnGpu:
                 out[b, h] = (weights @ v[b, h // share].to(wide)).float()
         return out
 
-    def sets(self) -> tuple[list[list[Any]], list[Any]]:
-        return [[Borrowed(each) for each in held] for held in self.inputs], [Borrowed(each) for each in self.outputs]
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [[Borrowed(each) for each in held] for held in self.inputs], [[Borrowed(each)] for each in self.outputs]
 
     def poison(self) -> None:
         for out in self.outputs:
@@ -196,29 +131,10 @@ class OnGpu:
         return value if value == value else float("inf")
 
     def reference(self, name: str, repeats: int) -> list[float]:
-        """Returns the seconds of PyTorch's attention by one of its ways."""
-        torch = self.torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        backend = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[name]
-        operands = [self._operands(held) for held in self.inputs]
-
-        def run() -> None:
-            with sdpa_kernel(backend):
-                for i in range(repeats):
-                    q, k, v = operands[i % len(operands)]
-                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.problem.causal)
-
-        found = []
-        for _ in range(SAMPLES + 1):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(SLEPT_CLOCKS)
-            start.record()
-            run()
-            stop.record()
-            stop.synchronize()
-            found.append(start.elapsed_time(stop) / 1e3 / repeats)
-        return found[1:]
+        """Returns the seconds of PyTorch's attention by one of its ways, or by the one that it chooses."""
+        operands, is_causal = [self._operands(held) for held in self.inputs], self.problem.causal
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        return timed_by_torch([partial(attend, *each, is_causal=is_causal) for each in operands], name, repeats)
 
 
 class Simulated:
@@ -244,8 +160,8 @@ class Simulated:
         self.out = np.empty(self.expected.shape, dtype.numpy)
         self.output = device.allocate(self.out.nbytes)
 
-    def sets(self) -> tuple[list[list[Any]], list[Any]]:
-        return [self.inputs], [self.output]
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [self.inputs], [[self.output]]
 
     def poison(self) -> None:
         self.device.copy_in(self.output, np.full_like(self.out, np.nan))
@@ -263,8 +179,9 @@ def work(arguments: argparse.Namespace) -> None:
     skip, chosen = set(json.loads(os.environ.get("SKIP", "[]"))), problems(arguments.simulate, arguments.only)
     todo: dict[str, tuple[Any, Any]] = {}
     for problem in chosen:
-        kernel = kernel_of(problem)
-        for name, choice in variants_of(kernel, device.target, problem, arguments.simulate).items():
+        kernel = (gradients.kernel_of if problem.is_gradient else kernel_of)(problem)
+        variants = gradients.variants_of if problem.is_gradient else variants_of
+        for name, choice in variants(kernel, device.target, problem, arguments.simulate).items():
             todo[f"{problem.name}|{name}"] = (kernel, choice)
     start = time.perf_counter()
     binaries = compile_all(compiler, {key: one for key, one in todo.items() if key not in skip}, arguments.threads)
@@ -273,7 +190,8 @@ def work(arguments: argparse.Namespace) -> None:
         keys = [key for key in todo if key.split("|")[0] == problem.name and key not in skip]
         if f"{problem.name}|*" in skip or not keys:
             continue
-        memory: Any = (Simulated if arguments.simulate else OnGpu)(problem, device)
+        kinds = (gradients.Simulated, gradients.OnGpu) if problem.is_gradient else (Simulated, OnGpu)
+        memory: Any = kinds[not arguments.simulate](problem, device)
         times = problem.is_timed and not arguments.simulate
         repeats = max(2, min(MOST_REPEATS, int(TIMED * 4e14 / problem.flops))) if times else 1
         for key in keys:

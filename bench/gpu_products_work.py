@@ -182,8 +182,8 @@ class OnGpu:
     def _operands(self, held: list[Any]) -> list[Any]:
         return [each if major == "N" else each.T for each, major in zip(held, self.problem.majors)]
 
-    def sets(self) -> tuple[list[list[Any]], list[Any]]:
-        return [[Borrowed(each) for each in held] for held in self.inputs], [Borrowed(each) for each in self.outputs]
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [[Borrowed(each) for each in held] for held in self.inputs], [[Borrowed(each)] for each in self.outputs]
 
     def poison(self) -> None:
         for out in self.outputs:
@@ -238,8 +238,8 @@ class Simulated:
         self.out = np.empty((problem.m, problem.n), dtype.numpy)
         self.output = device.allocate(self.out.nbytes)
 
-    def sets(self) -> tuple[list[list[Any]], list[Any]]:
-        return [self.inputs], [self.output]
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [self.inputs], [[self.output]]
 
     def poison(self) -> None:
         self.device.copy_in(self.output, np.full_like(self.out, np.nan))
@@ -259,19 +259,24 @@ def runner_of(device: Any, kernel: Any, executable: Any, memory: Any, repeats: i
     from picograd.ir.stages import BufferUse, Schedule, ScheduleItem
 
     sets, outputs = memory.sets()
-    *given, out = kernel.params
+    given = [param for param in kernel.params if param.role == "in"]
+    made = kernel.params[len(given) :]
     uses, inputs = [], []
     for held in sets:
         for param, each in zip(given, held):
             uses.append(BufferUse(param.dtype, param.numel, "input", len(inputs)))
             inputs.append(Buffer(device.name, param.dtype, param.numel, each))
     first = len(uses)
-    uses += [BufferUse(out.dtype, out.numel, "output", i) for i in range(len(outputs))]
-    results = [Buffer(device.name, out.dtype, out.numel, each) for each in outputs]
+    results = []
+    for held in outputs:
+        for param, each in zip(made, held):
+            uses.append(BufferUse(param.dtype, param.numel, "output", len(results)))
+            results.append(Buffer(device.name, param.dtype, param.numel, each))
     items = []
     for i in range(repeats):
         at = i % len(sets)
-        items.append(ScheduleItem(kernel, (*range(at * len(given), (at + 1) * len(given)), first + at)))
+        places = range(at * len(given), (at + 1) * len(given)), range(first + at * len(made), first + (at + 1) * len(made))
+        items.append(ScheduleItem(kernel, (*places[0], *places[1])))
     submit = device.make_runner(Schedule(tuple(items), tuple(uses), (), (), 0), [executable] * repeats)
     return lambda: submit(inputs, results, {})
 

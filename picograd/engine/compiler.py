@@ -27,7 +27,7 @@ from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op
-from picograd.ir.opts import Choice, Generated, Library, Opts, Written, WrittenAttention
+from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, format_program, parse_kernel
@@ -207,7 +207,7 @@ class Compiler:
         look("kernel", kernel, place)
         if isinstance(choice, Generated):
             return self._compiling(self._generated(kernel, choice.opts, place), place)
-        if isinstance(choice, Written | WrittenAttention):
+        if isinstance(choice, ByHand):
             return self._compiling(self._source_around(kernel, choice, place), place)
         split = split_of(kernel, choice)
         look("split", split.kernel, place)
@@ -218,7 +218,7 @@ class Compiler:
         compile_ = self._compiling(self._generated(rest, Opts(), place), place)  # elementwise nests have no choices
         return lambda: library_binary(kernel, split, choice, compile_())
 
-    def _source_around(self, kernel: Kernel, choice: Written | WrittenAttention, place: Path | None) -> Source:
+    def _source_around(self, kernel: Kernel, choice: ByHand, place: Path | None) -> Source:
         """Returns a kernel written by hand, beside what is generated of the rest."""
         split = written_split(kernel, choice, self.device.target)
         look("split", split.kernel, place)
@@ -254,7 +254,7 @@ class Compiler:
             if not kernel.phases:
                 return texts
             texts["choice"] += f"\n{format_kernel(split.kernel)}"
-        if isinstance(choice, Written | WrittenAttention):
+        if isinstance(choice, ByHand):
             around = written_split(kernel, choice, target)
             texts["choice"] += f"; {around}"
             if not around.generated.phases:

@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `Epilogue`, `PlainProduct`; `WarpgroupTile`; `Choice`:
-       `Generated`, `Library` or `Written`; `LibraryCall`
+       `Generated`, `Library` or `ByHand`; `LibraryCall`
 Next:  picograd/ir/backend.py
 
 An emitter reads Opts, codegen/opts.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are, the
@@ -14,14 +14,12 @@ from __future__ import annotations
 import json
 from math import gcd
 
-from picograd.ir.statements import WARP_THREADS
+from picograd.ir.heads_opts import WrittenAttention, WrittenGradients
+from picograd.ir.statements import WARP_THREADS, WARPGROUP_THREADS
 from picograd.record import Record, asdict
 
 GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
 K_STEP = 64  # a multiple of the depth of every tile on a GPU
-WARPGROUP_ROWS = 64
-SWIZZLED = 64  # elements of 16 bits in a swizzled row of a tile
-WARPGROUP_THREADS = 4 * WARP_THREADS
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
 
@@ -163,37 +161,6 @@ class WarpgroupTile(Record):
         return f"warpgroups {self.rows} x {self.columns}, {stages}, groups of {self.group}, {self.blocks} blocks"
 
 
-class HeadsTile(Record):
-    """How an attention is cut for a block of warpgroups: one copies, the others look (kernels/cuda/hopper_attention.h).
-
-    lookers:   warpgroups that look at keys, each for 64 queries
-    columns:   keys of a tile
-    stages:    of keys, and of values, that are on their way or looked at
-    together:  heads whose blocks of queries run side by side
-    blocks:    of a launch, no more than there are multiprocessors
-    """
-
-    lookers: int
-    columns: int
-    stages: int
-    together: int
-    blocks: int
-
-    @property
-    def rows(self) -> int:
-        """Queries that a block has at a time."""
-        return WARPGROUP_ROWS * self.lookers
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return WARPGROUP_THREADS * (1 + self.lookers)
-
-    def __str__(self) -> str:
-        keys = f"{self.columns} keys in {self.stages} stages, {self.together} heads together"
-        return f"warpgroups for {self.rows} queries, {keys}, {self.blocks} blocks"
-
-
 Tile = RegisterTile | BlockTile | WarpTile
 
 
@@ -328,70 +295,8 @@ class Written(Record):
         return ", ".join(filter(None, [str(self.tile), batch, str(self.product.epilogue)]))
 
 
-class HeadsMatrix(Record):
-    """The rows of all heads in memory, each contiguous; all numbers are elements.
-
-    slot:     of the kernel's parameters
-    offset:   before the first
-    strides:  from one of the batch to the next, from one head, from one row
-    """
-
-    slot: int
-    offset: int
-    strides: tuple[int, int, int]
-
-
-class PlainAttention(Record):
-    """An attention of matrices in memory: softmax(scale q k^T) v for each head.
-
-    out, logsumexp:     slots of results, that lie without gaps; None: it is not asked for
-    heads, groups:      of queries, and of keys and values
-    features, values:   elements of a row of q and k, and of v
-    """
-
-    q: HeadsMatrix
-    k: HeadsMatrix
-    v: HeadsMatrix
-    out: int
-    logsumexp: int | None
-    batch: int
-    heads: int
-    groups: int
-    queries: int
-    keys: int
-    features: int
-    values: int
-    dtype: str
-    scale: float
-    causal: bool
-
-    def nbytes(self, rows: int) -> int:
-        """Bytes in shared memory of so many rows of q and of results, or of keys and values."""
-        wide = sum(-(-each // SWIZZLED) * SWIZZLED for each in (self.features, self.values))
-        return 2 * rows * wide
-
-    @property
-    def work(self) -> int:
-        """FLOPs, of which a causal attention needs no half."""
-        seen = self.queries * self.keys - (self.queries * (self.queries - 1) // 2 if self.causal else 0)
-        return 2 * self.batch * self.heads * max(seen, 0) * (self.features + self.values)
-
-
-class WrittenAttention(Record):
-    """The choice to have a kernel that was written by hand compute the attention of a kernel.
-
-    attention:  what it computes (codegen/plain_attention.py says in which launches)
-    tile:       how it is cut
-    """
-
-    attention: PlainAttention
-    tile: HeadsTile
-
-    def __str__(self) -> str:
-        return str(self.tile)
-
-
-Choice = Generated | Library | Written | WrittenAttention
+ByHand = Written | WrittenAttention | WrittenGradients
+Choice = Generated | Library | ByHand
 LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
 
 

@@ -210,6 +210,7 @@ class Check(Record):
 
 MATRIX_ROW = 8  # elements of a row of a LoadMatrices
 WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
+WARPGROUP_THREADS = 4 * WARP_THREADS
 
 Statement = (
     For | If | Alloc | Let | Load | Store | Transpose | Prefetch | CopyAsync | CommitCopies | WaitForCopies | Shuffle

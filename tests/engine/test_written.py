@@ -17,8 +17,9 @@ from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.watch import watch
+from picograd.ir.heads_opts import WrittenAttention, WrittenGradients
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Written, WrittenAttention
+from picograd.ir.opts import Written
 from picograd.record import replace
 from picograd.render.cuda import render
 from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
@@ -158,16 +159,27 @@ def test_what_attention_cannot_be_is_generated(name: str, hopper: list[str]) -> 
     assert by_hand(hopper, "_heads") == 0
 
 
-def test_gradients_of_an_attention_have_the_sums_of_the_one_written_by_hand(hopper: list[str]) -> None:
-    def step(x: Tensor) -> tuple[Tensor, ...]:
-        x = x.requires_grad_()
-        y = of_one(x)
+def gradients_of(form: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    def step(*given: Tensor) -> tuple[Tensor, ...]:
+        given = tuple(each.requires_grad_() for each in given)
+        y = form(*given)
         (y * y).float().sum().backward()
-        assert x.grad is not None
-        return y.detach(), x.grad
+        return y.detach(), *(each.grad for each in given if each.grad is not None)
 
-    check(step, (1, 136, 3, 2, 64), eps=5e-2)
-    assert by_hand(hopper, "_heads") == 1
+    return step
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_gradients_of_an_attention_are_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
+    form, shapes = ATTENTIONS[name]
+    check(gradients_of(form), *shapes, eps=5e-2)
+    assert [by_hand(hopper, f"_heads{part}") for part in ("", "_keys", "_queries")] == [1, 1, 1]
+
+
+def test_gradients_not_all_of_which_are_asked_for_are_generated(hopper: list[str]) -> None:
+    check(gradients_of(lambda q, k, v: attention(q, k.detach(), v)), *HEADS, eps=5e-2)
+    assert by_hand(hopper, "_heads_keys") == 0
 
 
 def test_gradients_and_jit_have_the_same_bits(hopper: list[str]) -> None:
@@ -199,6 +211,7 @@ def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
     assert all(isinstance(choose(kernel, compiler.device, compiler.make, False), Written) for kernel in products)
     assert not [source for source in made if "mma_m16n8k16" in source.text and "matmul" in source.name]
     anchors = {kernel: kernel.phases[0][0].anchor for kernel in kernels}
-    attentions = [kernel for kernel, anchor in anchors.items() if anchor is not None and anchor.code is OpCode.ATTENTION]
-    assert attentions
-    assert all(isinstance(choose(each, compiler.device, compiler.make, False), WrittenAttention) for each in attentions)
+    for code, kind in ((OpCode.ATTENTION, WrittenAttention), (OpCode.ATTENTION_GRAD, WrittenGradients)):
+        found = [kernel for kernel, anchor in anchors.items() if anchor is not None and anchor.code is code]
+        assert found
+        assert all(isinstance(choose(each, compiler.device, compiler.make, False), kind) for each in found)

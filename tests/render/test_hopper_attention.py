@@ -14,10 +14,10 @@ from picograd.codegen.plain_attention import tiles_of
 from picograd.compilers import hostcxx, nvrtc
 from picograd.dtype import dtype_named
 from picograd.engine import devices
-from picograd.ir.opts import HeadsMatrix, HeadsTile, PlainAttention, WrittenAttention
+from picograd.ir.heads_opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
-from picograd.render.hopper_attention import HEADER, function_of
+from picograd.render.hopper_attention import functions_of, header_of
 from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
@@ -58,13 +58,15 @@ def given(
     of_q, of_k, of_v = (HeadsMatrix(slot, 0, (t * h * d, d, h * d)) for slot, (_, t, h, d) in enumerate(shapes))
     params = tuple(Param(narrow, each.size, "in") for each in held)
     params += Param(narrow, batch * H * queries * E, "out"), Param(dtypes.float32, batch * H * queries, "out")
-    attention = PlainAttention(of_q, of_k, of_v, 3, 4, batch, H, G, queries, keys, features, E, dtype, scale, causal)
+    shape = HeadsShape(batch, H, G, queries, keys, features, E, dtype, scale, causal)
+    attention = PlainAttention(shape, of_q, of_k, of_v, 3, 4)
     return Given(attention, held, params, powers @ v / np.where(total == 0, 1, total), sums)
 
 
 def source_of(problem: Given, tile: HeadsTile) -> Source:
-    text, launch = function_of(WrittenAttention(problem.attention, tile), problem.params, "attention_0")
-    return Source("attention", "cuda", f"{HEADER}\n{text}", problem.params, (), (launch,))
+    choice = WrittenAttention(problem.attention, tile)
+    text, *launches = functions_of(choice, problem.params, "attention_0")
+    return Source("attention", "cuda", f"{header_of(choice)}\n{text}", problem.params, (), tuple(launches))
 
 
 def check(device: Any, binary: Any, problem: Given) -> None:
@@ -75,7 +77,7 @@ def check(device: Any, binary: Any, problem: Given) -> None:
     np.testing.assert_allclose(sums, problem.sums, rtol=1e-5, atol=1e-5)
 
 
-THREE, TWO = HeadsTile(3, 128, 2, 2, 2), HeadsTile(2, 128, 2, 2, 1)
+THREE, TWO = HeadsTile(3, 128, 2, 2, 2, 2), HeadsTile(2, 128, 2, 2, 1, 1)
 CASES = {
     "causal, edges": (given(200, 200), THREE),
     "all see all, two warpgroups": (given(136, 200, causal=False), TWO),
@@ -112,8 +114,9 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
 def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
     problem = given(72, 72, features, causal=causal)
-    large = dataclasses.replace(problem, attention=replace(problem.attention, queries=4096, keys=4096))
-    for tile in tiles_of(large.attention, HOPPER):
+    shape = replace(problem.attention.shape, queries=4096, keys=4096)
+    large = dataclasses.replace(problem, attention=replace(problem.attention, shape=shape))
+    for tile in tiles_of(shape, HOPPER):
         _, log = nvrtc.compiled(source_of(large, tile), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
         assert usage.spill_nbytes == usage.stack_nbytes == 0, (str(tile), usage)

@@ -26,6 +26,7 @@ CASES["one of a warp"] = Case(
     (_x,), _x[:4] + 1, FROM_HOPPER, threads=128,
 )  # fmt: skip
 CASES["this thread"] = Case("p2[i] = p0[127 - thread_here()];", (_x,), _x[::-1].copy(), FROM_HOPPER, threads=128)
+CASES["a number of a warp"] = Case("p2[i] = p0[i] + of_warp(i / 32);", (_x,), _x + _x // 32, FROM_HOPPER, threads=128)
 CASES["threads of a warp"] = Case(
     "SHARED(int32, own, 128);\n  own[i] = p0[i];\n  sync_warp();\n  p2[i] = own[i ^ 9];",
     (_x,), _x[_x ^ 9], FROM_HOPPER, threads=128,

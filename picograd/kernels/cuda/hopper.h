@@ -68,6 +68,8 @@ PRIMITIVE int32 thread_here() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
+// A number that is the same in all threads of a warp: what is computed of it takes registers of the warp, not of each thread.
+PRIMITIVE int32 of_warp(int32 number) { return __shfl_sync(0xffffffffu, number, 0); }
 // Waits for the other threads of the warp, or of the warpgroup; what they have written can be read behind it.
 PRIMITIVE void sync_warp() { __syncwarp(); }
 PRIMITIVE void sync_warpgroup() { asm volatile("bar.sync %0, 128;" ::"r"(1 + (uint32)threadIdx.x / 128) : "memory"); }
@@ -81,6 +83,12 @@ PRIMITIVE bool is_elected(int32 line = __builtin_LINE()) {
   return threadIdx.x % 32 == cudasim::elected_lane();
 }
 PRIMITIVE int32 thread_here() { return threadIdx.x; }
+PRIMITIVE int32 of_warp(int32 number, int32 line = __builtin_LINE()) {
+  const int32* given[32];
+  cudasim::meet(number, given, line);
+  if (*given[0] != number) cudasim::fail("of_warp is given %d by thread 0 of a warp, and %d by another.", *given[0], number);
+  return number;
+}
 PRIMITIVE void sync_warp(int32 line = __builtin_LINE()) {
   cudasim::begin_clocks();
   cudasim::wait(cudasim::AT_WARP, line);

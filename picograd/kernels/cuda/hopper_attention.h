@@ -18,13 +18,14 @@
 //   FEATURES, VALUES                      of queries and keys; of values: up to 128
 //   CAUSAL                                query t sees keys up to t + KEYS - QUERIES
 //   LOOKERS, COLUMNS, STAGES              warpgroups that look at keys; keys of a tile; of each ring
+//   KEEPS                                 sets of queries there is room for: of a second one copies come while the first is looked at
 //   TOGETHER                              heads whose blocks of queries run side by side
 //   SCALE                                 of scores; more than 0
 
 #ifndef PICOGRAD_HOPPER_ATTENTION_H
 #define PICOGRAD_HOPPER_ATTENTION_H
 
-#include "hopper.h"
+#include "hopper_heads.h"
 
 template <class Cut> struct Sizes {
   static const int32 ROWS = 64 * Cut::LOOKERS, BLOCKS = (Cut::QUERIES + ROWS - 1) / ROWS, EVERY = Cut::BATCH * Cut::HEADS;
@@ -34,46 +35,19 @@ template <class Cut> struct Sizes {
   static const int32 SCORES = Cut::COLUMNS / 2, SUMS = VALUE_PIECES * 32;  // of a thread
 };
 
-PRIMITIVE float32 below_all() { return float32_of_bits(0xff800000u); }  // -inf
-
-// head: of all in the batch
-struct Where { int32 first, head; };
-
-// The block of queries that a block of threads has in its turn; every other turn goes the other way, so that none has always the longest.
-template <class Cut> PRIMITIVE Where queries_of(int32 turn) {
-  const int32 blocks = Sizes<Cut>::BLOCKS, every = Sizes<Cut>::EVERY, wide = gridDim.x, own = blockIdx.x;
-  const int32 number = turn * wide + (turn % 2 ? wide - 1 - own : own), group = number / (blocks * Cut::TOGETHER);
-  if (number >= blocks * every) return {-1, 0};
-  const int32 first = group * Cut::TOGETHER, heads = every - first < Cut::TOGETHER ? every - first : Cut::TOGETHER;
-  const int32 in_group = number - first * blocks;
-  return {(blocks - 1 - in_group / heads) * Sizes<Cut>::ROWS, first + in_group % heads};
+// The first query of a block's in its turn, -1 behind the last, and its head. Those that see most keys come first.
+struct Queries { int32 first, head; };
+template <class Cut> PRIMITIVE Queries queries_of(int32 turn) {
+  typedef Sizes<Cut> Is;
+  const Where own = part_of<Is::BLOCKS, Is::EVERY, Cut::TOGETHER>(turn);
+  return {own.number < 0 ? -1 : (Is::BLOCKS - 1 - own.number) * Is::ROWS, own.head};
 }
 
-// Keys that some of `count` queries see: from the first on.
-template <class Cut> PRIMITIVE int32 keys_of(int32 first, int32 count) {
-  if (first >= Cut::QUERIES) return 0;
-  const int32 last = (first + count < Cut::QUERIES ? first + count : Cut::QUERIES) + Cut::KEYS - Cut::QUERIES;
-  return !Cut::CAUSAL || last > Cut::KEYS ? Cut::KEYS : last < 0 ? 0 : last;
-}
 template <class Cut> PRIMITIVE int32 tiles_of(int32 first, int32 count) {
   return (keys_of<Cut>(first, count) + Cut::COLUMNS - 1) / Cut::COLUMNS;
 }
 
-// The stage of the ring's use of that number, and whether it is filled for an odd time.
-template <class Cut> PRIMITIVE int32 stage_of(int32 use) { return use % Cut::STAGES; }
-template <class Cut> PRIMITIVE uint32 parity_of(int32 use) { return use / Cut::STAGES % 2; }
-
 // ---- one thread: fills the rings ----
-template <class Cut, class Tile, class Barriers>
-PRIMITIVE void load_keys(const Tile& tile, int32 length, const TileMap& map, const Barriers& full, int32 stage, int32 first,
-                         int32 head) {
-  mbarrier_arrive_expecting(full, stage, length * (int32)sizeof(typename Cut::T));
-#pragma unroll
-  for (int32 piece = 0; piece < length / (Cut::COLUMNS * 64); piece++)
-    load_tile(tile, stage * length + piece * Cut::COLUMNS * 64, map, full, stage, piece * 64, first,
-              head % Cut::HEADS / (Cut::HEADS / Cut::GROUPS), head / Cut::HEADS);
-}
-
 template <class Cut, class Q, class K, class V, class One, class Ring>
 PRIMITIVE void copy_heads(const Q& q, const K& k, const V& v, const TileMap& q_map, const TileMap& k_map, const TileMap& v_map,
                           const One& q_full, const One& q_empty, const Ring& k_full, const Ring& k_empty, const Ring& v_full,
@@ -81,52 +55,27 @@ PRIMITIVE void copy_heads(const Q& q, const K& k, const V& v, const TileMap& q_m
   typedef Sizes<Cut> Is;
   int32 use = 0;
   for (int32 turn = 0;; turn++) {
-    const Where own = queries_of<Cut>(turn);
+    const Queries own = queries_of<Cut>(turn);
     if (own.first < 0) break;
-    mbarrier_wait(q_empty, 0, (turn + 1) % 2);
-    mbarrier_arrive_expecting(q_full, 0, Is::Q_LENGTH * (int32)sizeof(typename Cut::T));
-#pragma unroll
-    for (int32 piece = 0; piece < Is::PIECES; piece++)
-      load_tile(q, piece * Is::ROWS * 64, q_map, q_full, 0, piece * 64, own.first, own.head % Cut::HEADS, own.head / Cut::HEADS);
+    const int32 set = turn % Cut::KEEPS;
+    mbarrier_wait(q_empty, set, turn / Cut::KEEPS % 2 ^ 1);
+    mbarrier_arrive_expecting(q_full, set, Is::Q_LENGTH * (int32)sizeof(typename Cut::T));
+    const int32 head = own.head % Cut::HEADS, group = head / (Cut::HEADS / Cut::GROUPS), batch = own.head / Cut::HEADS;
+    load_pieces<Is::PIECES, Is::ROWS>(q, set * Is::Q_LENGTH, q_map, q_full, set, own.first, head, batch);
     for (int32 tile = tiles_of<Cut>(own.first, Is::ROWS) - 1; tile >= 0; tile--) {
-      const int32 stage = stage_of<Cut>(use);
+      const int32 stage = stage_of<Cut>(use), first = tile * Cut::COLUMNS;
       const uint32 parity = parity_of<Cut>(use++) ^ 1;
       mbarrier_wait(k_empty, stage, parity);
-      load_keys<Cut>(k, Is::K_LENGTH, k_map, k_full, stage, tile * Cut::COLUMNS, own.head);
+      mbarrier_arrive_expecting(k_full, stage, Is::K_LENGTH * (int32)sizeof(typename Cut::T));
+      load_pieces<Is::PIECES, Cut::COLUMNS>(k, stage * Is::K_LENGTH, k_map, k_full, stage, first, group, batch);
       mbarrier_wait(v_empty, stage, parity);
-      load_keys<Cut>(v, Is::V_LENGTH, v_map, v_full, stage, tile * Cut::COLUMNS, own.head);
+      mbarrier_arrive_expecting(v_full, stage, Is::V_LENGTH * (int32)sizeof(typename Cut::T));
+      load_pieces<Is::VALUE_PIECES, Cut::COLUMNS>(v, stage * Is::V_LENGTH, v_map, v_full, stage, first, group, batch);
     }
   }
 }
 
 // ---- a warpgroup: looks at keys ----
-// Starts scores = q @ k.T.
-template <class Cut, class Scores, class Q, class K>
-PRIMITIVE void start_scores(Scores& scores, const Q& q, int32 warpgroup, const K& k, int32 stage) {
-  typedef Sizes<Cut> Is;
-  const auto left = operand_at<false>(q, warpgroup * 4096);
-  const auto right = operand_at<false>(k, stage * Is::K_LENGTH);
-  wgmma_fence<Is::SCORES>(scores, 0);
-#pragma unroll
-  for (int32 part = 0; part < Is::PIECES * 4; part++)
-    wgmma_m64k16<Cut::COLUMNS>(scores, 0, moved(left, part / 4 * Is::ROWS * 64 + part % 4 * 16),
-                               moved(right, part / 4 * Cut::COLUMNS * 64 + part % 4 * 16), part > 0);
-  wgmma_commit();
-}
-
-// Starts sums += weights @ v.
-template <class Cut, class Sums, class Weights, class V>
-PRIMITIVE void start_sums(Sums& sums, Weights& weights, const V& v, int32 stage) {
-  typedef Sizes<Cut> Is;
-  const auto right = operand_at<true>(v, stage * Is::V_LENGTH, Cut::COLUMNS * 64);
-  wgmma_fence<Cut::COLUMNS / 4>(weights, 0);
-  wgmma_fence<Is::SUMS>(sums, 0);
-#pragma unroll
-  for (int32 part = 0; part < Cut::COLUMNS / 16; part++)
-    wgmma_m64k16<Is::SUMS * 2>(sums, 0, weights, part * 4, moved(right, part * 1024), true);
-  wgmma_commit();
-}
-
 // Has scores become powers of how much less they are than the greatest of their row, of which a thread has two. factor: by which what
 // was summed before is moved.
 template <class Cut, class Scores, class Rows>
@@ -168,41 +117,6 @@ PRIMITIVE void weigh(Scores& scores, Rows& peak, Rows& total, Rows& factor, int3
   }
 }
 
-template <class Cut, class Weights, class Scores> PRIMITIVE void round_weights(Weights& weights, Scores& scores) {
-#pragma unroll
-  for (int32 i = 0; i < Cut::COLUMNS / 4; i++) weights[i] = pair_up(scores[2 * i], scores[2 * i + 1], typename Cut::T{});
-}
-
-// Stores the averages of 64 queries through shared memory.
-template <class Cut, class Sums, class Rows, class Slabs>
-PRIMITIVE void store_averages(Sums& sums, Rows& total, const Slabs& slabs, const TileMap& map, int32 warpgroup, int32 first,
-                              int32 head) {
-  typedef Sizes<Cut> Is;
-  typedef typename Cut::T T;
-  const int32 thread = thread_here() % 128, lane = thread % 32, row = 16 * (thread / 32) + lane % 16;
-  REGISTERS(float32, inverse, 2);
-#pragma unroll
-  for (int32 i = 0; i < 2; i++) inverse[i] = total[i] == 0.0f ? 0.0f : 1.0f / total[i];
-  if (thread == 0) wait_stores<0>();  // what was there has left
-  sync_warpgroup();
-#pragma unroll
-  for (int32 column = 0; column < Is::VALUE_PIECES * 64; column += 16) {
-    REGISTERS(T, narrow, 8);
-#pragma unroll
-    for (int32 i = 0; i < 8; i++) narrow[i] = narrowed(sums[column / 2 + i] * inverse[i / 2 % 2], T{});
-    const int32 slab = (warpgroup * Is::VALUE_PIECES + column / 64) * 4096;
-    store_matrices(slabs, slab + swizzled<T>(row * 64 + column % 64 + lane / 16 * 8), narrow, 0);
-  }
-  fence_async_proxy();
-  sync_warpgroup();
-  if (thread == 0 && first < Cut::QUERIES) {
-#pragma unroll
-    for (int32 piece = 0; piece < Is::VALUE_PIECES; piece++)
-      store_tile(map, slabs, (warpgroup * Is::VALUE_PIECES + piece) * 4096, piece * 64, first, head % Cut::HEADS, head / Cut::HEADS);
-    commit_stores();
-  }
-}
-
 template <class Cut, class Q, class K, class V, class Slabs, class One, class Ring, class Finish>
 PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& slabs, const TileMap& out_map, const One& q_full,
                              const One& q_empty, const Ring& k_full, const Ring& k_empty, const Ring& v_full,
@@ -217,9 +131,10 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
   REGISTERS(float32, factor, 2);
   int32 use = 0;
   for (int32 turn = 0;; turn++) {
-    const Where own = queries_of<Cut>(turn);
+    const Queries own = queries_of<Cut>(turn);
     if (own.first < 0) break;
     const int32 first = own.first + warpgroup * 64, tiles = tiles_of<Cut>(first, 64);
+    const int32 set = turn % Cut::KEEPS, own_rows = set * Is::Q_LENGTH + warpgroup * 4096;
 #pragma unroll
     for (int32 i = 0; i < 2; i++) {
       peak[i] = below_all();
@@ -234,36 +149,36 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
       if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use));
       use++;
     }
-    mbarrier_wait(q_full, 0, turn % 2);
-    if (tiles == 0 && arrives) mbarrier_arrive(q_empty, 0);
+    mbarrier_wait(q_full, set, turn / Cut::KEEPS % 2);
+    if (tiles == 0 && arrives) mbarrier_arrive(q_empty, set);
     if (tiles > 0) {
       mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
-      start_scores<Cut>(scores, q, warpgroup, k, stage_of<Cut>(use));
+      start_scores<Is::PIECES, Is::ROWS, Cut::COLUMNS>(scores, q, own_rows, k, stage_of<Cut>(use) * Is::K_LENGTH);
       wgmma_wait<0, Is::SCORES>(scores, 0);
       if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
-      if (arrives && tiles == 1) mbarrier_arrive(q_empty, 0);
+      if (arrives && tiles == 1) mbarrier_arrive(q_empty, set);
       weigh<Cut>(scores, peak, total, factor, first, (tiles - 1) * Cut::COLUMNS);
-      round_weights<Cut>(weights, scores);
+      round_all<typename Cut::T, Cut::COLUMNS>(weights, scores);
       for (int32 tile = tiles - 2; tile >= 0; tile--) {
         use++;
         mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
-        start_scores<Cut>(scores, q, warpgroup, k, stage_of<Cut>(use));
+        start_scores<Is::PIECES, Is::ROWS, Cut::COLUMNS>(scores, q, own_rows, k, stage_of<Cut>(use) * Is::K_LENGTH);
         mbarrier_wait(v_full, stage_of<Cut>(use - 1), parity_of<Cut>(use - 1));
-        start_sums<Cut>(sums, weights, v, stage_of<Cut>(use - 1));
+        start_sums<Is::VALUE_PIECES, Cut::COLUMNS>(sums, weights, v, stage_of<Cut>(use - 1) * Is::V_LENGTH);
         wgmma_wait<1, Is::SCORES>(scores, 0);
         wgmma_done<Is::SCORES>(scores, 0);
         if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
-        if (arrives && tile == 0) mbarrier_arrive(q_empty, 0);
+        if (arrives && tile == 0) mbarrier_arrive(q_empty, set);
         weigh<Cut>(scores, peak, total, factor, first, tile * Cut::COLUMNS);
         wgmma_wait<0, Is::SUMS>(sums, 0);
         wgmma_done<Cut::COLUMNS / 4>(weights, 0);
         if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use - 1));
 #pragma unroll
         for (int32 i = 0; i < Is::SUMS; i++) sums[i] = sums[i] * factor[i / 2 % 2];
-        round_weights<Cut>(weights, scores);
+        round_all<typename Cut::T, Cut::COLUMNS>(weights, scores);
       }
       mbarrier_wait(v_full, stage_of<Cut>(use), parity_of<Cut>(use));
-      start_sums<Cut>(sums, weights, v, stage_of<Cut>(use));
+      start_sums<Is::VALUE_PIECES, Cut::COLUMNS>(sums, weights, v, stage_of<Cut>(use) * Is::V_LENGTH);
       wgmma_wait<0, Is::SUMS>(sums, 0);
       if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use));
       use++;
@@ -277,7 +192,9 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
       if (thread % 4 == 0 && query < Cut::QUERIES)
         finish(own.head * (int64)Cut::QUERIES + query, fmaf(peak[i], Cut::SCALE, logf(total[i])));
     }
-    store_averages<Cut>(sums, total, slabs, out_map, warpgroup, first, own.head);
+    const float32 upper = total[0] == 0.0f ? 0.0f : 1.0f / total[0], lower = total[1] == 0.0f ? 0.0f : 1.0f / total[1];
+    store_rows<typename Cut::T, Is::VALUE_PIECES>(sums, upper, lower, slabs, out_map, warpgroup * Is::VALUE_PIECES,
+                                                  first < Cut::QUERIES, first, own.head % Cut::HEADS, own.head / Cut::HEADS);
   }
   if (arrives) wait_stores<0>();
 }
@@ -288,21 +205,23 @@ PRIMITIVE void attend(const TileMap& q_map, const TileMap& k_map, const TileMap&
                       const Finish& finish) {
   typedef Sizes<Cut> Is;
   typedef typename Cut::T T;
-  const int32 K_BEGINS = Is::Q_LENGTH * 2, V_BEGINS = K_BEGINS + Cut::STAGES * Is::K_LENGTH * 2,
+  const int32 K_BEGINS = Cut::KEEPS * Is::Q_LENGTH * 2, V_BEGINS = K_BEGINS + Cut::STAGES * Is::K_LENGTH * 2,
               SLABS_BEGIN = V_BEGINS + Cut::STAGES * Is::V_LENGTH * 2;
-  SHARED_TILE_AT(T, q, Is::Q_LENGTH, 0);
+  SHARED_TILE_AT(T, q, Cut::KEEPS * Is::Q_LENGTH, 0);
   SHARED_TILE_AT(T, k, Cut::STAGES * Is::K_LENGTH, K_BEGINS);
   SHARED_TILE_AT(T, v, Cut::STAGES * Is::V_LENGTH, V_BEGINS);
   SHARED_TILE_AT(T, slabs, Cut::LOOKERS * Is::SLAB_LENGTH, SLABS_BEGIN);
-  MBARRIERS(q_full, 1);
-  MBARRIERS(q_empty, 1);
+  MBARRIERS(q_full, Cut::KEEPS);
+  MBARRIERS(q_empty, Cut::KEEPS);
   MBARRIERS(k_full, Cut::STAGES);
   MBARRIERS(k_empty, Cut::STAGES);
   MBARRIERS(v_full, Cut::STAGES);
   MBARRIERS(v_empty, Cut::STAGES);
   if (threadIdx.x == 0) {
-    mbarrier_init(q_full, 0, 1);
-    mbarrier_init(q_empty, 0, Cut::LOOKERS);
+    for (int32 set = 0; set < Cut::KEEPS; set++) {
+      mbarrier_init(q_full, set, 1);
+      mbarrier_init(q_empty, set, Cut::LOOKERS);
+    }
     for (int32 stage = 0; stage < Cut::STAGES; stage++) {
       mbarrier_init(k_full, stage, 1);
       mbarrier_init(v_full, stage, 1);
@@ -318,7 +237,8 @@ PRIMITIVE void attend(const TileMap& q_map, const TileMap& k_map, const TileMap&
       copy_heads<Cut>(q, k, v, q_map, k_map, v_map, q_full, q_empty, k_full, k_empty, v_full, v_empty);
   } else {
     more_registers<Cut::LOOKERS == 3 ? 160 : 240>();
-    look_at_heads<Cut>(q, k, v, slabs, out_map, q_full, q_empty, k_full, k_empty, v_full, v_empty, threadIdx.x / 128 - 1, finish);
+    look_at_heads<Cut>(q, k, v, slabs, out_map, q_full, q_empty, k_full, k_empty, v_full, v_empty, of_warp(threadIdx.x / 128) - 1,
+                       finish);
   }
 }
 

@@ -1,0 +1,106 @@
+// What an attention and its gradients have in common on Hopper: a block of threads keeps 64 rows for each of its warpgroups that look,
+// and walks over tiles of other rows, of whose products with its own it makes sums.
+//
+// Of 16-bit elements; a row is in pieces of 64, which are 128 bytes. Matrices in shared memory have piece after piece of all their
+// rows. Numbers of pieces, rows and columns are constants: PIECES of a row, ROWS that a block keeps, COLUMNS of a tile.
+
+#ifndef PICOGRAD_HOPPER_HEADS_H
+#define PICOGRAD_HOPPER_HEADS_H
+
+#include "hopper.h"
+
+PRIMITIVE float32 below_all() { return float32_of_bits(0xff800000u); }  // -inf
+
+// ---- who does what ----
+// number: of the head's blocks of rows, -1 behind the last; head: of all in the batch
+struct Where { int32 number, head; };
+
+// What a block of threads has in its turn, number by number of TOGETHER heads; every other turn goes the other way, so that none has
+// always the longest.
+template <int32 BLOCKS, int32 EVERY, int32 TOGETHER> PRIMITIVE Where part_of(int32 turn) {
+  const int32 wide = gridDim.x, own = blockIdx.x;
+  const int32 number = turn * wide + (turn % 2 ? wide - 1 - own : own), group = number / (BLOCKS * TOGETHER);
+  if (number >= BLOCKS * EVERY) return {-1, 0};
+  const int32 first = group * TOGETHER, heads = EVERY - first < TOGETHER ? EVERY - first : TOGETHER;
+  const int32 in_group = number - first * BLOCKS;
+  return {in_group / heads, first + in_group % heads};
+}
+
+// Keys that some of `count` queries see: from the first on.
+template <class Cut> PRIMITIVE int32 keys_of(int32 first, int32 count) {
+  if (first >= Cut::QUERIES) return 0;
+  const int32 last = (first + count < Cut::QUERIES ? first + count : Cut::QUERIES) + Cut::KEYS - Cut::QUERIES;
+  return !Cut::CAUSAL || last > Cut::KEYS ? Cut::KEYS : last < 0 ? 0 : last;
+}
+
+// The stage of the ring's use of that number, and whether it is filled for an odd time.
+template <class Cut> PRIMITIVE int32 stage_of(int32 use) { return use % Cut::STAGES; }
+template <class Cut> PRIMITIVE uint32 parity_of(int32 use) { return use / Cut::STAGES % 2; }
+
+// ---- one thread: copies rows of a head ----
+template <int32 PIECES, int32 ROWS, class Tile, class Barriers>
+PRIMITIVE void load_pieces(const Tile& tile, int32 index, const TileMap& map, const Barriers& full, int32 barrier, int32 first,
+                         int32 head, int32 batch) {
+#pragma unroll
+  for (int32 piece = 0; piece < PIECES; piece++)
+    load_tile(tile, index + piece * ROWS * 64, map, full, barrier, piece * 64, first, head, batch);
+}
+
+// ---- a warpgroup: products with the rows of a tile ----
+// Starts scores = kept @ tile.T, of 64 rows from kept[first] on.
+template <int32 PIECES, int32 ROWS, int32 COLUMNS, class Scores, class Kept, class Tile>
+PRIMITIVE void start_scores(Scores& scores, const Kept& kept, int32 first, const Tile& tile, int32 index) {
+  const auto left = operand_at<false>(kept, first);
+  const auto right = operand_at<false>(tile, index);
+  wgmma_fence<COLUMNS / 2>(scores, 0);
+#pragma unroll
+  for (int32 part = 0; part < PIECES * 4; part++)
+    wgmma_m64k16<COLUMNS>(scores, 0, moved(left, part / 4 * ROWS * 64 + part % 4 * 16),
+                          moved(right, part / 4 * COLUMNS * 64 + part % 4 * 16), part > 0);
+  wgmma_commit();
+}
+
+// Starts sums += weights @ tile.
+template <int32 PIECES, int32 COLUMNS, class Sums, class Weights, class Tile>
+PRIMITIVE void start_sums(Sums& sums, Weights& weights, const Tile& tile, int32 index) {
+  const auto right = operand_at<true>(tile, index, COLUMNS * 64);
+  wgmma_fence<COLUMNS / 4>(weights, 0);
+  wgmma_fence<PIECES * 32>(sums, 0);
+#pragma unroll
+  for (int32 part = 0; part < COLUMNS / 16; part++)
+    wgmma_m64k16<PIECES * 64>(sums, 0, weights, part * 4, moved(right, part * 1024), true);
+  wgmma_commit();
+}
+
+// Rounds numbers as products leave them, to pairs as products take them.
+template <class T, int32 COLUMNS, class Pairs, class Numbers> PRIMITIVE void round_all(Pairs& pairs, Numbers& numbers) {
+#pragma unroll
+  for (int32 i = 0; i < COLUMNS / 4; i++) pairs[i] = pair_up(numbers[2 * i], numbers[2 * i + 1], T{});
+}
+
+// Stores 64 rows of sums through slabs of shared memory, each row times its factor, of which a thread has two.
+template <class T, int32 PIECES, class Sums, class Slabs>
+PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs& slabs, const TileMap& map, int32 first_slab,
+                          bool any, int32 first, int32 head, int32 batch) {
+  const int32 thread = thread_here() % 128, lane = thread % 32, row = 16 * (thread / 32) + lane % 16;
+  if (thread == 0) wait_stores<0>();  // what was there has left
+  sync_warpgroup();
+#pragma unroll
+  for (int32 column = 0; column < PIECES * 64; column += 16) {
+    REGISTERS(T, narrow, 8);
+#pragma unroll
+    for (int32 i = 0; i < 8; i++) narrow[i] = narrowed(sums[column / 2 + i] * (i / 2 % 2 ? lower : upper), T{});
+    const int32 slab = (first_slab + column / 64) * 4096;
+    store_matrices(slabs, slab + swizzled<T>(row * 64 + column % 64 + lane / 16 * 8), narrow, 0);
+  }
+  fence_async_proxy();
+  sync_warpgroup();
+  if (thread == 0 && any) {
+#pragma unroll
+    for (int32 piece = 0; piece < PIECES; piece++)
+      store_tile(map, slabs, (first_slab + piece) * 4096, piece * 64, first, head, batch);
+    commit_stores();
+  }
+}
+
+#endif
