@@ -31,7 +31,7 @@ LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platl
 OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
-_owners: dict[Any, type] = {}  # by a method that is not wrapped the class that users know it of
+_owners: dict[Any, type] = {}  # by a method the class that users know it of
 
 
 # ---- wrapping ----
@@ -62,10 +62,12 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
     methods = {name: found for home in reversed(owner.__mro__) for name, found in vars(home).items()}
     for name, found in methods.items():
         function = getattr(found, "__func__", found)
-        if name in without and isinstance(function, FunctionType):
+        if not isinstance(function, FunctionType):
+            continue
+        if name in without:
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
-            _owners[function] = owner
-        if name.startswith("_") or name in without or not isinstance(function, FunctionType) or is_alone(function):
+        _owners.setdefault(function, owner)
+        if name.startswith("_") or name in without or is_alone(function):
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
         setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)

@@ -100,17 +100,18 @@ def tensor_chapters() -> Iterator[Chapter]:
     """Yields a chapter for each family of Tensor's methods, in the order of its bases."""
     families = [home for home in reversed(picograd.Tensor.__mro__) if home.__module__.startswith("picograd")]
     seen: set[str] = set()
+    chapters: dict[str, list[Entry]] = {}  # by module
     for home in families:
-        entries: list[Entry] = []
         for name, value in vars(home).items():
             function = getattr(value, "__func__", value)
             public = not name.startswith("_") and name not in INTERNAL and name not in seen
             if public and (inspect.isfunction(function) or isinstance(function, property)):
                 seen.add(name)
-                entries.append((f"Tensor.{name}", function))
-        if entries:
-            about = first_line(importlib.import_module(home.__module__))
-            yield f"Tensor: {home.__module__.removeprefix('picograd.tensor.').replace('.', ', ')}", about, entries
+                module = plain(function).__globals__["__name__"] if home is picograd.Tensor else home.__module__
+                chapters.setdefault(module, []).append((f"Tensor.{name}", function))
+    for module, entries in chapters.items():
+        about = first_line(importlib.import_module(module))
+        yield f"Tensor: {module.removeprefix('picograd.tensor.').replace('.', ', ')}", about, entries
 
 
 def first_line(value: object) -> str:

@@ -16,7 +16,12 @@ from picograd.tensor.draws import *
 from picograd.tensor.exchange.printing import *
 from picograd.tensor.free_functions import *
 from picograd.tensor.histograms import *
+from picograd.tensor.order.ranks import *
+from picograd.tensor.order.searching import *
+from picograd.tensor.order.sets import *
+from picograd.tensor.order.sorting import *
 from picograd.tensor.promotion import *
+from picograd.tensor.reductions.counts import *
 from picograd.tensor.segments import *
 from picograd.tensor.settings import *
 from picograd.tensor.tensor import Tensor
@@ -111,8 +116,8 @@ bmm, dot, matmul, mm, mv, outer = Tensor.bmm, Tensor.dot, Tensor.matmul, Tensor.
 tril, triu = Tensor.tril, Tensor.triu
 
 # ---- by index ----
-argsort, gather, index_select, masked_select = Tensor.argsort, Tensor.gather, Tensor.index_select, Tensor.masked_select
-nonzero, sort, take_along_dim, topk = Tensor.nonzero, Tensor.sort, Tensor.take_along_dim, Tensor.topk
+gather, index_select, masked_select = Tensor.gather, Tensor.index_select, Tensor.masked_select
+nonzero, take_along_dim = Tensor.nonzero, Tensor.take_along_dim
 
 # ---- pieces ----
 dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, Tensor.split_with_sizes, Tensor.tensor_split
@@ -126,14 +131,11 @@ combinations, concat, concatenate, dstack = Tensor.combinations, cat, cat, Tenso
 hstack, meshgrid, row_stack, vstack = Tensor.hstack, Tensor.meshgrid, Tensor.row_stack, Tensor.vstack
 
 # ---- order and ranks ----
-fliplr, flipud, kthvalue, median, mode = Tensor.fliplr, Tensor.flipud, Tensor.kthvalue, Tensor.median, Tensor.mode
-msort, nanmedian, nanquantile, quantile = Tensor.msort, Tensor.nanmedian, Tensor.nanquantile, Tensor.quantile
+fliplr, flipud = Tensor.fliplr, Tensor.flipud
 rot90, tile = Tensor.rot90, Tensor.tile
 
 # ---- searches, counts, sets ----
-argwhere, bincount, bucketize, histc = Tensor.argwhere, Tensor.bincount, Tensor.bucketize, Tensor.histc
-histogram, isin, searchsorted, unique = Tensor.histogram, Tensor.isin, Tensor.searchsorted, Tensor.unique
-unique_consecutive = Tensor.unique_consecutive
+argwhere = Tensor.argwhere
 
 # ---- diagonals, and writing by index ----
 diag, diag_embed, diagflat, diagonal_scatter = Tensor.diag, Tensor.diag_embed, Tensor.diagflat, Tensor.diagonal_scatter

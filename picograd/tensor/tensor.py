@@ -4,11 +4,11 @@ In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
 Next:  picograd/tensor/resized.py
 
-The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
-TensorCore, Views .. Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products .. Factored, Brackets ..
-Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges, Random, Distributions, Ufuncs, Interop,
-Resized. Whether something is a tensor is asked of TensorCore, or of the class that the file itself defines, never of
-one in between.
+Some methods are functions in the file of their subject, and named in the class below. The others are families of methods,
+one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
+Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products .. Factored, Brackets .. Selection, Constants,
+Ranges, Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the
+class that the file itself defines or needs, never of one in between.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace import stored
+from picograd.tensor.movement import patterns
+from picograd.tensor.order import ranks, searching, sets, sorting
+from picograd.tensor.reductions import counts
 from picograd.tensor.resized import Resized
 
 
@@ -53,6 +56,17 @@ class Tensor(Resized, Autograd):
     """
 
     __slots__ = ()
+
+    # ---- order ----
+    argsort, msort, sort, topk = sorting.argsort, sorting.msort, sorting.sort, sorting.topk
+    kthvalue, median, nanmedian, mode = ranks.kthvalue, ranks.median, ranks.nanmedian, ranks.mode
+    quantile, nanquantile = ranks.quantile, ranks.nanquantile
+    searchsorted, bucketize, isin = searching.searchsorted, searching.bucketize, searching.isin
+    unique, unique_consecutive = sets.unique, sets.unique_consecutive
+    bincount, histc, histogram = counts.bincount, counts.histc, counts.histogram
+
+    # ---- axes by name ----
+    rearrange, reduce = patterns.rearrange, patterns.reduce
 
     def take_result(self, function: str, result: TensorCore) -> Self:
         """Stores what `function` returned, which was given this tensor as out=; returns self.

@@ -1,7 +1,7 @@
 """Axes by name: "b (h w) c -> b c h w" as einops writes it, for moving, repeating and reducing.
 
 In:    tensors, and a pattern
-Out:   `Patterns`
+Out:   `rearrange`, `reduce`: methods of Tensor
 Next:  picograd/tensor/creation/constants.py
 
 parse -> plan -> apply: nothing is built before the plan is whole.
@@ -10,7 +10,7 @@ parse -> plan -> apply: nothing is built before the plan is whole.
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Dim, Shape
@@ -18,7 +18,11 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mod
 from picograd.record import Record
 from picograd.tensor.build import whole
-from picograd.tensor.order.sets import Sets
+from picograd.tensor.indexing.selection import Selection
+
+__all__ = ["rearrange", "reduce"]
+
+T = TypeVar("T", bound=Selection)
 
 Groups = tuple[tuple[str, ...], ...]
 MERGED_DOTS = "(...)"  # all that is not named, as part of one axis
@@ -43,65 +47,62 @@ class Plan(Record):
     shape: Shape
 
 
-class Patterns(Sets):
-    """rearrange reduce."""
+def rearrange(self: T, pattern: str, **lengths: int) -> T:
+    """Returns a view with the axes moved, split and merged as a pattern says; axes only at its right are repeated.
 
-    __slots__ = ()
+    A name is an axis, (a b) one axis in which b runs faster, ... all that is not named, 1 an axis of length 1.
 
-    def rearrange(self, pattern: str, **lengths: int) -> Self:
-        """Returns a view with the axes moved, split and merged as a pattern says; axes only at its right are repeated.
+    Args:
+      pattern: both orders of the axes, with -> between them
+      lengths: of named axes that the shape does not tell: of all but one in (), and of repeated ones
 
-        A name is an axis, (a b) one axis in which b runs faster, ... all that is not named, 1 an axis of length 1.
+    Raises:
+      ArgumentError: the pattern is no such pattern, or leaves out an axis.
+      ShapeError:    the shape does not fit it.
 
-        Args:
-          pattern: both orders of the axes, with -> between them
-          lengths: of named axes that the shape does not tell: of all but one in (), and of repeated ones
+    >>> Tensor([[1, 2], [3, 4]]).rearrange("h w -> (w h)")
+    Tensor([1, 3, 2, 4])
+    >>> Tensor([1, 2, 3, 4]).rearrange("(a b) -> b a", a=2).tolist()
+    [[1, 3], [2, 4]]
+    >>> Tensor([1, 2]).rearrange("a -> a n", n=2).tolist()
+    [[1, 1], [2, 2]]
+    """
+    plan = _plan("rearrange", pattern, self.op.shape, lengths)
+    if plan.reduced:
+        raise ArgumentError(f'rearrange: "{pattern}" leaves out an axis at its right.', hint='x.reduce(pattern, "sum")')
+    return _arranged(self, plan)
 
-        Raises:
-          ArgumentError: the pattern is no such pattern, or leaves out an axis.
-          ShapeError:    the shape does not fit it.
 
-        >>> Tensor([[1, 2], [3, 4]]).rearrange("h w -> (w h)")
-        Tensor([1, 3, 2, 4])
-        >>> Tensor([1, 2, 3, 4]).rearrange("(a b) -> b a", a=2).tolist()
-        [[1, 3], [2, 4]]
-        >>> Tensor([1, 2]).rearrange("a -> a n", n=2).tolist()
-        [[1, 1], [2, 2]]
-        """
-        plan = _plan("rearrange", pattern, self.op.shape, lengths)
-        if plan.reduced:
-            raise ArgumentError(f'rearrange: "{pattern}" leaves out an axis at its right.', hint='x.reduce(pattern, "sum")')
-        return self._arranged(plan)
+def reduce(self: T, pattern: str, reduction: str, **lengths: int) -> T:
+    """Returns the tensor with the axes that a pattern leaves out at its right reduced, the others as in rearrange.
 
-    def reduce(self, pattern: str, reduction: str, **lengths: int) -> Self:
-        """Returns the tensor with the axes that a pattern leaves out at its right reduced, the others as in rearrange.
+    Args:
+      pattern:    both orders of the axes, with -> between them
+      reduction:  "sum", "mean", "max", "min", "prod", "any" or "all"
+      lengths:    of named axes that the shape does not tell
 
-        Args:
-          pattern:    both orders of the axes, with -> between them
-          reduction:  "sum", "mean", "max", "min", "prod", "any" or "all"
-          lengths:    of named axes that the shape does not tell
+    Raises:
+      ArgumentError: the pattern is no such pattern, or another reduction.
+      ShapeError:    the shape does not fit it.
 
-        Raises:
-          ArgumentError: the pattern is no such pattern, or another reduction.
-          ShapeError:    the shape does not fit it.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).reduce("(h k) w -> h w", "mean", k=2).tolist()
+    [[2.0, 3.0]]
+    """
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"reduce: the reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")
+    plan = _plan("reduce", pattern, self.op.shape, lengths)
+    return _arranged(self, plan, {"max": "amax", "min": "amin"}.get(reduction, reduction))
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).reduce("(h k) w -> h w", "mean", k=2).tolist()
-        [[2.0, 3.0]]
-        """
-        if reduction not in REDUCTIONS:
-            raise ArgumentError(f"reduce: the reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")
-        plan = _plan("reduce", pattern, self.op.shape, lengths)
-        return self._arranged(plan, {"max": "amax", "min": "amin"}.get(reduction, reduction))
 
-    def _arranged(self, plan: Plan, reduction: str = "") -> Self:
-        view = self.reshape(plan.split)
-        if plan.reduced:
-            view = getattr(view, reduction)(plan.reduced)
-        view = view.permute(plan.order)
-        for place, length in plan.new:
-            view = view.unsqueeze(place)
-            view = view.expand((*view.shape[:place], length, *view.shape[place + 1 :]))
-        return view.reshape(plan.shape)
+def _arranged(self: T, plan: Plan, reduction: str = "") -> T:
+    view = self.reshape(plan.split)
+    if plan.reduced:
+        view = getattr(view, reduction)(plan.reduced)
+    view = view.permute(plan.order)
+    for place, length in plan.new:
+        view = view.unsqueeze(place)
+        view = view.expand((*view.shape[:place], length, *view.shape[place + 1 :]))
+    return view.reshape(plan.shape)
 
 
 # ---- plan ----

@@ -1,7 +1,7 @@
 """Tensors as sets: every value once, with where it went and how often it came.
 
 In:    tensors
-Out:   `Sets`
+Out:   `unique`, `unique_consecutive`: methods of Tensor
 Next:  picograd/tensor/movement/patterns.py
 
 The values are sorted, so that equal ones are neighbours: n log n. Only their number is read on the host.
@@ -9,7 +9,7 @@ The values are sorted, so that equal ones are neighbours: n log n. Only their nu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
@@ -19,84 +19,85 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of, detached
 from picograd.tensor.indexing.brackets import along
+from picograd.tensor.indexing.selection import Selection
 from picograd.tensor.order.ranks import starts_run
-from picograd.tensor.reductions.counts import Counts
 from picograd.tensor.variable import known
 
+__all__ = ["unique", "unique_consecutive"]
 
-class Sets(Counts):
-    """unique unique_consecutive."""
+T = TypeVar("T", bound=Selection)
 
-    __slots__ = ()
 
-    def unique(
-        self,
-        sorted: bool = True,  # noqa: A002
-        return_inverse: bool = False,
-        return_counts: bool = False,
-        dim: int | None = None,
-    ) -> Any:
-        """Returns every element once, in order; computes the tensor. NaNs are all different.
+def unique(
+    self: T,
+    sorted: bool = True,  # noqa: A002
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Returns every element once, in order; computes the tensor. NaNs are all different.
 
-        Args:
-          sorted:          in order, which they are in any case
-          return_inverse:  also, for each element, its place in the result: out[inverse] = self
-          return_counts:   also how often each one came
-          dim:             the slices along this axis are compared, from their first element on; None: all elements
+    Args:
+      sorted:          in order, which they are in any case
+      return_inverse:  also, for each element, its place in the result: out[inverse] = self
+      return_counts:   also how often each one came
+      dim:             the slices along this axis are compared, from their first element on; None: all elements
 
-        Raises:
-          ShapeError: an axis beside `dim` has no elements.
+    Raises:
+      ShapeError: an axis beside `dim` has no elements.
 
-        >>> Tensor([3, 1, 3]).unique()
-        Tensor([1, 3])
-        >>> Tensor([3, 1, 3]).unique(return_inverse=True, return_counts=True)
-        (Tensor([1, 3]), Tensor([1, 0, 1]), Tensor([1, 2]))
-        """
-        return self._once("unique", return_inverse, return_counts, dim, sorts=True)
+    >>> Tensor([3, 1, 3]).unique()
+    Tensor([1, 3])
+    >>> Tensor([3, 1, 3]).unique(return_inverse=True, return_counts=True)
+    (Tensor([1, 3]), Tensor([1, 0, 1]), Tensor([1, 2]))
+    """
+    return _once(self, "unique", return_inverse, return_counts, dim, sorts=True)
 
-    def unique_consecutive(
-        self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-    ) -> Any:
-        """Returns the first of each run of equal elements; computes the tensor.
 
-        Args:
-          return_inverse:  also, for each element, the place of its run in the result
-          return_counts:   also how long each run is
-          dim:             the slices along this axis are compared; None: all elements
+def unique_consecutive(
+    self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """Returns the first of each run of equal elements; computes the tensor.
 
-        Raises:
-          ShapeError: an axis beside `dim` has no elements.
+    Args:
+      return_inverse:  also, for each element, the place of its run in the result
+      return_counts:   also how long each run is
+      dim:             the slices along this axis are compared; None: all elements
 
-        >>> Tensor([3, 3, 1, 3]).unique_consecutive()
-        Tensor([3, 1, 3])
-        """
-        return self._once("unique_consecutive", return_inverse, return_counts, dim, sorts=False)
+    Raises:
+      ShapeError: an axis beside `dim` has no elements.
 
-    def _once(self, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:
-        """Returns the first of each run of equal elements or slices, once sorted if asked for."""
-        axis, shape, device = axis_of(function, self.op.shape, dim or 0), self.op.shape, self.cell.device
-        for a in range(len(shape)):
-            known(function, self.shape, a)
-        line = reshape(self.read(), (numel(shape),)) if dim is None or not shape else self.movedim(axis, 0).read()
-        length = line.shape[0]
-        assert isinstance(length, int)
-        if length and not line.numel:
-            raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
-        order, starts = _runs(line, sorts) if length else (iota(0), filled(False, dtypes.bool_, (0,)))
-        number = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # of its run
-        total = int(self.from_op(number, device)._host(function)[-1]) + 1 if length else 0
-        begins = scatter(iota(total), where(starts, number, -1), iota(length), None, 0, 0)
-        taken = gather(line, gather(order, begins, 0, 0), 0, 0)
-        result = self.from_op(taken, device)
-        results = [result if dim is None or not shape else result.movedim(0, axis)]
-        if inverse:
-            places = scatter(iota(length), order, number, None, 0, 0)
-            results.append(self.from_op(reshape(places, shape) if dim is None or not shape else places, device))
-        if counts:
-            ends = pad(shrink(begins, ((min(1, total), total),)), ((0, min(1, total)),))
-            last = compare(OpCode.CMPEQ, iota(total), total - 1)
-            results.append(self.from_op(where(last, length, ends) - begins, device))
-        return tuple(results) if len(results) > 1 else results[0]
+    >>> Tensor([3, 3, 1, 3]).unique_consecutive()
+    Tensor([3, 1, 3])
+    """
+    return _once(self, "unique_consecutive", return_inverse, return_counts, dim, sorts=False)
+
+
+def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:
+    """Returns the first of each run of equal elements or slices, once sorted if asked for."""
+    axis, shape, device = axis_of(function, self.op.shape, dim or 0), self.op.shape, self.cell.device
+    for a in range(len(shape)):
+        known(function, self.shape, a)
+    line = reshape(self.read(), (numel(shape),)) if dim is None or not shape else self.movedim(axis, 0).read()
+    length = line.shape[0]
+    assert isinstance(length, int)
+    if length and not line.numel:
+        raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
+    order, starts = _runs(line, sorts) if length else (iota(0), filled(False, dtypes.bool_, (0,)))
+    number = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # of its run
+    total = int(self.from_op(number, device)._host(function)[-1]) + 1 if length else 0
+    begins = scatter(iota(total), where(starts, number, -1), iota(length), None, 0, 0)
+    taken = gather(line, gather(order, begins, 0, 0), 0, 0)
+    result = self.from_op(taken, device)
+    results = [result if dim is None or not shape else result.movedim(0, axis)]
+    if inverse:
+        places = scatter(iota(length), order, number, None, 0, 0)
+        results.append(self.from_op(reshape(places, shape) if dim is None or not shape else places, device))
+    if counts:
+        ends = pad(shrink(begins, ((min(1, total), total),)), ((0, min(1, total)),))
+        last = compare(OpCode.CMPEQ, iota(total), total - 1)
+        results.append(self.from_op(where(last, length, ends) - begins, device))
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 # ---- on Ops ----
