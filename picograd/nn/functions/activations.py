@@ -12,8 +12,8 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.elements import of_each
 from picograd.nn.functions.precision import widened
+from picograd.nn.functions.rectifiers import of_each
 from picograd.tensor.build import axis_of, need_float
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import gumbel_op, random_bits

@@ -18,8 +18,8 @@ from picograd.ir.build import compare, reduce, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
+from picograd.nn.functions.losses import check_reduction
 from picograd.nn.functions.precision import widened
-from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.build import broadcast_to, cast, need_float, static
 from picograd.tensor.formulas import by_formula
 from picograd.tensor.indexing.brackets import gather_op, same_as_iota

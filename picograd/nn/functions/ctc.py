@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from picograd.control.scan import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.functions.losses import check_reduction
 from picograd.nn.functions.precision import widened
-from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.build import need_float
 from picograd.tensor.tensor import Tensor
 

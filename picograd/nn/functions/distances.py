@@ -2,7 +2,7 @@
 
 In:    vectors
 Out:   a number for each pair
-Next:  picograd/nn/functions/reduction.py
+Next:  picograd/nn/functions/losses.py
 """
 
 from __future__ import annotations

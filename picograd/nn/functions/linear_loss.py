@@ -2,7 +2,7 @@
 
 In:    rows, the layer's weight and classes
 Out:   a loss, or one for each row
-Next:  picograd/nn/functions/losses.py
+Next:  picograd/nn/functions/margin_losses.py
 
 N rows, D features, C classes. GPT-2 has C = 50257: the scores of 1024 rows are 206 MB, and so are their gradients.
 """
@@ -15,8 +15,8 @@ from picograd.control.custom import Function
 from picograd.control.scan import scan
 from picograd.nn.functions.class_losses import cross_entropy
 from picograd.nn.functions.linear import linear
+from picograd.nn.functions.losses import check_reduction
 from picograd.nn.functions.precision import widened
-from picograd.nn.functions.reduction import check_reduction
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["linear_cross_entropy"]

@@ -19,8 +19,8 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.class_losses import class_numbers
 from picograd.nn.functions.distances import pairwise_distance
+from picograd.nn.functions.losses import check_pair, reduced
 from picograd.nn.functions.precision import widened
-from picograd.nn.functions.reduction import check_pair, reduced
 from picograd.tensor.build import cast, need_float
 from picograd.tensor.tensor import Tensor
 

@@ -2,7 +2,7 @@
 
 In:    queries, keys and values; weights of the projections
 Out:   `multi_head_attention_forward`: a mixture of values for each query, and its weights
-Next:  picograd/nn/functions/elements.py
+Next:  picograd/nn/functions/rectifiers.py
 
 L queries, S keys and values, N batch, E features, H heads, D = E / H features of a head.
 """

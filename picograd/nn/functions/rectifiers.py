@@ -10,14 +10,15 @@ another input there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.elements import of_each
-from picograd.tensor.build import cast
+from picograd.tensor.build import cast, computed_in, to_float
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.elements import pointwise
@@ -29,6 +30,29 @@ __all__ = [
     "celu", "elu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "prelu", "relu", "relu6",
     "rrelu", "selu", "softshrink", "threshold",
 ]  # fmt: skip
+
+
+def of_each(
+    function: str,
+    input: Tensor,  # noqa: A002
+    formula: Callable[[Op], Op],
+    inplace: bool = False,
+    kinds: str = "f",
+) -> Tensor:
+    """Returns `formula` of each element, computed in float32 where the elements have 16 bits.
+
+    kinds: letters of the dtypes it takes: "f", "fiu", ...; "F": integers become floats
+
+    Raises:
+      DTypeError: the dtype is of another kind.
+    """
+    if kinds != "F" and input.dtype.kind not in kinds:
+        needed = "a float" if kinds == "f" else "numbers"
+        raise DTypeError(f"{function}: needs {needed}, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    op = to_float(input.read()) if kinds == "F" else input.read()
+    tensor = Tensor.from_op(computed_in(op.dtype.compute_dtype, formula, (op,)), input.cell.device)
+    return stored(function, input, tensor) if inplace else tensor
+
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14, with more digits.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -272,6 +296,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
 
 
 # ---- on Ops ----
+
+
 def _between(x: Op, low: Scalar, high: Scalar, middle: Op) -> Op:
     """low where x <= low, high where x >= high, else `middle`; NaN stays."""
     upper = where(compare(OpCode.CMPLE, high, x), x.filled(high), middle)

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/functions/smoothing.py
+Next:  picograd/nn/functions/grids.py
 
 Letters: N batch, C channels; L, H, W, D lengths.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +23,18 @@ from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.means import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from picograd.nn.functions.placement import each_axis
-from picograd.nn.functions.smoothing import cubic_far, cubic_near, smoothing_weights
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 MODES = ("nearest", "nearest-exact", *AXES, "area")
 AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 CUBIC = -0.75  # the slope of the cubic kernel at 1: Keys 1981, "Cubic convolution interpolation", a of eq. 4; PyTorch's
+CUBIC_SMOOTH = -0.5  # the same where it is widened: the one of third order; Pillow's and PyTorch's
 
 
 def interpolate(
@@ -234,3 +236,42 @@ def cubic_weights(t: Op) -> list[Op]:
     """Returns the weights of the elements at -1, 0, 1, 2 for a place t in [0, 1) behind element 0."""
     rest = unary(OpCode.NEG, t) + 1.0
     return [cubic_far(t + 1.0, CUBIC), cubic_near(t, CUBIC), cubic_near(rest, CUBIC), cubic_far(rest + 1.0, CUBIC)]
+
+
+# ---- without aliasing: where an axis becomes `scale` times shorter, the kernel becomes as many times wider ----
+def smoothing_weights(length: int, count: int, factor: float | None, align_corners: bool, mode: str) -> Array:
+    """Returns (count, length): the share that each old element has in each new one; rows add up to 1.
+
+    Source: ATen/native/cpu/UpSampleKernel.cpp of PyTorch, _compute_indices_min_size_weights_aa.
+    """
+    if align_corners:
+        scale = (length - 1) / (count - 1) if count > 1 else 0.0
+    else:
+        scale = 1.0 / factor if factor is not None else length / count
+    reach = (2.0 if mode == "bicubic" else 1.0) * max(scale, 1.0)
+    center = scale * (np.arange(count) + 0.5)[:, None]
+    place = np.arange(length)[None, :]
+    first = np.maximum(np.trunc(center - reach + 0.5), 0)
+    last = np.minimum(np.trunc(center + reach + 0.5), length)
+    distance = np.abs(place - center + 0.5) / max(scale, 1.0)
+    weights = np.where((first <= place) & (place < last), _kernel(distance, mode), 0.0)
+    total = weights.sum(1, keepdims=True)
+    shares: Array = weights / np.where(total == 0.0, 1.0, total)
+    return shares
+
+
+def _kernel(distance: Array, mode: str) -> Array:
+    if mode != "bicubic":
+        return np.maximum(1.0 - distance, 0.0)
+    near, far = cubic_near(distance, CUBIC_SMOOTH), cubic_far(distance, CUBIC_SMOOTH)
+    return np.where(distance < 1.0, near, np.where(distance < 2.0, far, 0.0))
+
+
+def cubic_near(x: Any, a: float) -> Any:
+    """Returns the weight of an element at a distance x (Op or array) of at most 1. Source: Keys 1981, eq. 4."""
+    return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
+
+
+def cubic_far(x: Any, a: float) -> Any:
+    """Returns the weight of an element at a distance x (Op or array) from 1 to 2."""
+    return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a

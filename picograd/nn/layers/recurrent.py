@@ -18,7 +18,7 @@ import picograd.nn.functional as functional
 from picograd.control.scan import scan
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.nn.layers.recurrent_steps import STEPS, Recurrent, State, gru_step, lstm_step
+from picograd.nn.layers.recurrent_cells import STEPS, Recurrent, State, gru_step, lstm_step
 from picograd.nn.utils.packed_sequence import PackedSequence, is_inside, packed_like
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor

@@ -16,8 +16,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.nn.functions.resize import weighted
-from picograd.nn.functions.smoothing import cubic_far, cubic_near
+from picograd.nn.functions.resize import cubic_far, cubic_near, weighted
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, affordable, fixed
 from picograd.record import Record
