@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 
@@ -26,6 +27,12 @@ from tests.selection import *  # noqa: F403 - its hooks
 
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
 DEVICES = os.environ.get("TEST_DEVICES", "CPU NUMPY").split()
+
+
+# The tests start hundreds of processes. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each would compile
+# all of picograd, which takes longer than what it is started for.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish() -> None:

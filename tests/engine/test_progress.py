@@ -36,6 +36,7 @@ class Terminal(io.StringIO):
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Makes standard error a terminal of impatient people. NOTE: not as a fixture; pytest has its own after these."""
     found = Terminal()
+    monkeypatch.delenv("PICOGRAD_QUIET", raising=False)
     monkeypatch.setattr("sys.stderr", found)
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.001)
     return found
