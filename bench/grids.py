@@ -234,33 +234,3 @@ def all_grids(figures: Figures) -> dict[str, Grid]:
     if figures.kernels:
         grids["kernels"] = kernels_grid(figures.kernels)
     return grids
-
-
-def history_grid(runs: list[tuple[str, Figures]]) -> Grid:
-    """A row per workload, a column per run: the least time of picograd's variants, and over that of the fastest peer."""
-    tables = [{(m.workload, m.variant): m for m in figures.steps if m.samples_s} for _, figures in runs]
-    rows = []
-    for name in WORKLOADS:
-        cells = [_against_peers(name, table) for table in tables]
-        if any(cell != "-" for cell in cells):
-            rows.append([name, *cells])
-    return Grid(
-        "The fastest variant of picograd, and its time over that of the fastest peer in the same run",
-        ["", *(h for h, _ in runs)],
-        rows,
-    )
-
-
-def _against_peers(name: str, table: dict[tuple[str, str], Measured]) -> str:
-    """The fastest way to use picograd, and its time over that of the fastest way to use anything else."""
-    here = [measured for (workload, _), measured in table.items() if workload == name]
-    own = [measured for measured in here if measured.variant.startswith("picograd")]
-    peers = [measured for measured in here if measured not in own]
-    if not own:
-        return "-"
-    best = min(own, key=lambda measured: measured.median_s)
-    text = f"{seconds(best.median_s)} {best.variant.removeprefix('picograd').replace('_', '')}".strip()
-    if not peers:
-        return text
-    rival = min(peers, key=lambda measured: measured.median_s)
-    return f"{text}, {best.median_s / rival.median_s:.2f}x {rival.variant}"

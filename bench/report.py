@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.grids import Figures, Grid, all_grids, history_grid, nbytes
+from bench.grids import Figures, Grid, all_grids, nbytes
 from bench.kernels import KernelTimes
 from bench.rounds import Measured
 from bench.startup import Startup
@@ -73,7 +73,7 @@ def read_json(path: Path) -> tuple[dict[str, Any], Figures]:
 def update_docs(result: Path, page: Path, only: list[str] | None = None) -> list[str]:
     """Replaces what stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; returns the names replaced.
 
-    NAME is "run" (machine, versions, commit, command), the marker of a table, or "history": all runs of the folder.
+    NAME is "run" (machine, versions, commit, command), or the marker of a table.
 
     Args:
       only: names that are replaced; all by default
@@ -82,7 +82,6 @@ def update_docs(result: Path, page: Path, only: list[str] | None = None) -> list
     texts = {"run": describe_run(record)}
     source = describe_source(record)
     texts |= {marker: f"{markdown(grid)}\n\n{source}" for marker, grid in all_grids(figures).items()}
-    texts["history"] = markdown(history_grid(_runs(result.parent)))
     text, replaced = page.read_text(), []
     for name, inner in texts.items():
         if only and name not in only:
@@ -93,12 +92,6 @@ def update_docs(result: Path, page: Path, only: list[str] | None = None) -> list
             replaced.append(name)
     page.write_text(text)
     return replaced
-
-
-def _runs(folder: Path) -> list[tuple[str, Figures]]:
-    """Returns the runs kept in a folder, oldest first, each under its date and commit."""
-    read = sorted((read_json(path) for path in folder.glob("*.json")), key=lambda run: str(run[0]["date"]))
-    return [(f"{record['date'][:10]}, {record['commit'][:7]}", figures) for record, figures in read]
 
 
 def describe_source(record: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import growth  # noqa: E402
 from bench.driver import Worker, WorkerError, without_paths  # noqa: E402
-from bench.grids import Figures, all_grids, history_grid, step_grids  # noqa: E402
+from bench.grids import Figures, all_grids, step_grids  # noqa: E402
 from bench.kernels import KernelTimes  # noqa: E402
 from bench.peers import VARIANTS, has, load  # noqa: E402
 from bench.plots import draw, lines_of, write_svg  # noqa: E402
@@ -161,14 +161,6 @@ def test_a_variant_that_was_left_out_says_so_in_every_table() -> None:
     assert grids["depth"].rows[0] == ["picograd", "1", "3 s", "1 s", "1 MiB", "7", "5"]
     assert grids["depth"].rows[1][:3] == ["torch", "12", "left out: slow"]
     assert step_grids([*steps, _measured("nanogpt", "tinygrad", 1.0)])["language"].rows[0][2] == "left out"
-
-
-def test_history_shows_each_run_beside_its_fastest_peer() -> None:
-    runs = [("then", Figures([_measured("names", v, t) for v, t in (("picograd", 2e-4), ("jax", 1e-4), ("torch", 1.0))]))]
-    runs.append(("now", Figures([_measured("names", "picograd", 1e-4), _measured("lstm", "picograd", 1.0)])))
-    grid = history_grid(runs)
-    assert grid.heads == ["", "then", "now"]
-    assert grid.rows == [["names", "200 us, 2.00x jax", "100 us"], ["lstm", "-", "1 s"]]
 
 
 def test_each_variant_shows_only_what_is_its_own() -> None:

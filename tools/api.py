@@ -1,7 +1,7 @@
-"""Writes docs/api.md: every public name with its signature, its docstring and what the table of operations says of it.
+"""Writes the page of public names: each with its signature, its docstring and what the table of operations says of it.
 
-    python -m tools.api            writes the page
-    python -m tools.api --check    exits with 1 where it is out of date
+    python -m tools.api              writes build/api.md
+    python -m tools.api FILE
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from picograd.nn.named import __all__ as of_networks
 from picograd.public import plain
 from tests.operations.table import Operation, all_operations
 
-PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+PAGE = Path(__file__).parents[1] / "build" / "api.md"
 # The public modules, in the order of the page; those of Tensor and nn are its families, by file.
 MODULES = (
     "", "special", "signal.windows", "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.parametrizations",
@@ -36,7 +36,7 @@ INTERNAL = {"from_op", "from_memory", "from_cell", "viewed", "viewed_by", "read"
 
 
 def page() -> str:
-    """Returns the text of docs/api.md."""
+    """Returns the text of the page."""
     rows: dict[str, list[Operation]] = {}
     for row in all_operations():
         for name in (row.name, *row.also):
@@ -160,14 +160,12 @@ def body(doc: str) -> str:
     return f"{first}\n\n```\n{rest}\n```\n" if rest else f"{first}\n"
 
 
-def main() -> int:
-    """Writes the page, or with --check compares."""
-    text = page()
-    if "--check" in sys.argv:
-        return int(not PAGE.is_file() or PAGE.read_text() != text)
-    PAGE.write_text(text)
-    return 0
+def main(path: Path = PAGE) -> None:
+    """Writes the page to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page())
+    print(path)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*map(Path, sys.argv[1:2]))

@@ -2,7 +2,7 @@
 
 A family of operations is a file beside this one with a list `OPERATIONS`; `all_operations` joins them. What is done with a
 row stands in test_operations.py: values in every dtype and layout, gradients of two orders, drawn shapes, each against
-PyTorch. docs/api.md takes the dtypes and the orders of gradients that it states from the rows.
+PyTorch. The page of public names (tools/api.py) takes the dtypes and the orders of gradients that it states from the rows.
 """
 
 from __future__ import annotations
