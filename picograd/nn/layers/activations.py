@@ -132,7 +132,7 @@ class PReLU(Module):
         self.num_parameters = num_parameters
         self.weight = constant_(new_parameter((num_parameters,), device, dtype), init)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...) -> the same shape."""
         return functional.prelu(input, self.weight)
 
@@ -345,7 +345,7 @@ class Softmax2d(Module):
     Tensor([0.5, 0.5])
     """
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, H, W) or (C, H, W) -> the same shape.
 
         Raises:

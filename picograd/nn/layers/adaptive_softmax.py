@@ -77,7 +77,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             down = Linear(in_features, inner, False, device, dtype)
             self.tail.append(Sequential(down, Linear(inner, ends[i + 1] - ends[i], False, device, dtype)))
 
-    def forward(self, input: Tensor, target: Tensor) -> ASMoutput:  # noqa: A002
+    def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         """Returns (output, loss): input (N, C), target (N,) -> (N,) and (); or of one row.
 
         Raises:
@@ -90,7 +90,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         output = self._rows(input).gather(-1, target.unsqueeze(-1)).squeeze(-1)
         return ASMoutput(output, -output.mean())
 
-    def log_prob(self, input: Tensor) -> Tensor:  # noqa: A002
+    def log_prob(self, input: Tensor) -> Tensor:
         """Returns the logarithm of the probability of each class: input (N, C) -> (N, V).
 
         >>> AdaptiveLogSoftmaxWithLoss(4, 10, [2, 6]).log_prob(Tensor.ones(3, 4)).shape
@@ -98,7 +98,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """
         return self._rows(input)
 
-    def predict(self, input: Tensor) -> Tensor:  # noqa: A002
+    def predict(self, input: Tensor) -> Tensor:
         """Returns the most probable class of each row: input (N, C) -> (N,).
 
         >>> AdaptiveLogSoftmaxWithLoss(4, 10, [2, 6]).predict(Tensor.ones(3, 4)).shape

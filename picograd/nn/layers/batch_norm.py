@@ -85,7 +85,7 @@ class _BatchNorm(_Running):
         self.eps, self.momentum = eps, momentum
         self._start(num_features, affine, bias, track_running_stats, device, dtype)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...) -> the same shape."""
         self._check(input)
         momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
@@ -116,7 +116,7 @@ class _InstanceNorm(_Running):
         self.eps, self.momentum = eps, momentum
         self._start(num_features, affine, bias, track_running_stats, device, dtype)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...), or (C, ...) -> the same shape."""
         self._check(input)
         batch = input if input.ndim == max(self.ranks) else input.unsqueeze(0)

@@ -90,7 +90,7 @@ class _Convolution(Module):
 
 
 class _Conv(_Convolution):
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths)."""
         input, padding = self._padded(input)
         convolved: Tensor = getattr(functional, f"conv{self.axes}d")(
@@ -189,7 +189,7 @@ class _ConvTranspose(_Convolution):
             found.append(wanted[i] - least)
         return tuple(found)
 
-    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
         """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths), of output_size if that is given."""
         more = self._extra(input, output_size)
         spread: Tensor = getattr(functional, f"conv_transpose{self.axes}d")(

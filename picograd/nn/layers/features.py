@@ -47,7 +47,7 @@ class Linear(Module):
         init.uniform_(self.weight, -bound, bound)
         self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (..., in_features) -> (..., out_features)."""
         return functional.linear(input, self.weight, self.bias)
 
@@ -98,7 +98,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any):
         pass
 
-    def forward(self, input: Any) -> Any:  # noqa: A002
+    def forward(self, input: Any) -> Any:
         """Returns input itself."""
         return input
 
@@ -114,7 +114,7 @@ class Flatten(Layer):
     start_dim: int = 1
     end_dim: int = -1
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, ...) -> (N, product of the others)."""
         return input.flatten(self.start_dim, self.end_dim)
 
@@ -130,7 +130,7 @@ class Unflatten(Layer):
     def __init__(self, dim: int, unflattened_size: Sequence[int]):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (..., M, ...) -> (..., *unflattened_size, ...)."""
         return input.unflatten(self.dim, self.unflattened_size)
 
@@ -197,7 +197,7 @@ class Embedding(Module):
         layer.weight.requires_grad_(not freeze)
         return layer
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (...) integers -> (..., embedding_dim)."""
         rule = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
         return functional.embedding(input, self.weight, *rule)
@@ -276,7 +276,7 @@ class EmbeddingBag(Module):
         return layer
 
     def forward(
-        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None  # noqa: A002
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """input (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights, for "sum", of its shape."""
         return functional.embedding_bag(
@@ -314,7 +314,7 @@ class MLP(Module):
         self.layers = ModuleList(Linear(k, n, device=device) for k, n in zip(widths, widths[1:]))
         self.activation, self.final_activation = activation, final_activation
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (..., nin) -> (..., nouts[-1])."""
         for place, linear in enumerate(self.layers):
             input = linear(input)

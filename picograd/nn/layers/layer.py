@@ -57,7 +57,7 @@ class Layer(Module):
 class Unary(Layer):
     """Base of layers of one tensor."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input -> the function of it: of the same shape where the layer says no other."""
         return self._call(input)
 

@@ -74,7 +74,7 @@ class _Lazy(Module):
         """Returns how many features a saved state is for; None: nothing in it says."""
         return next((shape[0] for name, shape in shapes.items() if shape), None)
 
-    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The layer becomes the ordinary one for this input, and does what that does with input, args and kwargs."""
         self._become(self._coming_in(input))
         return self.forward(input, *args, **kwargs)

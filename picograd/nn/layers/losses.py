@@ -27,7 +27,7 @@ __all__ = [
 class Loss(Layer):
     """Base of losses of a prediction and a target."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """input and target as the function of nn.functional takes them -> the loss, reduced."""
         return self._call(input, target)
 
@@ -161,7 +161,7 @@ class GaussianNLLLoss(Layer):
     eps: float = 1e-6
     reduction: str = "mean"
 
-    def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
         """input, target and var of one shape -> the loss, reduced."""
         return self._call(input, target, var)
 

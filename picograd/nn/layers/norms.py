@@ -50,7 +50,7 @@ class LayerNorm(Module):
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if affine else None
         self.bias = init.zeros_(new_parameter(self.normalized_shape, device, dtype)) if affine and bias else None
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) -> the same shape."""
         return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -127,7 +127,7 @@ class GroupNorm(Module):
         self.weight = init.ones_(new_parameter((num_channels,), device, dtype)) if affine else None
         self.bias = init.zeros_(new_parameter((num_channels,), device, dtype)) if affine and bias else None
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...) -> the same shape."""
         return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 

@@ -36,7 +36,7 @@ class _Margin(Unary):
     def __init__(self, padding: Each):
         self.padding = each_axis(type(self).__name__, "padding", padding, 2 * self.axes, -(1 << 31))
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (N, C, *lengths) -> (N, C, *lengths with margins)."""
         return pad(input, self.padding, self.mode)
 
@@ -51,7 +51,7 @@ class _ConstantMargin(_Margin):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         """input (..., *lengths) -> (..., *lengths with margins)."""
         return pad(input, self.padding, self.mode, self.value)
 

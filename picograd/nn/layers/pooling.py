@@ -28,7 +28,7 @@ WINDOWS = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
 
 
 class _Pool(Layer):
-    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+    def forward(self, input: Tensor) -> Pooled:
         """input (N, C, *lengths) -> (N, C, *lengths of the windows), or with return_indices a pair."""
         return self._call(input)
 
@@ -114,7 +114,7 @@ class _MaxUnpool(Layer):
         numbers = [each_axis(type(self).__name__, name, value, self.axes, 0) for name, value in each.items()]
         self.kernel_size, self.stride, self.padding = numbers
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """input (N, C, *lengths), indices of its shape -> (N, C, *lengths before), of output_size if that is given."""
         return self._call(input, indices, output_size=output_size)
 

@@ -69,7 +69,7 @@ class RNNBase(Recurrent):
                 features = input_size if layer == 0 else len(directions) * (proj_size or hidden_size)
                 self._make_weights(f"_l{layer}{direction}", features, device, dtype)
 
-    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         """Returns the states after every step, (T, N, D H), and the last one.
 
         input (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;

@@ -140,7 +140,7 @@ class RNNCellBase(Recurrent):
         super().__init__(input_size, hidden_size, bias)
         self._make_weights("", input_size, device, dtype)
 
-    def forward(self, input: Tensor, hx: Any = None) -> Any:  # noqa: A002
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
         """Returns the new state, for input (N, I) or (I,) and a state hx (N, H) or (H,)."""
         self._check_input(input, (1, 2), "(N, I), or (I,)")
         state = self._start(hx, self._state_shapes(*input.shape[:-1]), input)
