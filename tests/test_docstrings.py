@@ -16,6 +16,7 @@ import pytest
 import picograd
 import picograd.ir.op
 from picograd.ir.opcode import OpCode
+from picograd.nn.layers import layer
 from picograd.public import plain
 from tools.api import INTERNAL
 
@@ -98,10 +99,11 @@ def methods_of(owner: type) -> dict[str, object]:
 
 
 def source_of(value: object, function: object) -> str:
-    """Returns the text of a function; of a constructor that is made from fields, of what checks them."""
-    if Path(inspect.unwrap(function).__code__.co_filename).is_file():
-        return inspect.getsource(function)
-    return inspect.getsource(value.__post_init__) if hasattr(value, "__post_init__") else ""
+    """Returns the text of a function; of a constructor that is made from fields, of what looks at these first."""
+    if not Path(inspect.unwrap(function).__code__.co_filename).is_file():
+        return ""  # a dataclass's
+    is_made = inspect.unwrap(function).__code__.co_filename == layer.__file__
+    return inspect.getsource(value._keep if is_made else function)
 
 
 def described_at(place: str) -> object:

@@ -7,6 +7,8 @@ Next:  picograd/nn/layers/activations.py
 
 from __future__ import annotations
 
+from typing import Any
+
 import picograd.nn.functional as functional
 from picograd.nn.layers.layer import Unary, layer
 from picograd.tensor.creation.probabilities import probability
@@ -19,8 +21,8 @@ class _Dropping(Unary):
     p: float = 0.5
     inplace: bool = False
 
-    def __post_init__(self) -> None:
-        self.p = probability(type(self).__name__, "p", self.p)
+    def _keep(self, given: dict[str, Any]) -> None:
+        super()._keep({**given, "p": probability(type(self).__name__, "p", given["p"])})
 
 
 @layer(functional.dropout)

