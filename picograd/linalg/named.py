@@ -17,24 +17,11 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.einsum import einsum, tensordot
 from picograd.tensor.products.factored import order_matrix, rows_of
-from picograd.tensor.reductions.measures import cdist
 from picograd.tensor.tensor import Tensor
 
-addbmm, addmm, addmv, addr, baddbmm = Tensor.addbmm, Tensor.addmm, Tensor.addmv, Tensor.addr, Tensor.baddbmm
 ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot
-corrcoef, cov, cross = Tensor.corrcoef, Tensor.cov, Tensor.cross
-det, inverse, logdet, matrix_exp = Tensor.det, Tensor.inverse, Tensor.logdet, Tensor.matrix_exp
-matrix_power, pinverse, slogdet = Tensor.matrix_power, Tensor.pinverse, Tensor.slogdet
-cholesky, cholesky_inverse, cholesky_solve = Tensor.cholesky, Tensor.cholesky_inverse, Tensor.cholesky_solve
-qr, svd = Tensor.qr, Tensor.svd
-lu, lu_solve, triangular_solve = Tensor.lu, Tensor.lu_solve, Tensor.triangular_solve
 
-__all__ = [
-    "addbmm", "addmm", "addmv", "addr", "baddbmm", "cdist", "chain_matmul", "cholesky", "cholesky_inverse",
-    "cholesky_solve", "corrcoef", "cov", "cross", "det", "einsum", "ger", "inner", "inverse", "kron", "logdet", "lu",
-    "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pinverse", "qr", "slogdet", "svd", "tensordot", "trace",
-    "triangular_solve", "vander", "vdot",
-]  # fmt: skip
+__all__ = ["chain_matmul", "einsum", "ger", "inner", "kron", "lu_unpack", "tensordot", "trace", "vander", "vdot"]
 
 
 def chain_matmul(*matrices: Any) -> Tensor:

@@ -20,8 +20,12 @@ from picograd.tensor.order.ranks import *
 from picograd.tensor.order.searching import *
 from picograd.tensor.order.sets import *
 from picograd.tensor.order.sorting import *
+from picograd.tensor.products.added import *
+from picograd.tensor.products.factored import *
+from picograd.tensor.products.linalg import *
 from picograd.tensor.promotion import *
 from picograd.tensor.reductions.counts import *
+from picograd.tensor.reductions.measures import *
 from picograd.tensor.segments import *
 from picograd.tensor.settings import *
 from picograd.tensor.tensor import Tensor

@@ -6,7 +6,7 @@ Next:  picograd/tensor/resized.py
 
 Some methods are functions in the file of their subject, and named in the class below. The others are families of methods,
 one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
-Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products .. Factored, Brackets .. Selection, Constants,
+Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products, Brackets .. Selection, Constants,
 Ranges, Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the
 class that the file itself defines or needs, never of one in between.
 """
@@ -23,7 +23,8 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace import stored
 from picograd.tensor.movement import patterns
 from picograd.tensor.order import ranks, searching, sets, sorting
-from picograd.tensor.reductions import counts
+from picograd.tensor.products import added, factored, linalg
+from picograd.tensor.reductions import counts, measures
 from picograd.tensor.resized import Resized
 
 
@@ -56,6 +57,15 @@ class Tensor(Resized, Autograd):
     """
 
     __slots__ = ()
+
+    # ---- products, factors and solutions of matrices ----
+    addmm, addmv, addr, addbmm, baddbmm = added.addmm, added.addmv, added.addr, added.addbmm, added.baddbmm
+    addmm_, addmv_, addr_, addbmm_, baddbmm_ = added.addmm_, added.addmv_, added.addr_, added.addbmm_, added.baddbmm_
+    cross, cov, corrcoef = measures.cross, measures.cov, measures.corrcoef
+    inverse, det, slogdet, logdet, pinverse = linalg.inverse, linalg.det, linalg.slogdet, linalg.logdet, linalg.pinverse
+    matrix_power, matrix_exp, qr, svd = linalg.matrix_power, linalg.matrix_exp, linalg.qr, linalg.svd
+    cholesky, cholesky_solve, cholesky_inverse = linalg.cholesky, linalg.cholesky_solve, linalg.cholesky_inverse
+    lu, lu_solve, triangular_solve = factored.lu, factored.lu_solve, factored.triangular_solve
 
     # ---- order ----
     argsort, msort, sort, topk = sorting.argsort, sorting.msort, sorting.sort, sorting.topk

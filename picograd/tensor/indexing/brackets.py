@@ -31,10 +31,10 @@ from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.chosen import Chosen, in_a_trace, is_mask, mask_over
 from picograd.tensor.indexing.subscript import Subscript, common_shape, parse
 from picograd.tensor.meeting import brought_to, storing_device, value_at
-from picograd.tensor.products.factored import Factored
+from picograd.tensor.products.matmul import Products
 
 
-class Brackets(Factored):
+class Brackets(Products):
     """x[i], x[i] = v, index_put, gather, take, take_along_dim, index_select."""
 
     __slots__ = ()

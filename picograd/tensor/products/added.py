@@ -1,7 +1,7 @@
-"""Products of matrices that are added to a tensor, scaled.
+"""Products of matrices that are added to a tensor, scaled: where beta is 0, what the tensor holds does not matter.
 
 In:    tensors
-Out:   `AddedProducts`
+Out:   `addmm`, `addmv`, `addr`, `addbmm`, `baddbmm`, and with a last _ in place: methods of Tensor
 Next:  picograd/tensor/products/einsum.py
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
@@ -22,6 +22,9 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace import in_place
 from picograd.tensor.products.matmul import Products, matmul_op
 
+__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm"]
+
+T = TypeVar("T", bound=Products)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,129 +40,131 @@ def _as_it_is(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-class AddedProducts(Products):
-    """addmm addmv addr addbmm baddbmm: beta * self + alpha * product; with beta = 0 what self holds does not matter."""
+def _added(
+    self: T,
+    function: str,
+    ranks: tuple[int, int],
+    lhs: Any,
+    rhs: Any,
+    beta: Scalar,
+    alpha: Scalar,
+    over_batch: bool = False,
+) -> T:
+    """Returns beta * self + alpha * lhs @ rhs, summed over the batch where asked for."""
+    left, right = (tensor_of(function, "each operand", operand) for operand in (lhs, rhs))
+    a, b = left.read(), right.read()
+    if (len(a.shape), len(b.shape)) != ranks:
+        raise ShapeError(
+            f"{function}: needs operands of {ranks[0]} and {ranks[1]} axes, got {a.shape} and {b.shape}.",
+            hint="beta * x + alpha * (lhs @ rhs) takes any.",
+        )
+    base = self.read()
+    dtype = lowered(base.dtype if base.dtype is promoted(a, b) else promoted(base, cast(a, promoted(a, b))))
+    for name, value in (("beta", beta), ("alpha", alpha)):
+        if not isinstance(value, (int, float)) or (dtype.kind != "f" and isinstance(value, float)):
+            raise ArgumentError(f"{function}: {name}={value!r} does not suit {dtype}; it must be a number of its kind.")
+    a, b = cast(a, dtype), cast(b, dtype)
+    product = matmul_op(a, b, function)
+    if over_batch:  # one sum over B and K, rounded once
+        (count, rows, inner), columns = a.shape, b.shape[2]
+        line = mul(count, inner)
+        a = reshape(permute(a, (1, 0, 2)), (rows, line))
+        product = matmul_op(a, reshape(b, (line, columns)), function)
+    if broadcast_shapes(function, base.shape, product.shape) != product.shape:
+        raise ShapeError(f"{function}: self of shape {base.shape} does not broadcast to the product's {product.shape}.")
+    result = product if alpha == 1 else product * alpha
+    if beta:
+        added = broadcast_to(cast(base, dtype), product.shape)
+        result = (added if beta == 1 else added * beta) + result
+    return self.from_op(result, self.other_device(function, left, right))
 
-    __slots__ = ()
 
-    def _added(
-        self,
-        function: str,
-        ranks: tuple[int, int],
-        lhs: Any,
-        rhs: Any,
-        beta: Scalar,
-        alpha: Scalar,
-        over_batch: bool = False,
-    ) -> Self:
-        """Returns beta * self + alpha * lhs @ rhs, summed over the batch where asked for."""
-        left, right = (tensor_of(function, "each operand", operand) for operand in (lhs, rhs))
-        a, b = left.read(), right.read()
-        if (len(a.shape), len(b.shape)) != ranks:
-            raise ShapeError(
-                f"{function}: needs operands of {ranks[0]} and {ranks[1]} axes, got {a.shape} and {b.shape}.",
-                hint="beta * x + alpha * (lhs @ rhs) takes any.",
-            )
-        base = self.read()
-        dtype = lowered(base.dtype if base.dtype is promoted(a, b) else promoted(base, cast(a, promoted(a, b))))
-        for name, value in (("beta", beta), ("alpha", alpha)):
-            if not isinstance(value, (int, float)) or (dtype.kind != "f" and isinstance(value, float)):
-                raise ArgumentError(f"{function}: {name}={value!r} does not suit {dtype}; it must be a number of its kind.")
-        a, b = cast(a, dtype), cast(b, dtype)
-        product = matmul_op(a, b, function)
-        if over_batch:  # one sum over B and K, rounded once
-            (count, rows, inner), columns = a.shape, b.shape[2]
-            line = mul(count, inner)
-            a = reshape(permute(a, (1, 0, 2)), (rows, line))
-            product = matmul_op(a, reshape(b, (line, columns)), function)
-        if broadcast_shapes(function, base.shape, product.shape) != product.shape:
-            raise ShapeError(f"{function}: self of shape {base.shape} does not broadcast to the product's {product.shape}.")
-        result = product if alpha == 1 else product * alpha
-        if beta:
-            added = broadcast_to(cast(base, dtype), product.shape)
-            result = (added if beta == 1 else added * beta) + result
-        return self.from_op(result, self.other_device(function, left, right))
+def addmm(self: T, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+    """Returns beta * self + alpha * mat1 @ mat2, for matrices (M, K) and (K, N).
 
-    def addmm(self, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Returns beta * self + alpha * mat1 @ mat2, for matrices (M, K) and (K, N).
+    Args:
+      mat1, mat2:   the matrices
+      beta, alpha:  numbers, integers where the tensors are
 
-        Args:
-          mat1, mat2:   the matrices
-          beta, alpha:  numbers, integers where the tensors are
+    Raises:
+      ShapeError: an operand is no matrix, K differs, or self does not broadcast to (M, N).
 
-        Raises:
-          ShapeError: an operand is no matrix, K differs, or self does not broadcast to (M, N).
+    >>> Tensor([1.0]).addmm(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]]), alpha=2)
+    Tensor([[23.]])
+    """
+    return _added(self, "addmm", (2, 2), mat1, mat2, beta, alpha)
 
-        >>> Tensor([1.0]).addmm(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]]), alpha=2)
-        Tensor([[23.]])
-        """
-        return self._added("addmm", (2, 2), mat1, mat2, beta, alpha)
 
-    def addmv(self, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Returns beta * self + alpha * mat @ vec, for a matrix (M, K) and a vector (K,).
+def addmv(self: T, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+    """Returns beta * self + alpha * mat @ vec, for a matrix (M, K) and a vector (K,).
 
-        Args:
-          mat, vec:     the operands
-          beta, alpha:  numbers, integers where the tensors are
+    Args:
+      mat, vec:     the operands
+      beta, alpha:  numbers, integers where the tensors are
 
-        Raises:
-          ShapeError: the operands are no matrix and vector, K differs, or self does not broadcast to (M,).
+    Raises:
+      ShapeError: the operands are no matrix and vector, K differs, or self does not broadcast to (M,).
 
-        >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0]))
-        Tensor([4., 6.])
-        """
-        return self._added("addmv", (2, 1), mat, vec, beta, alpha)
+    >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0]))
+    Tensor([4., 6.])
+    """
+    return _added(self, "addmv", (2, 1), mat, vec, beta, alpha)
 
-    def addr(self, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Returns beta * self + alpha * outer(vec1, vec2), for vectors (M,) and (N,).
 
-        Args:
-          vec1, vec2:   the vectors
-          beta, alpha:  numbers, integers where the tensors are
+def addr(self: T, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+    """Returns beta * self + alpha * outer(vec1, vec2), for vectors (M,) and (N,).
 
-        Raises:
-          ShapeError: an operand is no vector, or self does not broadcast to (M, N).
+    Args:
+      vec1, vec2:   the vectors
+      beta, alpha:  numbers, integers where the tensors are
 
-        >>> Tensor.zeros(2, 2).addr(Tensor([1.0, 2.0]), Tensor([1.0, 10.0]))
-        Tensor([[ 1., 10.],
-                [ 2., 20.]])
-        """
-        column, row = tensor_of("addr", "vec1", vec1), tensor_of("addr", "vec2", vec2)
-        if column.ndim != 1 or row.ndim != 1:
-            raise ShapeError(f"addr: needs two vectors, got {column.shape} and {row.shape}.")
-        left = self.from_op(column.read(), column.cell.device).reshape(-1, 1)
-        right = self.from_op(row.read(), row.cell.device).reshape(1, -1)
-        return self._added("addr", (2, 2), left, right, beta, alpha)
+    Raises:
+      ShapeError: an operand is no vector, or self does not broadcast to (M, N).
 
-    def addbmm(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Returns beta * self + alpha * the sum over B of batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
+    >>> Tensor.zeros(2, 2).addr(Tensor([1.0, 2.0]), Tensor([1.0, 10.0]))
+    Tensor([[ 1., 10.],
+            [ 2., 20.]])
+    """
+    column, row = tensor_of("addr", "vec1", vec1), tensor_of("addr", "vec2", vec2)
+    if column.ndim != 1 or row.ndim != 1:
+        raise ShapeError(f"addr: needs two vectors, got {column.shape} and {row.shape}.")
+    left = self.from_op(column.read(), column.cell.device).reshape(-1, 1)
+    right = self.from_op(row.read(), row.cell.device).reshape(1, -1)
+    return _added(self, "addr", (2, 2), left, right, beta, alpha)
 
-        Args:
-          batch1, batch2:  the stacks
-          beta, alpha:     numbers, integers where the tensors are
 
-        Raises:
-          ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (M, N).
+def addbmm(self: T, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+    """Returns beta * self + alpha * the sum over B of batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
 
-        >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
-        Tensor([[6.]])
-        """
-        return self._added("addbmm", (3, 3), batch1, batch2, beta, alpha, over_batch=True)
+    Args:
+      batch1, batch2:  the stacks
+      beta, alpha:     numbers, integers where the tensors are
 
-    def baddbmm(self, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> Self:
-        """Returns beta * self + alpha * batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
+    Raises:
+      ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (M, N).
 
-        Args:
-          batch1, batch2:  the stacks
-          beta, alpha:     numbers, integers where the tensors are
+    >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
+    Tensor([[6.]])
+    """
+    return _added(self, "addbmm", (3, 3), batch1, batch2, beta, alpha, over_batch=True)
 
-        Raises:
-          ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (B, M, N).
 
-        >>> Tensor([1.0]).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).flatten()
-        Tensor([4., 4.])
-        """
-        return self._added("baddbmm", (3, 3), batch1, batch2, beta, alpha)
+def baddbmm(self: T, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+    """Returns beta * self + alpha * batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
 
-    addmm_, addmv_, addr_ = in_place(_as_it_is(addmm)), in_place(_as_it_is(addmv)), in_place(_as_it_is(addr))
-    addbmm_, baddbmm_ = in_place(_as_it_is(addbmm)), in_place(_as_it_is(baddbmm))
+    Args:
+      batch1, batch2:  the stacks
+      beta, alpha:     numbers, integers where the tensors are
+
+    Raises:
+      ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (B, M, N).
+
+    >>> Tensor([1.0]).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).flatten()
+    Tensor([4., 4.])
+    """
+    return _added(self, "baddbmm", (3, 3), batch1, batch2, beta, alpha)
+
+
+# ---- in place ----
+addmm_, addmv_, addr_ = in_place(_as_it_is(addmm)), in_place(_as_it_is(addmv)), in_place(_as_it_is(addr))
+addbmm_, baddbmm_ = in_place(_as_it_is(addbmm)), in_place(_as_it_is(baddbmm))

@@ -1,13 +1,13 @@
 """Systems of equations whose factors are known: LU and triangles, as torch.Tensor has them beside torch.linalg.
 
 In:    tensors
-Out:   `Factored`; `pivots_of`, `zero_pivot`, `lu_solution`, `order_matrix` of Ops
+Out:   `lu`, `lu_solve`, `triangular_solve`: methods of Tensor; `pivots_of`, `zero_pivot`, `lu_solution`, `order_matrix`
 Next:  picograd/tensor/indexing/brackets.py
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
@@ -20,8 +20,13 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import broadcast_to, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products import host_calls
-from picograd.tensor.products.linalg import Linalg
+from picograd.tensor.products.linalg import of_op
+from picograd.tensor.products.matmul import Products
 from picograd.tensor.reductions.measures import common
+
+__all__ = ["lu", "lu_solve", "triangular_solve"]
+
+T = TypeVar("T", bound=Products)
 
 
 class LUData(NamedTuple):
@@ -46,71 +51,68 @@ class TriangularSolution(NamedTuple):
     cloned_coefficient: Any
 
 
-class Factored(Linalg):
-    """lu lu_solve triangular_solve."""
+def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Returns L and U in one matrix and the rows that are exchanged, for lu_solve and lu_unpack.
 
-    __slots__ = ()
+    Args:
+      pivot:      False: rows stay
+      get_infos:  info is returned too
 
-    def lu(self, pivot: bool = True, get_infos: bool = False) -> Any:
-        """Returns L and U in one matrix and the rows that are exchanged, for lu_solve and lu_unpack.
+    Raises:
+      ShapeError: there are less than two axes.
 
-        Args:
-          pivot:      False: rows stay
-          get_infos:  info is returned too
+    >>> Tensor([[1.0, 2.0], [2.0, 2.0]]).lu().pivots.tolist()
+    [2, 2]
+    """
+    op = host_calls.matrix("lu", self.read())
+    joined, _ = host_calls.lu("lu", op, pivot)
+    factors = of_op(self, joined), of_op(self, pivots_of(op, pivot))
+    return LUDataInfo(*factors, of_op(self, zero_pivot(joined))) if get_infos else LUData(*factors)
 
-        Raises:
-          ShapeError: there are less than two axes.
 
-        >>> Tensor([[1.0, 2.0], [2.0, 2.0]]).lu().pivots.tolist()
-        [2, 2]
-        """
-        op = host_calls.matrix("lu", self.read())
-        joined, _ = host_calls.lu("lu", op, pivot)
-        factors = self._like(joined), self._like(pivots_of(op, pivot))
-        return LUDataInfo(*factors, self._like(zero_pivot(joined))) if get_infos else LUData(*factors)
+def lu_solve(self: T, LU_data: TensorCore, LU_pivots: TensorCore) -> T:
+    """Returns X with A X = self, from what `lu` gave for A.
 
-    def lu_solve(self, LU_data: TensorCore, LU_pivots: TensorCore) -> Self:
-        """Returns X with A X = self, from what `lu` gave for A.
+    Args:
+      LU_data:    (..., n, n)
+      LU_pivots:  (..., n)
 
-        Args:
-          LU_data:    (..., n, n)
-          LU_pivots:  (..., n)
+    Raises:
+      ShapeError: the shapes do not fit.
 
-        Raises:
-          ShapeError: the shapes do not fit.
+    >>> factors = Tensor([[1.0, 2.0], [2.0, 2.0]]).lu()
+    >>> Tensor([[3.0], [4.0]]).lu_solve(*factors).tolist()
+    [[1.0], [1.0]]
+    """
+    factors, exchanged = tensor_of("lu_solve", "LU_data", LU_data), tensor_of("lu_solve", "LU_pivots", LU_pivots)
+    joined, b = common("lu_solve", factors, self)
+    return self._result("lu_solve", lu_solution("lu_solve", joined, b, exchanged.read()), factors)
 
-        >>> factors = Tensor([[1.0, 2.0], [2.0, 2.0]]).lu()
-        >>> Tensor([[3.0], [4.0]]).lu_solve(*factors).tolist()
-        [[1.0], [1.0]]
-        """
-        factors, exchanged = tensor_of("lu_solve", "LU_data", LU_data), tensor_of("lu_solve", "LU_pivots", LU_pivots)
-        joined, b = common("lu_solve", factors, self)
-        return self._result("lu_solve", lu_solution("lu_solve", joined, b, exchanged.read()), factors)
 
-    def triangular_solve(
-        self, A: TensorCore, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-    ) -> TriangularSolution:
-        """Returns X with A X = self, for a triangular A of which nothing but its triangle is read.
+def triangular_solve(
+    self: T, A: TensorCore, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolution:
+    """Returns X with A X = self, for a triangular A of which nothing but its triangle is read.
 
-        Args:
-          A:              (..., n, n)
-          upper:          A is upper triangular, else lower
-          transpose:      A.T X = self
-          unitriangular:  the diagonal is not read, but taken as ones
+    Args:
+      A:              (..., n, n)
+      upper:          A is upper triangular, else lower
+      transpose:      A.T X = self
+      unitriangular:  the diagonal is not read, but taken as ones
 
-        Raises:
-          ShapeError: a matrix is not square, or self does not fit it.
+    Raises:
+      ShapeError: a matrix is not square, or self does not fit it.
 
-        >>> Tensor([[2.0], [3.0]]).triangular_solve(Tensor([[2.0, 0.0], [1.0, 1.0]]), upper=False).solution.tolist()
-        [[1.0], [2.0]]
-        """
-        name = "triangular_solve"
-        matrix, right = common(name, tensor_of(name, "A", A), self)
-        host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
-        matrix, right = host_calls.in_one_batch(name, matrix, right)
-        turned = swap_last(matrix) if transpose else matrix
-        solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
-        return TriangularSolution(self._result(name, solution, A), self._like(matrix))
+    >>> Tensor([[2.0], [3.0]]).triangular_solve(Tensor([[2.0, 0.0], [1.0, 1.0]]), upper=False).solution.tolist()
+    [[1.0], [2.0]]
+    """
+    name = "triangular_solve"
+    matrix, right = common(name, tensor_of(name, "A", A), self)
+    host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
+    matrix, right = host_calls.in_one_batch(name, matrix, right)
+    turned = swap_last(matrix) if transpose else matrix
+    solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
+    return TriangularSolution(self._result(name, solution, A), of_op(self, matrix))
 
 
 # ---- on Ops ----

@@ -1,13 +1,13 @@
 """Methods of linear algebra: what torch.Tensor has of it. picograd/linalg/ has all of torch.linalg, made of the same Ops.
 
 In:    tensors
-Out:   `Linalg`; `QR`, `SVD`, `LogDet`
+Out:   `inverse`, `det`, `matrix_power`, `cholesky`, `qr`, `svd` ...: methods of Tensor; `QR`, `SVD`, `LogDet`
 Next:  picograd/tensor/products/factored.py
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare as compared
@@ -18,7 +18,14 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import detached
 from picograd.tensor.products import host_calls
-from picograd.tensor.reductions.measures import Measures
+from picograd.tensor.products.matmul import Products
+
+__all__ = [
+    "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp", "matrix_power",
+    "pinverse", "qr", "slogdet", "svd",
+]  # fmt: skip
+
+T = TypeVar("T", bound=Products)
 
 
 class QR(NamedTuple):
@@ -43,203 +50,211 @@ class LogDet(NamedTuple):
     logabsdet: Any
 
 
-class Linalg(Measures):
-    """inverse det logdet slogdet cholesky qr svd pinverse matrix_power matrix_exp."""
+def of_op(self: T, op: Op) -> T:
+    """Returns an Op as a tensor on the device of `self`."""
+    return self.from_op(op, self.cell.device)
 
-    __slots__ = ()
 
-    def _like(self, op: Op) -> Self:
-        return self.from_op(op, self.cell.device)
+# ---- determinants and powers ----
+def inverse(self: T) -> T:
+    """Returns the inverse of each matrix (..., n, n).
 
-    # ---- determinants and powers ----
-    def inverse(self) -> Self:
-        """Returns the inverse of each matrix (..., n, n).
+    Raises:
+      ShapeError: a matrix is not square.
+      DTypeError: integers, or floats of 16 bits.
 
-        Raises:
-          ShapeError: a matrix is not square.
-          DTypeError: integers, or floats of 16 bits.
+    A singular matrix raises LinAlgError when its value is computed.
 
-        A singular matrix raises LinAlgError when its value is computed.
+    >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).inverse().tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return of_op(self, host_calls.inverse("inverse", self.read()))
 
-        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).inverse().tolist()
-        [[0.5, 0.0], [0.0, 0.25]]
-        """
-        return self._like(host_calls.inverse("inverse", self.read()))
 
-    def det(self) -> Self:
-        """Returns the determinant of each matrix (..., n, n): (...).
+def det(self: T) -> T:
+    """Returns the determinant of each matrix (..., n, n): (...).
 
-        Raises:
-          ShapeError: a matrix is not square.
+    Raises:
+      ShapeError: a matrix is not square.
 
-        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).det().item()
-        8.0
-        """
-        op = host_calls.matrix("det", self.read(), square=True)
-        return self._like(host_calls.call("det", op, site=host_calls.singular("det", op)))
+    >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).det().item()
+    8.0
+    """
+    op = host_calls.matrix("det", self.read(), square=True)
+    return of_op(self, host_calls.call("det", op, site=host_calls.singular("det", op)))
 
-    def slogdet(self) -> LogDet:
-        """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
 
-        Raises:
-          ShapeError: a matrix is not square.
+def slogdet(self: T) -> LogDet:
+    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
 
-        >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).slogdet().sign.item()
-        -1.0
-        """
-        return LogDet(*(self._like(op) for op in slogdet_ops("slogdet", self.read())))
+    Raises:
+      ShapeError: a matrix is not square.
 
-    def logdet(self) -> Self:
-        """Returns the logarithm of the determinant of each matrix: NaN where that is negative.
+    >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).slogdet().sign.item()
+    -1.0
+    """
+    return LogDet(*(of_op(self, op) for op in slogdet_ops("slogdet", self.read())))
 
-        Raises:
-          ShapeError: a matrix is not square.
 
-        >>> Tensor([[1.0, 0.0], [0.0, 1.0]]).logdet().item()
-        0.0
-        """
-        sign, logarithm = slogdet_ops("logdet", self.read())
-        negative = compared(OpCode.CMPLT, sign, 0)
-        return self._like(where(negative, sign.filled(float("nan")), logarithm))
+def logdet(self: T) -> T:
+    """Returns the logarithm of the determinant of each matrix: NaN where that is negative.
 
-    def matrix_power(self, n: int) -> Self:
-        """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
+    Raises:
+      ShapeError: a matrix is not square.
 
-        Args:
-          n:  an integer
+    >>> Tensor([[1.0, 0.0], [0.0, 1.0]]).logdet().item()
+    0.0
+    """
+    sign, logarithm = slogdet_ops("logdet", self.read())
+    negative = compared(OpCode.CMPLT, sign, 0)
+    return of_op(self, where(negative, sign.filled(float("nan")), logarithm))
 
-        Raises:
-          ShapeError:    a matrix is not square.
-          ArgumentError: n is no integer.
 
-        Cost:      at most 2 log2 |n| products.
+def matrix_power(self: T, n: int) -> T:
+    """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
 
-        >>> Tensor([[1.0, 1.0], [0.0, 1.0]]).matrix_power(3).tolist()
-        [[1.0, 3.0], [0.0, 1.0]]
-        """
-        if not isinstance(n, int):
-            raise ArgumentError(f"matrix_power: n must be an integer, got {n!r}.")
-        op = self.read()
-        if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
-            raise ShapeError(f"matrix_power: needs square matrices, got shape {op.shape}.")
-        if n < 0:
-            op = host_calls.inverse("matrix_power", op)
-        return self._like(power_op(op, abs(n)))
+    Args:
+      n:  an integer
 
-    def matrix_exp(self) -> Self:
-        """Returns the sum of A^i / i! of each matrix (..., n, n).
+    Raises:
+      ShapeError:    a matrix is not square.
+      ArgumentError: n is no integer.
 
-        Raises:
-          ShapeError: a matrix is not square.
+    Cost:      at most 2 log2 |n| products.
 
-        >>> Tensor([[0.0, 1.0], [0.0, 0.0]]).matrix_exp().tolist()
-        [[1.0, 1.0], [0.0, 1.0]]
-        """
-        return self._like(host_calls.call("matrix_exp", host_calls.matrix("matrix_exp", self.read(), square=True)))
+    >>> Tensor([[1.0, 1.0], [0.0, 1.0]]).matrix_power(3).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
+    """
+    if not isinstance(n, int):
+        raise ArgumentError(f"matrix_power: n must be an integer, got {n!r}.")
+    op = self.read()
+    if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
+        raise ShapeError(f"matrix_power: needs square matrices, got shape {op.shape}.")
+    if n < 0:
+        op = host_calls.inverse("matrix_power", op)
+    return of_op(self, power_op(op, abs(n)))
 
-    # ---- factors ----
-    def cholesky(self, upper: bool = False) -> Self:
-        """Returns the lower triangular L with L @ L.T = self, for symmetric positive definite matrices.
 
-        Args:
-          upper:  the upper triangle is read, and L.T returned
+def matrix_exp(self: T) -> T:
+    """Returns the sum of A^i / i! of each matrix (..., n, n).
 
-        Raises:
-          ShapeError: a matrix is not square.
+    Raises:
+      ShapeError: a matrix is not square.
 
-        A matrix that is not positive definite raises LinAlgError when its value is computed.
+    >>> Tensor([[0.0, 1.0], [0.0, 0.0]]).matrix_exp().tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return of_op(self, host_calls.call("matrix_exp", host_calls.matrix("matrix_exp", self.read(), square=True)))
 
-        >>> Tensor([[4.0, 0.0], [0.0, 9.0]]).cholesky().tolist()
-        [[2.0, 0.0], [0.0, 3.0]]
-        """
-        return self._like(host_calls.cholesky("cholesky", self.read(), upper))
 
-    def cholesky_solve(self, input2: Any, upper: bool = False) -> Self:
-        """Returns X with A X = self, where L is the Cholesky factor of A.
+# ---- factors ----
+def cholesky(self: T, upper: bool = False) -> T:
+    """Returns the lower triangular L with L @ L.T = self, for symmetric positive definite matrices.
 
-        Args:
-          input2:  L (..., n, n), as `cholesky` gives it
-          upper:   it is the upper triangle
+    Args:
+      upper:  the upper triangle is read, and L.T returned
 
-        Raises:
-          ShapeError: the shapes do not fit.
+    Raises:
+      ShapeError: a matrix is not square.
 
-        >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).item()
-        1.0
-        """
-        factor = tensor_of("cholesky_solve", "L", input2).read()
-        return self._result("cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
+    A matrix that is not positive definite raises LinAlgError when its value is computed.
 
-    def cholesky_inverse(self, upper: bool = False) -> Self:
-        """Returns the inverse of the matrix whose Cholesky factor this is.
+    >>> Tensor([[4.0, 0.0], [0.0, 9.0]]).cholesky().tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
+    return of_op(self, host_calls.cholesky("cholesky", self.read(), upper))
 
-        Args:
-          upper:  it is the upper triangle
 
-        Raises:
-          ShapeError: a matrix is not square.
+def cholesky_solve(self: T, input2: Any, upper: bool = False) -> T:
+    """Returns X with A X = self, where L is the Cholesky factor of A.
 
-        >>> Tensor([[2.0]]).cholesky_inverse().item()
-        0.25
-        """
-        factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
-        return self._like(cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
+    Args:
+      input2:  L (..., n, n), as `cholesky` gives it
+      upper:   it is the upper triangle
 
-    def qr(self, some: bool = True) -> QR:
-        """Returns orthonormal Q (..., m, k) and upper triangular R (..., k, n) with Q @ R = self; k = min(m, n).
+    Raises:
+      ShapeError: the shapes do not fit.
 
-        Args:
-          some:  False: Q (..., m, m) and R (..., m, n)
+    >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).item()
+    1.0
+    """
+    factor = tensor_of("cholesky_solve", "L", input2).read()
+    return self._result("cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
 
-        Raises:
-          ShapeError: there are less than two axes.
 
-        >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
-        >>> (q @ r).round(decimals=4).tolist()
-        [[3.0, 1.0], [4.0, 2.0]]
-        """
-        q, r = host_calls.qr("qr", self.read()) if some else complete_qr("qr", self.read())
-        return QR(self._like(q), self._like(r))
+def cholesky_inverse(self: T, upper: bool = False) -> T:
+    """Returns the inverse of the matrix whose Cholesky factor this is.
 
-    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD:
-        """Returns U, S and V with U @ diag(S) @ V.T = self; S falls. NOTE: pg.linalg.svd returns V.T.
+    Args:
+      upper:  it is the upper triangle
 
-        Args:
-          some:        False: U (..., m, m) and V (..., n, n) are whole
-          compute_uv:  False: U and V are zeros
+    Raises:
+      ShapeError: a matrix is not square.
 
-        Raises:
-          ShapeError: there are less than two axes.
+    >>> Tensor([[2.0]]).cholesky_inverse().item()
+    0.25
+    """
+    factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
+    return of_op(self, cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
 
-        >>> Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()
-        [3.0, 2.0]
-        """
-        a = self.read()
-        if not compute_uv:
-            m, n = host_calls.sides(host_calls.matrix("svd", a))
-            values = host_calls.singular_values("svd", a)
-            zeros = (filled(0, a.dtype, (*a.shape[:-2], side, side)) for side in (m, n))
-            u, v = map(self._like, zeros)
-            return SVD(u, self._like(values), v)
-        left, values, right = host_calls.svd("svd", a)
-        left, right = (left, swap_last(right)) if some else map(host_calls.completed, (left, swap_last(right)))
-        return SVD(self._like(left), self._like(values), self._like(right))
 
-    def pinverse(self, rcond: float = 1e-15) -> Self:
-        """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
+def qr(self: T, some: bool = True) -> QR:
+    """Returns orthonormal Q (..., m, k) and upper triangular R (..., k, n) with Q @ R = self; k = min(m, n).
 
-        Args:
-          rcond:  singular values up to this, times the greatest, count as 0
+    Args:
+      some:  False: Q (..., m, m) and R (..., m, n)
 
-        Raises:
-          ShapeError: there are less than two axes.
+    Raises:
+      ShapeError: there are less than two axes.
 
-        >>> Tensor([[2.0], [0.0]]).pinverse().tolist()
-        [[0.5, 0.0]]
-        """
-        a = host_calls.matrix("pinverse", self.read())
-        bounds = (filled(bound, a.dtype, a.shape[:-2]) for bound in (0.0, float(rcond)))
-        return self._like(host_calls.pseudoinverse("pinverse", a, *bounds))
+    >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
+    >>> (q @ r).round(decimals=4).tolist()
+    [[3.0, 1.0], [4.0, 2.0]]
+    """
+    q, r = host_calls.qr("qr", self.read()) if some else complete_qr("qr", self.read())
+    return QR(of_op(self, q), of_op(self, r))
+
+
+def svd(self: T, some: bool = True, compute_uv: bool = True) -> SVD:
+    """Returns U, S and V with U @ diag(S) @ V.T = self; S falls. NOTE: pg.linalg.svd returns V.T.
+
+    Args:
+      some:        False: U (..., m, m) and V (..., n, n) are whole
+      compute_uv:  False: U and V are zeros
+
+    Raises:
+      ShapeError: there are less than two axes.
+
+    >>> Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()
+    [3.0, 2.0]
+    """
+    a = self.read()
+    if not compute_uv:
+        m, n = host_calls.sides(host_calls.matrix("svd", a))
+        values = host_calls.singular_values("svd", a)
+        zeros = (filled(0, a.dtype, (*a.shape[:-2], side, side)) for side in (m, n))
+        u, v = (of_op(self, zero) for zero in zeros)
+        return SVD(u, of_op(self, values), v)
+    left, values, right = host_calls.svd("svd", a)
+    left, right = (left, swap_last(right)) if some else map(host_calls.completed, (left, swap_last(right)))
+    return SVD(of_op(self, left), of_op(self, values), of_op(self, right))
+
+
+def pinverse(self: T, rcond: float = 1e-15) -> T:
+    """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
+
+    Args:
+      rcond:  singular values up to this, times the greatest, count as 0
+
+    Raises:
+      ShapeError: there are less than two axes.
+
+    >>> Tensor([[2.0], [0.0]]).pinverse().tolist()
+    [[0.5, 0.0]]
+    """
+    a = host_calls.matrix("pinverse", self.read())
+    bounds = (filled(bound, a.dtype, a.shape[:-2]) for bound in (0.0, float(rcond)))
+    return of_op(self, host_calls.pseudoinverse("pinverse", a, *bounds))
 
 
 # ---- on Ops ----

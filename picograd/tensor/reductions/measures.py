@@ -1,13 +1,13 @@
 """Norms, distances, cross products and covariances.
 
 In:    tensors
-Out:   `Measures`; `cross_op`, `cdist`
+Out:   `cross`, `cov`, `corrcoef`: methods of Tensor; `cross_op`, `cdist`
 Next:  picograd/tensor/products/host_calls.py
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -18,8 +18,12 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, one_name, promoted, to_float
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products.added import AddedProducts
+from picograd.tensor.products.matmul import Products
 from picograd.tensor.reductions.norms import norm_op
+
+__all__ = ["cdist", "corrcoef", "cov", "cross"]
+
+T = TypeVar("T", bound=Products)
 
 
 # ---- on Ops ----
@@ -90,96 +94,94 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     return first.from_op(op, first.other_device("cdist", second))
 
 
-class Measures(AddedProducts):
-    """cross cov corrcoef."""
+def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = None) -> T:
+    """Returns the cross product along an axis of length 3; by default the first that is so long.
 
-    __slots__ = ()
+    Raises:
+      ShapeError: the shapes do not broadcast, or there is no such axis.
 
-    def cross(self, other: Any, dim: int | None = None, *, axis: int | None = None) -> Self:
-        """Returns the cross product along an axis of length 3; by default the first that is so long.
+    >>> Tensor([1.0, 0.0, 0.0]).cross(Tensor([0.0, 1.0, 0.0]))
+    Tensor([0., 0., 1.])
+    """
+    found = tensor_of("cross", "other", other)
+    a, b = common("cross", self, found)
+    chosen = one_name("cross", dim, axis)
+    if chosen is None:
+        shape = broadcast_shapes("cross", a.shape, b.shape)
+        if 3 not in shape:
+            raise ShapeError(f"cross: needs an axis of length 3, got {a.shape} and {b.shape}.")
+        chosen = shape.index(3)
+    return self._result("cross", cross_op("cross", a, b, chosen), found)
 
-        Raises:
-          ShapeError: the shapes do not broadcast, or there is no such axis.
 
-        >>> Tensor([1.0, 0.0, 0.0]).cross(Tensor([0.0, 1.0, 0.0]))
-        Tensor([0., 0., 1.])
-        """
-        found = tensor_of("cross", "other", other)
-        a, b = common("cross", self, found)
-        chosen = one_name("cross", dim, axis)
-        if chosen is None:
-            shape = broadcast_shapes("cross", a.shape, b.shape)
-            if 3 not in shape:
-                raise ShapeError(f"cross: needs an axis of length 3, got {a.shape} and {b.shape}.")
-            chosen = shape.index(3)
-        return self._result("cross", cross_op("cross", a, b, chosen), found)
+def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
+    """Returns the covariances of the rows, each an unknown, of which a column is an observation.
 
-    def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Self:
-        """Returns the covariances of the rows, each an unknown, of which a column is an observation.
+    C = (X - mean) diag(w) (X - mean).T / (sum w - correction * sum w a / sum w), w = fweights * aweights
 
-        C = (X - mean) diag(w) (X - mean).T / (sum w - correction * sum w a / sum w), w = fweights * aweights
+    Args:
+      correction:  1 for an unbiased estimate, 0 for the mean of products
+      fweights:    how often each observation was made, integers
+      aweights:    how much each observation counts, floats
 
-        Args:
-          correction:  1 for an unbiased estimate, 0 for the mean of products
-          fweights:    how often each observation was made, integers
-          aweights:    how much each observation counts, floats
+    Raises:
+      ShapeError: there are more than two axes, or weights are not one for each observation.
+      DTypeError: fweights are no integers, or aweights no floats.
 
-        Raises:
-          ShapeError: there are more than two axes, or weights are not one for each observation.
-          DTypeError: fweights are no integers, or aweights no floats.
+    >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).cov()
+    Tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
+    if self.ndim > 2:
+        raise ShapeError(f"cov: needs at most two axes, got shape {self.shape}.")
+    x = self if self.dtype.is_float else self.cast(dtypes.default_float)
+    x = x.reshape(1, -1) if x.ndim < 2 else x
+    weights = _weights(self, fweights, aweights, x.shape[1:])
+    if weights is None:
+        total: Any = x.shape[-1]
+        mean, norm = x.sum(1, keepdim=True) / total, total - correction
+    else:
+        total = weights.sum()
+        mean = (x * weights).sum(1, keepdim=True) / total
+        norm = total - correction * ((weights * aweights).sum() / total if aweights is not None else 1)
+    centred = x - mean
+    right = (centred if weights is None else centred * weights).T
+    norm = norm.cast(x.dtype).clamp(min=0) if isinstance(norm, type(self)) else max(norm, 0)
+    result: T = centred.matmul(right).div(norm)
+    return result.squeeze()
 
-        >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).cov()
-        Tensor([[ 1., -1.],
-                [-1.,  1.]])
-        """
-        if self.ndim > 2:
-            raise ShapeError(f"cov: needs at most two axes, got shape {self.shape}.")
-        x = self if self.dtype.is_float else self.cast(dtypes.default_float)
-        x = x.reshape(1, -1) if x.ndim < 2 else x
-        weights = self._weights(fweights, aweights, x.shape[1:])
-        if weights is None:
-            total: Any = x.shape[-1]
-            mean, norm = x.sum(1, keepdim=True) / total, total - correction
-        else:
-            total = weights.sum()
-            mean = (x * weights).sum(1, keepdim=True) / total
-            norm = total - correction * ((weights * aweights).sum() / total if aweights is not None else 1)
-        centred = x - mean
-        right = (centred if weights is None else centred * weights).T
-        norm = norm.cast(x.dtype).clamp(min=0) if isinstance(norm, type(self)) else max(norm, 0)
-        result: Self = centred.matmul(right).div(norm)
-        return result.squeeze()
 
-    def _weights(self, fweights: Any, aweights: Any, shape: Shape) -> Any:
-        """Returns the product of the weights that are given, one for each observation; None where there are none."""
-        given: list[Any] = []
-        for name, value, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
-            if value is None:
-                continue
-            weights = tensor_of("cov", name, value)
-            if weights.shape != shape:
-                raise ShapeError(f"cov: {name} of shape {weights.shape} are not one for each of {shape} observations.")
-            if weights.dtype.kind not in kinds:
-                raise DTypeError(f"cov: {name} must be {'floats' if kinds == 'f' else 'integers'}, got {weights.dtype}.")
-            given.append(weights)
-        if len(given) == 2:
-            return given[0] * given[1]
-        return given[0] if given else None
+def _weights(self: T, fweights: Any, aweights: Any, shape: Shape) -> Any:
+    """Returns the product of the weights that are given, one for each observation; None where there are none."""
+    given: list[Any] = []
+    for name, value, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
+        if value is None:
+            continue
+        weights = tensor_of("cov", name, value)
+        if weights.shape != shape:
+            raise ShapeError(f"cov: {name} of shape {weights.shape} are not one for each of {shape} observations.")
+        if weights.dtype.kind not in kinds:
+            raise DTypeError(f"cov: {name} must be {'floats' if kinds == 'f' else 'integers'}, got {weights.dtype}.")
+        given.append(weights)
+    if len(given) == 2:
+        return given[0] * given[1]
+    return given[0] if given else None
 
-    def corrcoef(self) -> Self:
-        """Returns the correlations of the rows: their covariances by the roots of their variances, from -1 to 1.
 
-        Raises:
-          ShapeError: there are more than two axes.
+def corrcoef(self: T) -> T:
+    """Returns the correlations of the rows: their covariances by the roots of their variances, from -1 to 1.
 
-        >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).corrcoef()
-        Tensor([[ 1., -1.],
-                [-1.,  1.]])
-        """
-        if self.ndim > 2:
-            raise ShapeError(f"corrcoef: needs at most two axes, got shape {self.shape}.")
-        covariance = self.cov()
-        if covariance.ndim == 0:
-            return covariance / covariance
-        deviation = self.from_op(unary(OpCode.SQRT, diagonal(covariance.read())), covariance.cell.device)
-        return (covariance / deviation.reshape(-1, 1) / deviation.reshape(1, -1)).clamp(-1, 1)
+    Raises:
+      ShapeError: there are more than two axes.
+
+    >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).corrcoef()
+    Tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
+    if self.ndim > 2:
+        raise ShapeError(f"corrcoef: needs at most two axes, got shape {self.shape}.")
+    covariance = cov(self)
+    if covariance.ndim == 0:
+        return covariance / covariance
+    deviation = self.from_op(unary(OpCode.SQRT, diagonal(covariance.read())), covariance.cell.device)
+    return (covariance / deviation.reshape(-1, 1) / deviation.reshape(1, -1)).clamp(-1, 1)
