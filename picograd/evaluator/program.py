@@ -45,7 +45,6 @@ from picograd.ir.statements import (
     Store,
     Transpose,
     WaitForCopies,
-    fragments,
     operands,
     walk,
 )
@@ -353,7 +352,7 @@ class StepMaker(ValueMaker):
 
     def mma(self, statement: Mma) -> Step:
         """Returns a step that adds a product of which each thread of the warp holds a part."""
-        readers = [self.reader(memory, index, None, count) for memory, index, count in fragments(statement)]
+        readers = [self.reader(memory, index, None, count) for memory, index, count in statement.spans()]
         memory, index = self.expression(statement.acc), self.expression(statement.at)
         number = self.num_places
         self.num_places += 1

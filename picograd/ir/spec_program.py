@@ -36,7 +36,6 @@ from picograd.ir.statements import (
     Store,
     Transpose,
     WaitForCopies,
-    fragments,
     lanes_of,
 )
 from picograd.ir.text_program import format_statement
@@ -253,7 +252,7 @@ class _Checker:
 
     def mma(self, statement: Mma, scope: _Scope) -> Failures:
         """Yields the rules that an Mma breaks."""
-        for memory, index, _ in fragments(statement):
+        for memory, index, _ in statement.spans():
             yield from self.access(memory, index, None, 1, scope)
             if not _is_in(memory, MemorySpace.REGISTER):
                 yield "the parts of an Mma's matrices are in registers"

@@ -2,25 +2,48 @@
 
 In:    Ops as expressions
 Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, CopyAsync, CommitCopies, WaitForCopies, Shuffle, LoadMatrices,
-       Mma, Barrier, Check; `walk`, `operands`, `lanes_of`
+       Mma, Barrier, Check; `walk`, `operands`, `mapped`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
 UNROLL or VECTOR. `codegen/passes/linearize.py` makes the linear form, which renderers read: every expression is one
 operation on VARs, RANGEs and CONSTs; LOADs are Load statements; only GRID, BLOCK and LOOP loops are left; a VAR has
 a number of lanes, and a value with several lanes is a vector.
+
+A statement says of itself what passes ask: which fields are indices and which are values by their names, below, and what it
+writes, orders and touches by its class. So a pass names only the kinds that it treats in a way of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeVar, get_args
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.record import Record
+from picograd.record import Record, replace
+
+INDICES = frozenset({"index", "place", "at", "left", "right"})  # fields that say where: int64, or in the linear form int32
+VALUES = frozenset({"value", "valid", "condition", "inside"})  # fields that are read for what they are
+Span = tuple[Op, Op, int]  # memory, the first element and how many
 
 
-class For(Record):
+class Described(Record):
+    """What a statement says of itself beside its fields.
+
+    writes:  the field that names the memory it writes
+    orders:  what other threads have written to memory is seen after it
+    """
+
+    writes: ClassVar[str] = ""
+    orders: ClassVar[bool] = False
+
+    def spans(self) -> tuple[Span, ...]:
+        """Returns what it touches, whatever holds, but for Load and Store: from the first element to the last."""
+        return ()
+
+
+class For(Described):
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
     A loop of extent <= 0 does nothing. The extent is int64; a RANGE of int32 has one that int32 holds.
@@ -31,20 +54,20 @@ class For(Record):
     body: tuple[Statement, ...]
 
 
-class If(Record):
+class If(Described):
     """Runs `body` where the bool scalar `condition` holds."""
 
     condition: Op
     body: tuple[Statement, ...]
 
 
-class Alloc(Record):
+class Alloc(Described):
     """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
 
     memory: Op
 
 
-class Let(Record):
+class Let(Described):
     """Names the value of one operation. `value` is an elementwise Op, or one of
 
     EXPAND(x) arg lanes: scalar x in every lane;  LANES arg n: 0..n-1;  REDUCE(x) arg (op, lanes): over the lanes of x,
@@ -55,7 +78,7 @@ class Let(Record):
     value: Op
 
 
-class Load(Record):
+class Load(Described):
     """var = memory[index].
 
     memory:  PARAM or ALLOC;  index: int64, in the linear form perhaps int32, as all indices below; in elements
@@ -70,16 +93,17 @@ class Load(Record):
     valid: Op | None = None
 
 
-class Store(Record):
+class Store(Described):
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
 
+    writes: ClassVar[str] = "memory"
     memory: Op
     index: Op
     value: Op
     valid: Op | None = None
 
 
-class Transpose(Record):
+class Transpose(Described):
     """into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes: a square, read and written by lines.
 
     memory, into:   PARAM or ALLOC, that do not overlap; memory is not in registers
@@ -88,6 +112,7 @@ class Transpose(Record):
     lanes:          a power of two
     """
 
+    writes: ClassVar[str] = "into"
     into: Op
     place: Op
     step: int
@@ -96,8 +121,13 @@ class Transpose(Record):
     stride: int
     lanes: int
 
+    def spans(self) -> tuple[Span, ...]:
+        last = self.lanes - 1
+        read = self.memory, self.index, last * self.stride + self.lanes
+        return read, (self.into, self.place, last * self.step + self.lanes)
 
-class Prefetch(Record):
+
+class Prefetch(Described):
     """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory.
 
     index:  int64 of one lane; in a VECTOR loop of the free form, that of its first lane
@@ -107,7 +137,7 @@ class Prefetch(Record):
     index: Op
 
 
-class CopyAsync(Record):
+class CopyAsync(Described):
     """into[place : place + lanes] = memory[index : index + lanes] in the background; zeros where not valid.
 
     What is copied is there for its own thread once that has waited for it, and for others after a Barrier behind that;
@@ -119,6 +149,7 @@ class CopyAsync(Record):
     valid:         None, or a bool of one lane; where false memory is not touched
     """
 
+    writes: ClassVar[str] = "into"
     into: Op
     place: Op
     memory: Op
@@ -126,18 +157,22 @@ class CopyAsync(Record):
     lanes: int
     valid: Op | None = None
 
+    def spans(self) -> tuple[Span, ...]:
+        return ((self.into, self.place, self.lanes),)
 
-class CommitCopies(Record):
+
+class CommitCopies(Described):
     """Closes a group: the copies that its thread has started since the last one."""
 
 
-class WaitForCopies(Record):
+class WaitForCopies(Described):
     """Waits for all groups of its thread but the last `still`."""
 
+    orders: ClassVar[bool] = True
     still: int
 
 
-class Shuffle(Record):
+class Shuffle(Described):
     """var = value, as that thread of the warp has it whose number differs by the bit `distance`.
 
     A warp is WARP_THREADS neighbours of a BLOCK loop; all of them run the statement together.
@@ -151,7 +186,7 @@ class Shuffle(Record):
     distance: int
 
 
-class LoadMatrices(Record):
+class LoadMatrices(Described):
     """into[place : place + 8] = what a thread holds of four matrices of 8 x 8 in SHARED memory, brought by a warp.
 
     All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row lies side by side.
@@ -163,14 +198,18 @@ class LoadMatrices(Record):
     place, index:  int64 of one lane; the index is a multiple of 8
     """
 
+    writes: ClassVar[str] = "into"
     into: Op
     place: Op
     memory: Op
     index: Op
     turned: bool
 
+    def spans(self) -> tuple[Span, ...]:
+        return (self.memory, self.index, MATRIX_ROW), (self.into, self.place, 4 * 2)
 
-class Mma(Record):
+
+class Mma(Described):
     """acc[at : at + 4] += lhs[left : left + 8] @ rhs[right : right + 4]: 16 x 8 += (16 x 16) @ (16 x 8), by a warp.
 
     All threads of the warp run it together. Each holds a part of the three matrices, where g, t = divmod(its number in
@@ -184,6 +223,7 @@ class Mma(Record):
     at, left, right:  int64 of one lane
     """
 
+    writes: ClassVar[str] = "acc"
     acc: Op
     at: Op
     lhs: Op
@@ -191,12 +231,17 @@ class Mma(Record):
     rhs: Op
     right: Op
 
+    def spans(self) -> tuple[Span, ...]:
+        return (self.acc, self.at, 4), (self.lhs, self.left, 8), (self.rhs, self.right, 4)
 
-class Barrier(Record):
+
+class Barrier(Described):
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
+    orders: ClassVar[bool] = True
 
-class Check(Record):
+
+class Check(Described):
     """Reports `value` where `inside` does not hold: the first report of a run is the error it ends with.
 
     inside, value:  bool and int64, of as many lanes
@@ -218,9 +263,9 @@ Statement = (
 )  # fmt: skip
 
 
-def fragments(mma: Mma) -> tuple[tuple[Op, Op, int], ...]:
-    """Returns memory, first element and number of elements of the parts that a thread holds of the three matrices."""
-    return (mma.acc, mma.at, 4), (mma.lhs, mma.left, 8), (mma.rhs, mma.right, 4)
+FIELDS = {kind: kind.__struct_fields__ for kind in get_args(Statement)}
+CHANGING = {kind: [(name, name in INDICES) for name in FIELDS[kind] if name in INDICES | VALUES] for kind in FIELDS}
+S = TypeVar("S", bound=Described)
 
 
 def lanes_of(op: Op) -> int:
@@ -242,32 +287,15 @@ def walk(statements: Iterable[Statement]) -> list[Statement]:
 
 def operands(statement: Statement) -> tuple[Op, ...]:
     """Returns the Ops a statement holds, not those of its body."""
-    match statement:
-        case For(range=r):
-            return (r,)
-        case If(condition=c):
-            return (c,)
-        case Alloc(memory=m):
-            return (m,)
-        case Let(var=v, value=x):
-            return (v, x)
-        case Load(var=v, memory=m, index=i, valid=valid):
-            return (v, m, i) if valid is None else (v, m, i, valid)
-        case Store(memory=m, index=i, value=x, valid=valid):
-            return (m, i, x) if valid is None else (m, i, x, valid)
-        case Transpose(into=m, place=i, memory=source, index=j):
-            return (m, i, source, j)
-        case Prefetch(memory=m, index=i):
-            return (m, i)
-        case CopyAsync(into=m, place=i, memory=source, index=j, valid=valid):
-            return (m, i, source, j) if valid is None else (m, i, source, j, valid)
-        case LoadMatrices(into=m, place=i, memory=source, index=j):
-            return (m, i, source, j)
-        case Shuffle(var=v, value=x):
-            return (v, x)
-        case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
-            return (acc, at, lhs, left, rhs, right)
-        case Barrier() | CommitCopies() | WaitForCopies():
-            return ()
-        case Check(inside=inside, value=x):
-            return (inside, x)
+    held = [getattr(statement, name) for name in FIELDS[type(statement)]]
+    return tuple([value for value in held if isinstance(value, Op)])
+
+
+def mapped(statement: S, index: Callable[[Op], Op], value: Callable[[Op], Op]) -> S:
+    """Returns a statement with functions of its indices and of its values in their place, in the order of its fields."""
+    changed = {}
+    for name, is_index in CHANGING[type(statement)]:
+        held = getattr(statement, name)
+        if held is not None:
+            changed[name] = index(held) if is_index else value(held)
+    return replace(statement, **changed) if changed else statement

@@ -22,7 +22,6 @@ from picograd.ir.statements import (
     Mma,
     Shuffle,
     WaitForCopies,
-    fragments,
 )
 from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, least_blocks, take_apart
 from picograd.render.cstyle import OfAGpu
@@ -97,7 +96,7 @@ class CudaWriter(BlockWriter):
                 accesses = self.places((into, place), (memory, index))
                 self.line(f"load_matrices<{'true' if turned else 'false'}>({accesses});")
             case Mma():
-                accesses = self.places(*[(memory, index) for memory, index, _ in fragments(statement)])
+                accesses = self.places(*[(memory, index) for memory, index, _ in statement.spans()])
                 self.line(f"mma_m16n8k16({accesses});")
 
     def places(self, *accesses: tuple[Op, Op]) -> str:

@@ -36,7 +36,6 @@ from picograd.ir.statements import (
     Statement,
     Store,
     Transpose,
-    fragments,
     lanes_of,
 )
 
@@ -70,7 +69,7 @@ def elements_of(slot: Slot) -> list[Slot]:
 
 def parts_of(mma: Mma) -> list[list[Slot]]:
     """Returns the places of what a thread holds of the three matrices: the accumulators', then the operands'."""
-    starts = [(memory, _place(memory, index), count) for memory, index, count in fragments(mma)]
+    starts = [(memory, _place(memory, index), count) for memory, index, count in mma.spans()]
     return [elements_of(slot) for slot in starts]
 
 

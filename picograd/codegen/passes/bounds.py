@@ -27,27 +27,13 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import (
-    MATRIX_ROW,
-    CopyAsync,
-    For,
-    If,
-    Let,
-    Load,
-    LoadMatrices,
-    Mma,
-    Statement,
-    Store,
-    Transpose,
-    fragments,
-    lanes_of,
-)
+from picograd.ir.statements import CopyAsync, For, If, Let, Load, Span, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
 from picograd.record import replace
 
 Access = Load | Store
-Spans = list[tuple[Op, Op, int]]  # memory, first index and number of elements
+GUARDED = (Load, Store, Transpose, CopyAsync)  # the others a warp does together
 MOST_CHOICES = 2  # conditions of WHEREs that are taken apart for one access
 
 
@@ -73,21 +59,6 @@ def length_of(program: Program, memory: Op) -> Dim:
     """Returns how many elements a PARAM or an ALLOC has."""
     length: Dim = memory.arg[1] if memory.code is OpCode.ALLOC else program.params[memory.arg[0]].numel
     return length
-
-
-def _spans_of(statement: Transpose | CopyAsync | LoadMatrices | Mma) -> Spans:
-    """Returns what a statement touches, from the first element to the last; of a CopyAsync what is not conditional."""
-    if isinstance(statement, Mma):
-        return list(fragments(statement))
-    if isinstance(statement, LoadMatrices):
-        return [(statement.memory, statement.index, MATRIX_ROW), (statement.into, statement.place, 4 * 2)]
-    if isinstance(statement, CopyAsync):
-        return [(statement.into, statement.place, statement.lanes)]
-    lanes, last = statement.lanes, statement.lanes - 1
-    return [
-        (statement.memory, statement.index, last * statement.stride + lanes),
-        (statement.into, statement.place, last * statement.step + lanes),
-    ]
 
 
 class _Question(NamedTuple):
@@ -132,15 +103,15 @@ class _Prover:
             elif isinstance(statement, Store):
                 value = statement.value
                 self.access(statement, value.arg[1] if value.code is OpCode.VAR else 1, known, is_sure)
-            elif isinstance(statement, Transpose | CopyAsync | LoadMatrices | Mma):
-                for memory, index, span in _spans_of(statement):
-                    self.span(statement, memory, index, span, None, known, is_sure)
-                if isinstance(statement, CopyAsync):
-                    self.copied(statement, known, is_sure)
             elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
             elif isinstance(statement, If):
                 self.body(statement.body, known.also(statement.condition), False)
+            else:
+                for memory, index, span in statement.spans():
+                    self.span(statement, memory, index, span, None, known, is_sure)
+                if isinstance(statement, CopyAsync):
+                    self.copied(statement, known, is_sure)
 
     def access(self, access: Access, lanes: int, known: Known, is_sure: bool) -> None:
         """Proves one access, or notes it."""
@@ -158,9 +129,8 @@ class _Prover:
         return VerifyError(f"program {self.program.name}: {format_statement(statement)} may be outside its memory.")
 
     def span(
-        self, access: Access | Transpose | CopyAsync | LoadMatrices | Mma, memory: Op, index: Op, span: int,
-        valid: Op | None, known: Known, is_sure: bool,
-    ) -> None:  # fmt: skip
+        self, access: Statement, memory: Op, index: Op, span: int, valid: Op | None, known: Known, is_sure: bool
+    ) -> None:
         """Proves that `span` elements from `index` on are inside, or notes the access.
 
         Raises:
@@ -188,7 +158,7 @@ class _Prover:
                         f"after pass linearize of program {self.program.name}, a statement is outside its memory.\n"
                         f"  > {format_statement(access)}\n    elements {low}..{high + span - 1} of {length}"
                     )
-                if isinstance(access, Mma | LoadMatrices):
+                if not isinstance(access, GUARDED):
                     raise self.unsafe(access)
                 self.unproved.add(id(access))
                 return
@@ -237,7 +207,7 @@ class _Guards:
             elif isinstance(statement, Load | Store) and id(statement) in self.unproved:
                 statement = replace(statement, valid=self.condition(statement))
             elif isinstance(statement, Transpose) and id(statement) in self.unproved:
-                statement = If(self.all_inside(_spans_of(statement), None), (statement,))  # else it is left alone
+                statement = If(self.all_inside(statement.spans(), None), (statement,))  # else it is left alone
             elif isinstance(statement, CopyAsync) and id(statement) in self.unproved:
                 span = statement.memory, statement.index, statement.lanes
                 statement = replace(statement, valid=self.all_inside([span], statement.valid))
@@ -259,7 +229,7 @@ class _Guards:
             return inside
         return self.name(Op(OpCode.AND, dtypes.bool_, (self.spread(access.valid, lanes), inside)), lanes)
 
-    def all_inside(self, spans: Spans, valid: Op | None) -> Op:
+    def all_inside(self, spans: Sequence[Span], valid: Op | None) -> Op:
         """Writes where the first and the last element of all spans are inside their memory, and `valid` holds."""
         inside = [] if valid is None else [valid]
         for memory, index, span in spans:

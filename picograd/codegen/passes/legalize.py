@@ -22,19 +22,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, ROUGHLY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import (
-    CopyAsync,
-    For,
-    If,
-    Load,
-    LoadMatrices,
-    Mma,
-    Prefetch,
-    Shuffle,
-    Statement,
-    Store,
-    Transpose,
-)
+from picograd.ir.statements import For, If, Statement, mapped
 from picograd.record import replace
 
 INTEGERS = "iu"
@@ -184,33 +172,9 @@ class Legalizer:
 
     def statement(self, statement: Statement) -> Statement:
         """Returns a statement with all its expressions rewritten."""
-        if isinstance(statement, For):
-            return For(statement.range, tuple([self.statement(s) for s in statement.body]))
-        if isinstance(statement, If):
-            return If(self.expression(statement.condition), tuple([self.statement(s) for s in statement.body]))
-        if isinstance(statement, Store):
-            value = self.expression(statement.value)
-            return Store(statement.memory, self.expression(statement.index), value, self._valid(statement.valid))
-        if isinstance(statement, Load):
-            index = self.expression(statement.index)
-            return Load(statement.var, statement.memory, index, self._valid(statement.valid))
-        if isinstance(statement, Transpose | LoadMatrices):
-            place, index = self.expression(statement.place), self.expression(statement.index)
-            return replace(statement, place=place, index=index)
-        if isinstance(statement, CopyAsync):
-            place, index = self.expression(statement.place), self.expression(statement.index)
-            return replace(statement, place=place, index=index, valid=self._valid(statement.valid))
-        if isinstance(statement, Prefetch):
-            return Prefetch(statement.memory, self.expression(statement.index))
-        if isinstance(statement, Shuffle):
-            return replace(statement, value=self.expression(statement.value))
-        if isinstance(statement, Mma):
-            at, left, right = map(self.expression, (statement.at, statement.left, statement.right))
-            return replace(statement, at=at, left=left, right=right)
-        return statement
-
-    def _valid(self, valid: Op | None) -> Op | None:
-        return None if valid is None else self.expression(valid)
+        if isinstance(statement, For | If):
+            statement = replace(statement, body=tuple([self.statement(each) for each in statement.body]))
+        return mapped(statement, self.expression, self.expression)
 
     def expression(self, root: Op) -> Op:
         """Returns an expression with only operations the target has."""

@@ -19,28 +19,8 @@ from picograd.codegen.passes.copies import NOTHING, Copies, Split
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import (
-    Alloc,
-    Barrier,
-    Check,
-    CommitCopies,
-    CopyAsync,
-    For,
-    If,
-    Let,
-    Load,
-    LoadMatrices,
-    Mma,
-    Prefetch,
-    Shuffle,
-    Statement,
-    Store,
-    Transpose,
-    WaitForCopies,
-    lanes_of,
-)
+from picograd.ir.statements import Check, For, If, Let, Load, Shuffle, Statement, Store, lanes_of, mapped
 from picograd.ir.symbolic import affine, plus, to_op, without
-from picograd.record import replace
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -66,17 +46,13 @@ def _stored_in(statements: Sequence[Statement]) -> tuple[frozenset[Op], dict[int
     def walk(body: Sequence[Statement]) -> frozenset[Op]:
         stored: set[Op] = set()
         for statement in body:
-            if isinstance(statement, Store):
-                stored.add(statement.memory)
-            elif isinstance(statement, Transpose | CopyAsync | LoadMatrices):
-                stored.add(statement.into)
-            elif isinstance(statement, Mma):
-                stored.add(statement.acc)
+            if statement.orders:
+                stored.add(BARRIER)
+            elif statement.writes:
+                stored.add(getattr(statement, statement.writes))
             elif isinstance(statement, For | If):
                 found[id(statement)] = walk(statement.body)
                 stored |= found[id(statement)]
-            elif isinstance(statement, Barrier | WaitForCopies):
-                stored.add(BARRIER)
         return frozenset(stored)
 
     return walk(statements), found
@@ -127,27 +103,14 @@ class _Linearizer:
                 load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
                 self.add_naming(load, statement.var)
             elif isinstance(statement, Shuffle):
-                value = self.value(self.copies.resolve(statement.value))
+                value = self.value_here(statement.value)
                 self.add_naming(Shuffle(self.new_var(value.dtype, 1), value, statement.distance), statement.var)
-            elif isinstance(statement, Mma):
-                at, left, right = (self.address_here(i)[0] for i in (statement.at, statement.left, statement.right))
-                self.scopes[-1].statements.append(replace(statement, at=at, left=left, right=right))
-                self.forget_loads(statement.acc)
-            elif isinstance(statement, Transpose | LoadMatrices):
-                place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
-                self.scopes[-1].statements.append(replace(statement, place=place, index=index))
-                self.forget_loads(statement.into)
-            elif isinstance(statement, CopyAsync):
-                self.run_copy(statement)
-            elif isinstance(statement, Prefetch):
-                self.scopes[-1].statements.append(Prefetch(statement.memory, self.address_here(statement.index)[0]))
-            elif isinstance(statement, Barrier | WaitForCopies):
-                self.scopes[-1].statements.append(statement)
-                self.forget_loads(None)
-            elif isinstance(statement, Alloc | CommitCopies):
-                self.scopes[-1].statements.append(statement)
-            else:
+            elif isinstance(statement, Let | Check):
                 raise AssertionError(f"linearize: {statement} belongs to the linear form")
+            else:
+                self.scopes[-1].statements.append(mapped(statement, self.first_element, self.value_here))
+                if statement.writes or statement.orders:
+                    self.forget_loads(None if statement.orders else getattr(statement, statement.writes))
 
     def add_naming(self, statement: Load | Shuffle, var: Op) -> None:
         """Writes a statement right here; its VAR is what `var` of the free form stands for from now on."""
@@ -169,14 +132,14 @@ class _Linearizer:
             self.run(loop.body)
             self.vector = None
         else:
-            extent = self.value(self.copies.resolve(loop.range.src[0]))
+            extent = self.value_here(loop.range.src[0])
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
             self.ranges[loop.range] = index
             body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
-        condition = self.value(self.copies.resolve(branch.condition))
+        condition = self.value_here(branch.condition)
         body = self.inside(branch.body, self.stored_in[id(branch)], True, None)
         self.scopes[-1].statements.append(If(condition, body))
 
@@ -197,19 +160,13 @@ class _Linearizer:
         return tuple(scope.statements)
 
     def run_store(self, store: Store) -> None:
-        value = self.value(self.copies.resolve(store.value))
+        value = self.value_here(store.value)
         index, lanes = self.address_here(store.index)
         lanes = max(lanes, lanes_of(value), 1)
-        valid = None if store.valid is None else self.value(self.copies.resolve(store.valid))
+        valid = None if store.valid is None else self.value_here(store.valid)
         value = value if lanes == 1 else self.splat(value, lanes)
         self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
-
-    def run_copy(self, copy: CopyAsync) -> None:
-        place, index = self.address_here(copy.place)[0], self.address_here(copy.index)[0]
-        valid = None if copy.valid is None else self.value(self.copies.resolve(copy.valid))
-        self.scopes[-1].statements.append(replace(copy, place=place, index=index, valid=valid))
-        self.forget_loads(copy.into)
 
     def forget_loads(self, memory: Op | None) -> None:
         """Drops values that were read from `memory`, or from any memory of the program when it is None."""
@@ -242,6 +199,10 @@ class _Linearizer:
                 self.compute(here)
             stack.pop()
         return self.values[op]
+
+    def value_here(self, op: Op) -> Op:
+        """Returns what holds `op` of the free form in this copy."""
+        return self.value(self.copies.resolve(op))
 
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
@@ -337,7 +298,7 @@ class _Linearizer:
 
     def load(self, memory: Op, address: tuple[Op, int], valid: Op | None) -> Load:
         where, lanes = address
-        condition = None if valid is None else self.value(self.copies.resolve(valid))
+        condition = None if valid is None else self.value_here(valid)
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
             where = self.splat(where, lanes)
@@ -352,6 +313,10 @@ class _Linearizer:
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, lanes_of(value)
+
+    def first_element(self, index: Op) -> Op:
+        """Returns the first index of an address of the free form, in this copy."""
+        return self.address_here(index)[0]
 
     def address_here(self, index: Op) -> tuple[Op, int]:
         """Returns `address` of an index of the free form, in this copy: most often only a constant is new."""

@@ -18,7 +18,7 @@ Example: int64 v1 = g0 * 256;  int64 v2 = v1 + t1;  v3 = load p0[v2];  p1[v2] = 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -26,15 +26,13 @@ from picograd.ir.intervals import Interval, interval_of
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import COMPARE, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import For, If, Let, Statement, lanes_of
+from picograd.ir.statements import FIELDS, INDICES, For, If, Let, Statement, lanes_of
 from picograd.record import replace
 
 NARROWED = frozenset({
     OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN, OpCode.MAX, OpCode.WHERE, OpCode.EXPAND,
 })  # fmt: skip
-FIELDS = {kind: kind.__struct_fields__ for kind in get_args(Statement)}
 LEAST, GREATEST = int(dtypes.int32.min), int(dtypes.int32.max)
-INDICES = frozenset({"index", "place", "at", "left", "right"})  # fields of statements that say where, whatever the width
 
 
 def narrow_indices(program: Program, numbers: Iterator[int]) -> Program:
