@@ -50,7 +50,6 @@ class Adam(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
     def __init__(
@@ -136,7 +135,6 @@ class Adamax(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("exp_avg", "exp_inf")
 
     def __init__(
@@ -253,7 +251,6 @@ class RAdam(Declared):
     0.7
     """
 
-    shared = {"step": 0.0}
     slots = ("exp_avg", "exp_avg_sq")
 
     def __init__(
@@ -313,7 +310,6 @@ class LAMB(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("exp_avg", "exp_avg_sq")
     decoupled = None
 

@@ -46,7 +46,6 @@ class Adagrad(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("sum",)
 
     def __init__(
@@ -104,7 +103,6 @@ class Adadelta(Declared):
     0.684
     """
 
-    shared = {"step": 0.0}
     slots = ("square_avg", "acc_delta")
 
     def __init__(
@@ -157,7 +155,6 @@ class RMSprop(Declared):
     0.5
     """
 
-    shared = {"step": 0.0}
     slots = ("square_avg", "momentum_buffer", "grad_avg")
 
     def __init__(

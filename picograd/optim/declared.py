@@ -72,12 +72,13 @@ class Now(Record, eq=False):
 class Declared(Optimizer):
     """Base of the optimizers: a subclass says what its settings, its state and its formula are.
 
-    shared:     names of the state that is one number for many parameters, and the value each starts with
+    shared:     names of the state that is one number for many parameters, and the value each starts with: the count of
+                steps, and what follows from it
     slots:      names of the state that a parameter may have
     decoupled:  weight decay is taken from the parameter itself; False: it is part of the gradient; None: of the formula
     """
 
-    shared: Mapping[str, float] = {}
+    shared: Mapping[str, float] = {"step": 0.0}
     slots: tuple[str, ...] = ()
     decoupled: bool | None = False
 

@@ -51,6 +51,7 @@ class SGD(Declared):
     0.7
     """
 
+    shared = {}
     slots = ("momentum_buffer",)
 
     def __init__(
@@ -194,6 +195,7 @@ class Lion(Declared):
     0.9
     """
 
+    shared = {}
     slots = ("exp_avg",)
     decoupled = True
 
@@ -238,7 +240,6 @@ class Rprop(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("prev", "step_size")
     decoupled = None
 

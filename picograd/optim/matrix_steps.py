@@ -57,6 +57,7 @@ class Muon(Declared):
     Tensor([[0.9, 0. ]])
     """
 
+    shared = {}
     slots = ("momentum_buffer",)
     decoupled = True
 
@@ -138,7 +139,6 @@ class Adafactor(Declared):
     0.9
     """
 
-    shared = {"step": 0.0}
     slots = ("variance", "row_var", "col_var")
     decoupled = None
 
@@ -191,17 +191,13 @@ def _variance(now: Now, moved: Op, eps: float) -> Result:
     squares, rank = now.d * now.d, len(now.d.shape)
     axes = {"variance": ()} if rank < 2 else {"row_var": (rank - 1,), "col_var": (rank - 2,)}
     means = {name: mean_op(squares, along, keepdim=True) if along else squares for name, along in axes.items()}
-    after = {name: nearer_by(now.state[name], mean, moved) for name, mean in means.items()}
+    moves = {name: (mean - now.state[name]) * broadcast_to(moved, mean.shape) for name, mean in means.items()}
+    after = {name: now.state[name] + move for name, move in moves.items()}
     if rank < 2:
         return after["variance"], after
     whole = maximum(mean_op(after["row_var"], (rank - 2,), keepdim=True), eps)
     rows, columns = (broadcast_to(after[name], squares.shape) for name in axes)
     return rows * columns / broadcast_to(whole, squares.shape), after
-
-
-def nearer_by(before: Op, mean: Op, moved: Op) -> Op:
-    """Returns a mean moved towards another by a part."""
-    return before + (mean - before) * broadcast_to(moved, mean.shape)
 
 
 def _rms(x: Op) -> Op:
