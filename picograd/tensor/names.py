@@ -16,6 +16,9 @@ from picograd.tensor.draws import *
 from picograd.tensor.exchange.printing import *
 from picograd.tensor.free_functions import *
 from picograd.tensor.histograms import *
+from picograd.tensor.indexing.scattering import *
+from picograd.tensor.indexing.selection import *
+from picograd.tensor.indexing.slices import *
 from picograd.tensor.order.ranks import *
 from picograd.tensor.order.searching import *
 from picograd.tensor.order.sets import *
@@ -42,7 +45,7 @@ randperm = Tensor.randperm
 
 # ---- views ----
 broadcast_to, chunk, flatten, movedim = Tensor.broadcast_to, Tensor.chunk, Tensor.flatten, Tensor.movedim
-narrow, permute, repeat_interleave, reshape = Tensor.narrow, Tensor.permute, Tensor.repeat_interleave, Tensor.reshape
+narrow, permute, reshape = Tensor.narrow, Tensor.permute, Tensor.reshape
 split, squeeze, transpose, unbind = Tensor.split, Tensor.squeeze, Tensor.transpose, Tensor.unbind
 unflatten, unsqueeze = Tensor.unflatten, Tensor.unsqueeze
 adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
@@ -120,8 +123,8 @@ bmm, dot, matmul, mm, mv, outer = Tensor.bmm, Tensor.dot, Tensor.matmul, Tensor.
 tril, triu = Tensor.tril, Tensor.triu
 
 # ---- by index ----
-gather, index_select, masked_select = Tensor.gather, Tensor.index_select, Tensor.masked_select
-nonzero, take_along_dim = Tensor.nonzero, Tensor.take_along_dim
+gather, index_select = Tensor.gather, Tensor.index_select
+take_along_dim = Tensor.take_along_dim
 
 # ---- pieces ----
 dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, Tensor.split_with_sizes, Tensor.tensor_split
@@ -139,11 +142,9 @@ fliplr, flipud = Tensor.fliplr, Tensor.flipud
 rot90, tile = Tensor.rot90, Tensor.tile
 
 # ---- searches, counts, sets ----
-argwhere = Tensor.argwhere
 
 # ---- diagonals, and writing by index ----
 diag, diag_embed, diagflat, diagonal_scatter = Tensor.diag, Tensor.diag_embed, Tensor.diagflat, Tensor.diagonal_scatter
-index_add, index_copy, index_fill, index_put = Tensor.index_add, Tensor.index_copy, Tensor.index_fill, Tensor.index_put
-index_put_, index_reduce, masked_scatter, put = Tensor.index_put_, Tensor.index_reduce, Tensor.masked_scatter, Tensor.put
-scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tensor.scatter_reduce
+index_put = Tensor.index_put
+index_put_ = Tensor.index_put_
 select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take

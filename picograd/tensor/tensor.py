@@ -6,7 +6,7 @@ Next:  picograd/tensor/resized.py
 
 Some methods are functions in the file of their subject, and named in the class below. The others are families of methods,
 one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
-Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products, Brackets .. Selection, Constants,
+Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products, Brackets, Constants,
 Ranges, Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the
 class that the file itself defines or needs, never of one in between.
 """
@@ -20,6 +20,7 @@ from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
+from picograd.tensor.indexing import scattering, selection, slices
 from picograd.tensor.inplace import stored
 from picograd.tensor.movement import patterns
 from picograd.tensor.order import ranks, searching, sets, sorting
@@ -62,10 +63,24 @@ class Tensor(Resized, Autograd):
     addmm, addmv, addr, addbmm, baddbmm = added.addmm, added.addmv, added.addr, added.addbmm, added.baddbmm
     addmm_, addmv_, addr_, addbmm_, baddbmm_ = added.addmm_, added.addmv_, added.addr_, added.addbmm_, added.baddbmm_
     cross, cov, corrcoef = measures.cross, measures.cov, measures.corrcoef
-    inverse, det, slogdet, logdet, pinverse = linalg.inverse, linalg.det, linalg.slogdet, linalg.logdet, linalg.pinverse
+    inverse, det, slogdet, logdet = linalg.inverse, linalg.det, linalg.slogdet, linalg.logdet
+    pinverse = linalg.pinverse
     matrix_power, matrix_exp, qr, svd = linalg.matrix_power, linalg.matrix_exp, linalg.qr, linalg.svd
     cholesky, cholesky_solve, cholesky_inverse = linalg.cholesky, linalg.cholesky_solve, linalg.cholesky_inverse
     lu, lu_solve, triangular_solve = factored.lu, factored.lu_solve, factored.triangular_solve
+
+    # ---- places: written, chosen ----
+    scatter, scatter_add, scatter_reduce = scattering.scatter, scattering.scatter_add, scattering.scatter_reduce
+    scatter_, scatter_add_, scatter_reduce_ = scattering.scatter_, scattering.scatter_add_, scattering.scatter_reduce_
+    put, put_, masked_scatter = scattering.put, scattering.put_, scattering.masked_scatter
+    masked_scatter_ = scattering.masked_scatter_
+    index_add, index_copy, index_fill = slices.index_add, slices.index_copy, slices.index_fill
+    index_reduce = slices.index_reduce
+    index_add_, index_copy_, index_fill_ = slices.index_add_, slices.index_copy_, slices.index_fill_
+    index_reduce_ = slices.index_reduce_
+    masked_select, masked_fill_, nonzero = selection.masked_select, selection.masked_fill_, selection.nonzero
+    argwhere = selection.argwhere
+    one_hot, repeat_interleave = selection.one_hot, selection.repeat_interleave
 
     # ---- order ----
     argsort, msort, sort, topk = sorting.argsort, sorting.msort, sorting.sort, sorting.topk

@@ -21,11 +21,11 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import default_device, fitting, usable_device
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets
 from picograd.tensor.variable import held
 
 
-class Constants(Selection):
+class Constants(Brackets):
     """zeros ones full empty eye, the *_like forms and the new_* ones."""
 
     __slots__ = ()

@@ -18,11 +18,11 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mod
 from picograd.record import Record
 from picograd.tensor.build import whole
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets
 
 __all__ = ["rearrange", "reduce"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 Groups = tuple[tuple[str, ...], ...]
 MERGED_DOTS = "(...)"  # all that is not named, as part of one axis

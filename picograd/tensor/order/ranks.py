@@ -31,14 +31,13 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.indexing.brackets import along
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets, along
 from picograd.tensor.order.sorting import SortResult, argsort, first_in_order, sort
 from picograd.tensor.variable import known
 
 __all__ = ["kthvalue", "median", "mode", "nanmedian", "nanquantile", "quantile"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 

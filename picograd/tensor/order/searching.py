@@ -17,13 +17,13 @@ from picograd.ir.op import filled
 from picograd.tensor.build import cast, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.places import lower_bound
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets
 from picograd.tensor.order.sorting import sort
 from picograd.tensor.variable import known
 
 __all__ = ["bucketize", "isin", "searchsorted"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 
 def searchsorted(

@@ -18,14 +18,13 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of, detached
-from picograd.tensor.indexing.brackets import along
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets, along
 from picograd.tensor.order.ranks import starts_run
 from picograd.tensor.variable import known
 
 __all__ = ["unique", "unique_consecutive"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 
 def unique(

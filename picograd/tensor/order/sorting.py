@@ -16,12 +16,12 @@ from picograd.ir.build import iota
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, one_name
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets
 from picograd.tensor.variable import known
 
 __all__ = ["argsort", "msort", "sort", "topk"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 LEAST_BLOCK = 64  # elements that topk puts in order at once, at least
 MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels

@@ -23,14 +23,13 @@ from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.indexing.brackets import integer_index
-from picograd.tensor.indexing.selection import Selection
+from picograd.tensor.indexing.brackets import Brackets, integer_index
 from picograd.tensor.order.searching import places_of
 from picograd.tensor.variable import known
 
 __all__ = ["bincount", "histc", "histogram"]
 
-T = TypeVar("T", bound=Selection)
+T = TypeVar("T", bound=Brackets)
 
 
 class HistogramResult(NamedTuple):
