@@ -16,7 +16,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.placement import Each, each_axis
 from picograd.nn.functions.slide import pad
-from picograd.nn.module import Module
+from picograd.nn.layers.layer import Spatial
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import static
@@ -27,10 +27,9 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(Module):
+class _Convolution(Spatial):
     """What all six share: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
 
-    axes: ClassVar[int]
     transposed: ClassVar[bool] = False
     output_padding: tuple[int, ...] = ()
 
@@ -99,7 +98,7 @@ class _Conv(_Convolution):
         return convolved
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, axes=1):
     """A convolution along one axis: weight (out_channels, in_channels / groups, kernel_size).
 
     See `functional.conv1d`.
@@ -116,10 +115,8 @@ class Conv1d(_Conv):
     (4, 8, 10)
     """
 
-    axes = 1
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, axes=2):
     """A convolution along two axes: weight (out_channels, in_channels / groups, *kernel_size).
 
     See `functional.conv2d`.
@@ -136,10 +133,8 @@ class Conv2d(_Conv):
     (4, 8, 28, 28)
     """
 
-    axes = 2
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, axes=3):
     """A convolution along three axes: weight (out_channels, in_channels / groups, *kernel_size).
 
     See `functional.conv3d`.
@@ -155,8 +150,6 @@ class Conv3d(_Conv):
     >>> Conv3d(1, 2, 3, stride=2)(Tensor.ones(1, 1, 5, 5, 5)).shape
     (1, 2, 2, 2, 2)
     """
-
-    axes = 3
 
 
 class _ConvTranspose(_Convolution):
@@ -198,7 +191,7 @@ class _ConvTranspose(_Convolution):
         return spread
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, axes=1):
     """The transpose of Conv1d: weight (in_channels, out_channels / groups, kernel_size).
 
     See `functional.conv_transpose1d`.
@@ -213,10 +206,8 @@ class ConvTranspose1d(_ConvTranspose):
     (4, 8, 20)
     """
 
-    axes = 1
 
-
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, axes=2):
     """The transpose of Conv2d: weight (in_channels, out_channels / groups, *kernel_size).
 
     See `functional.conv_transpose2d`.
@@ -231,10 +222,8 @@ class ConvTranspose2d(_ConvTranspose):
     (4, 8, 20, 20)
     """
 
-    axes = 2
 
-
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, axes=3):
     """The transpose of Conv3d: weight (in_channels, out_channels / groups, *kernel_size).
 
     See `functional.conv_transpose3d`.
@@ -248,5 +237,3 @@ class ConvTranspose3d(_ConvTranspose):
     >>> ConvTranspose3d(1, 2, 2, stride=2)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 2, 6, 6, 6)
     """
-
-    axes = 3

@@ -71,6 +71,16 @@ class Unary(Layer):
         return self._call(input)
 
 
+class Spatial(Layer):
+    """Base of families that differ by the number of axes: `class Conv2d(_Conv, axes=2)`."""
+
+    axes: ClassVar[int] = 0
+
+    def __init_subclass__(cls, axes: int | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.axes = cls.axes if axes is None else axes
+
+
 @dataclass_transform()
 def layer(function: Callable[..., Any] | None = None, shown: str | None = None) -> Callable[[type[L]], type[L]]:
     """Returns a decorator that makes a class the layer of `function`, with a constructor where it adds fields.

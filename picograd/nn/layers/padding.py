@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from picograd.nn.functions.placement import Each, each_axis
 from picograd.nn.functions.slide import pad
-from picograd.nn.layers.layer import Unary, layer
+from picograd.nn.layers.layer import Spatial, layer
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -22,15 +22,13 @@ __all__ = [
 
 
 @layer(shown="{padding}")
-class _Margin(Unary):
+class _Margin(Spatial):
     """padding: one number for all sides, or before and after for the last axis, then for the one before it, ..."""
 
-    axes: ClassVar[int] = 0
     mode: ClassVar[str] = "constant"
 
-    def __init_subclass__(cls, axes: int | None = None, mode: str | None = None, **more: Any) -> None:
+    def __init_subclass__(cls, mode: str | None = None, **more: Any) -> None:
         super().__init_subclass__(**more)
-        cls.axes = cls.axes if axes is None else axes
         cls.mode = cls.mode if mode is None else mode
 
     def __init__(self, padding: Each):

@@ -8,13 +8,13 @@ Next:  picograd/nn/layers/resample.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import picograd.nn.functional as functional
 from picograd.nn.functions.fractional import check_sizes
 from picograd.nn.functions.maxima import Pooled
 from picograd.nn.functions.placement import Bins, Each, each_axis
-from picograd.nn.layers.layer import Layer, Unary, layer
+from picograd.nn.layers.layer import Layer, Spatial, Unary, layer
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -106,9 +106,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
 
 @layer(shown=WINDOWS)
-class _MaxUnpool(Layer):
-    axes: ClassVar[int]
-
+class _MaxUnpool(Spatial):
     def __init__(self, kernel_size: Each, stride: Each | None = None, padding: Each = 0):
         each = {"kernel_size": kernel_size, "stride": kernel_size if stride is None else stride, "padding": padding}
         numbers = [each_axis(type(self).__name__, name, value, self.axes, 0) for name, value in each.items()]
@@ -120,18 +118,16 @@ class _MaxUnpool(Layer):
 
 
 @layer(functional.max_unpool1d)
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, axes=1):
     """Zeros with elements where MaxPool1d found them; arguments as in `functional.max_unpool1d`.
 
     >>> MaxUnpool1d(2)(Tensor([[3.0, 5.0]]), Tensor([[1, 3]]))
     Tensor([[0., 3., 0., 5.]])
     """
 
-    axes = 1
-
 
 @layer(functional.max_unpool2d)
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, axes=2):
     """Zeros with elements where MaxPool2d found them; arguments as in `functional.max_unpool2d`.
 
     >>> MaxUnpool2d(2)(Tensor([[[4.0]]]), Tensor([[[2]]]))
@@ -139,18 +135,14 @@ class MaxUnpool2d(_MaxUnpool):
              [4., 0.]]])
     """
 
-    axes = 2
-
 
 @layer(functional.max_unpool3d)
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, axes=3):
     """Zeros with elements where MaxPool3d found them; arguments as in `functional.max_unpool3d`.
 
     >>> MaxUnpool3d(2)(Tensor.ones(1, 1, 1, 1, 1), Tensor([[[[[7]]]]])).sum().item()
     1.0
     """
-
-    axes = 3
 
 
 # ---- means ----
