@@ -4,11 +4,10 @@ In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
 Next:  picograd/tensor/resized.py
 
-Some methods are functions in the file of their subject, and named in the class below. The others are families of methods,
+Many methods are functions in the file of their subject, and named in the class below. The others are families of methods,
 one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
-Stacking, Operators, Info, Casts .. Pairs, Reduce, Products, Brackets, Constants,
-Ranges, Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the
-class that the file itself defines or needs, never of one in between.
+Stacking, Operators, Info, Casts .. Pairs, Reduce, Products, Brackets, Constants, Ranges, Random, Interop, Resized. Whether
+something is a tensor is asked of TensorCore, or of a class that the file itself defines or needs, never of one in between.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation import distributions
 from picograd.tensor.elements import special_functions
+from picograd.tensor.exchange import copies, ufuncs
 from picograd.tensor.indexing import scattering, selection, slices
 from picograd.tensor.inplace import stored
 from picograd.tensor.movement import patterns
@@ -108,6 +109,14 @@ class Tensor(Resized, Autograd):
     searchsorted, bucketize, isin = searching.searchsorted, searching.bucketize, searching.isin
     unique, unique_consecutive = sets.unique, sets.unique_consecutive
     bincount, histc, histogram = counts.bincount, counts.histc, counts.histogram
+
+    # ---- random numbers, stored here ----
+    bernoulli_, exponential_, geometric_ = distributions.bernoulli_, distributions.exponential_, distributions.geometric_
+    log_normal_, cauchy_, random_ = distributions.log_normal_, distributions.cauchy_, distributions.random_
+
+    # ---- what Python and NumPy call ----
+    __copy__, __deepcopy__, __reduce__ = copies.copied, copies.deep_copied, copies.reduced
+    __array_ufunc__ = ufuncs.array_ufunc
 
     # ---- axes by name ----
     rearrange, reduce = patterns.rearrange, patterns.reduce
