@@ -28,7 +28,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.gpu_products_work import Problem, parse, problems
+from bench.gpu_products_list import Problem, problems
+from bench.gpu_products_work import parse
 
 HANGS = "hangs, or ended its process"
 FAR = 1e-2  # of bfloat16, |a - b| / |b|
@@ -99,28 +100,30 @@ def lines_of(child: Any, until: Callable[[], float], current: Callable[[], str |
 
 def table(results: dict[str, Any], names: list[Problem]) -> list[str]:
     """Returns a row for each product: PyTorch's rate, the best variants', and what the model would have taken."""
-    rows = [f"{'product':20} {'torch':>6} {'best':>6} {'%':>5} {'model':>6} {'%':>5}  TFLOP/s; the best variants"]
+    head = f"{'product':22} {'torch':>6} {'best':>6} {'%':>5} {'model':>6} {'%':>5} {'apart':>11}"
+    rows = [f"{head}  TFLOP/s; the best variants"]
     for problem in names:
         own = {key.split("|")[1]: each for key, each in results.items() if key.split("|")[0] == problem.name}
         ours = {name: each for name, each in own.items() if "torch" not in name}
-        wrong = [name for name, each in ours.items() if each.get("error") or each.get("distance", 0) > FAR]
+        wrong = [name for name, each in ours.items() if each.get("error") or each.get("distance", 0) > problem.far]
         if not problem.is_timed:
             most = max((each["distance"] for each in ours.values() if "distance" in each), default=float("nan"))
-            rows.append(f"{problem.name:20} {len(ours)} variants, {len(wrong)} wrong, {most:.1e} apart")
+            rows.append(f"{problem.name:22} {len(ours)} variants, {len(wrong)} wrong, {most:.1e} apart")
             continue
         times = {name: median(each["samples"]) for name, each in ours.items() if each.get("samples") and name not in wrong}
         torch = [median(each["samples"]) for name, each in own.items() if "torch" in name and each.get("samples")]
         if not times:
-            rows.append(f"{problem.name:20} no times; {len(ours)} variants, {len(wrong)} wrong")
+            rows.append(f"{problem.name:22} no times; {len(ours)} variants, {len(wrong)} wrong")
             continue
         rate = {name: problem.flops / seconds / 1e12 for name, seconds in times.items()}
         order = sorted(rate, key=rate.__getitem__, reverse=True)
         of_torch = problem.flops / median(torch) / 1e12 if torch else float("nan")
         model = next(iter(rate))
-        best = ", ".join(f"{name} {rate[name]:.0f}" for name in order[:3])
+        apart = f"{ours[model]['distance']:.0e}" + (f"/{own['torch']['distance']:.0e}" if "torch" in own else "")
+        best = ", ".join(f"{name} {rate[name]:.0f}" for name in [*order[:3], *[n for n in order[3:] if n == "generated"]])
         rows.append(
-            f"{problem.name:20} {of_torch:6.0f} {rate[order[0]]:6.0f} {rate[order[0]] / of_torch:5.0%} {rate[model]:6.0f}"
-            f" {rate[model] / of_torch:5.0%}  {best}{f'; {len(wrong)} WRONG' if wrong else ''}"
+            f"{problem.name:22} {of_torch:6.0f} {rate[order[0]]:6.0f} {rate[order[0]] / of_torch:5.0%} {rate[model]:6.0f}"
+            f" {rate[model] / of_torch:5.0%} {apart:>11}  {best}{f'; {len(wrong)} WRONG' if wrong else ''}"
         )
     return rows
 
@@ -128,10 +131,11 @@ def table(results: dict[str, Any], names: list[Problem]) -> list[str]:
 def main() -> None:
     """Measures, keeps all samples, and prints the table."""
     arguments = parse()
+    listed = problems(arguments.simulate, arguments.only)
     results, notes = watched(arguments)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps({"results": results, "notes": notes}, indent=1) + "\n")
-    print("\n".join([*notes[-12:], *table(results, problems(arguments.simulate, arguments.only))]), flush=True)
+    print("\n".join([*notes[-12:], *table(results, listed)]), flush=True)
 
 
 if __name__ == "__main__":

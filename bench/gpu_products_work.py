@@ -13,60 +13,16 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bench.gpu_products_list import WIDE, Problem, problems
 from picograd.record import replace
 
+MOST_WIDE = 11  # variants of a product of float32
 SAMPLES, TIMED, MOST_REPEATS = 7, 3e-3, 40
 ROTATED_NBYTES = 120 << 20  # more than the L2 cache holds
-TOKENS, WIDTHS = 8192, ((768, 2304), (768, 768), (768, 3072), (3072, 768), (768, 50304))  # GPT-2: K, N
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A product of m x k and k x n, of which a T says that columns lie side by side; timed, or only looked at."""
-
-    name: str
-    m: int
-    n: int
-    k: int
-    majors: str = "NT"
-    dtype: str = "bfloat16"
-    is_timed: bool = True
-    bias: bool = False
-
-    @property
-    def flops(self) -> float:
-        return 2.0 * self.m * self.n * self.k
-
-    @property
-    def nbytes(self) -> int:
-        return 2 * (self.m * self.k + self.k * self.n + self.m * self.n)
-
-
-def problems(simulates: bool, only: str) -> list[Problem]:
-    """Returns what is computed, the most telling first."""
-    if simulates:
-        found = [Problem("check TN", 136, 200, 160, "TN", is_timed=False, bias=True), Problem("square 144", 144, 144, 144),
-                 Problem("in parts", 72, 80, 1024, "TN")]  # fmt: skip
-        return [each for each in found if each.name.startswith(tuple(only.split(",")))]
-    found = []
-    for i, majors in enumerate(("NT", "NN", "TN", "TT")):
-        dtype = ("bfloat16", "float16")[i % 2]
-        found.append(Problem(f"check {majors} 1", 328, 712, 456, majors, dtype, False, bias=i % 2 == 0))
-        found.append(Problem(f"check {majors} 2", 1000, 520, 1096, majors, "bfloat16", False))
-        found.append(Problem(f"check {majors} 3", 3000, 2504, 200, majors, "float16", False))
-    found += [Problem("square 4096 NT", 4096, 4096, 4096), Problem("square 8192 NT", 8192, 8192, 8192)]
-    for k, n in WIDTHS:
-        found.append(Problem(f"forward {k} {n}", TOKENS, n, k, "NT"))
-        found.append(Problem(f"dX {k} {n}", TOKENS, k, n, "NN"))
-        found.append(Problem(f"dW {k} {n}", n, k, TOKENS, "TN"))
-    found += [Problem(f"square {size} {majors}", size, size, size, majors)
-              for size, majors in ((2048, "NT"), (1024, "NT"), (4096, "NN"), (4096, "TN"), (512, "NT"))]  # fmt: skip
-    return [each for each in found if each.name.startswith(tuple(only.split(",")))]
 
 
 # ---- what is compiled ----
@@ -76,9 +32,10 @@ def kernel_of(problem: Problem) -> Any:
     from picograd.ir.build import expand, reshape, swap_last
     from picograd.ir.op import Op
     from picograd.ir.opcode import OpCode
+    from picograd.ir.shape import MatmulArg
     from picograd.ir.stages import Kernel, Nest, NestKind, Param
 
-    dtype = dtype_named(problem.dtype)
+    dtype = dtype_named(problem.stored)
     shapes = [(problem.m, problem.k), (problem.k, problem.n)]
     operands, params = [], []
     for slot, (shape, major) in enumerate(zip(shapes, problem.majors)):
@@ -86,7 +43,7 @@ def kernel_of(problem: Problem) -> Any:
         held = Op(OpCode.PARAM, dtype, (), (slot, stored))
         operands.append(held if major == "N" else swap_last(held))
         params.append(Param(dtype, stored[0] * stored[1], "in"))
-    anchor = Op(OpCode.MATMUL, dtype, tuple(operands))
+    anchor = Op(OpCode.MATMUL, dtype, tuple(operands), MatmulArg(tf32=True) if problem.dtype == "tf32" else None)
     value = anchor
     if problem.bias:
         bias = Op(OpCode.PARAM, dtype, (), (2, (problem.n,)))
@@ -94,19 +51,24 @@ def kernel_of(problem: Problem) -> Any:
         value = Op(OpCode.ADD, dtype, (anchor, expand(reshape(bias, (1, problem.n)), anchor.shape)))
     params.append(Param(dtype, problem.m * problem.n, "out"))
     nest = Nest(NestKind.MATMUL, anchor.shape, (), anchor, ((len(params) - 1, value),))
-    name = f"product_{problem.m}_{problem.n}_{problem.k}_{problem.majors.lower()}"
+    name = f"product_{problem.dtype}_{problem.m}_{problem.n}_{problem.k}_{problem.majors.lower()}"
     return Kernel(name, tuple(params), (), ((nest,),))
 
 
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the one that is thought to be fastest first."""
     from picograd.codegen.gpu.warpgroup_tiles import GROUP
+    from picograd.codegen.opts import guess
     from picograd.engine import written
+    from picograd.ir.opts import Generated
 
     written.MOST_TIMED = 1000
     found = written.written_candidates(kernel, target)
+    more = {"generated": Generated(guess(kernel, target))} if problem.dtype in WIDE else {}
     if simulates:
         found = [each for each in found if each.tile.rows * each.tile.columns <= 128 * 128][:3]
+    elif problem.dtype in WIDE:
+        found = found[:MOST_WIDE]
     elif problem.is_timed:
         chosen = found[:14] if problem.name.startswith("square") else found[:9]
         for each in found[:2]:
@@ -117,13 +79,13 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
         seen = {}
         for each in found:  # every tile once, and every number of parts
             seen.setdefault((each.tile.rows, each.tile.columns), each)
-            seen.setdefault(each.product.batch, each)
+            seen.setdefault(each.product.parts, each)
         found = list(dict.fromkeys(seen.values()))
-    return {short_name(each): each for each in found}
+    return {short_name(each): each for each in found} | more
 
 
 def short_name(choice: Any) -> str:
-    tile, parts = choice.tile, choice.product.batch
+    tile, parts = choice.tile, choice.product.parts
     in_parts = f" /{parts}" if parts > 1 else ""
     return f"{tile.rows}x{tile.columns} s{tile.stages}.{tile.slabs} g{tile.group}{in_parts}"
 
@@ -163,7 +125,8 @@ class OnGpu:
         import torch
 
         self.torch, self.device, self.problem = torch, device, problem
-        dtype = getattr(torch, problem.dtype)
+        dtype = getattr(torch, problem.stored)
+        torch.backends.cuda.matmul.allow_tf32 = problem.dtype == "tf32"
         count = max(1, min(6, -(-ROTATED_NBYTES // problem.nbytes))) if problem.is_timed else 1
         shapes = [(problem.m, problem.k), (problem.k, problem.n)]
         stored = [shape if major == "N" else shape[::-1] for shape, major in zip(shapes, problem.majors)]
@@ -171,10 +134,10 @@ class OnGpu:
         self.inputs = [[torch.randn(shape, device="cuda").to(dtype) for shape in (*stored, *more)] for _ in range(count)]
         self.outputs = [torch.empty((problem.m, problem.n), dtype=dtype, device="cuda") for _ in range(count)]
         a, b = self._operands(self.inputs[0])
-        if problem.is_timed:
+        if problem.is_timed and problem.dtype not in WIDE:
             self.expected = (a @ b).float()
         else:
-            self.expected = (a.double() @ b.double()).float()
+            self.expected = a.double() @ b.double()
         if problem.bias:
             self.expected = self.expected + self.inputs[0][2].float()
         torch.cuda.synchronize()
@@ -191,7 +154,7 @@ class OnGpu:
         self.torch.cuda.synchronize()
 
     def error(self) -> float:
-        found = self.outputs[0].float()
+        found = self.outputs[0].to(self.expected.dtype)
         value = float((found - self.expected).norm() / self.expected.norm())
         return value if value == value else float("inf")
 
@@ -226,7 +189,8 @@ class Simulated:
     def __init__(self, problem: Problem, device: Any):
         from picograd.dtype import dtype_named
 
-        self.device, rng, dtype = device, np.random.default_rng(), dtype_named(problem.dtype)
+        self.device, self.problem = device, problem
+        rng, dtype = np.random.default_rng(), dtype_named(problem.stored)
         shapes = [(problem.m, problem.k), (problem.k, problem.n), *([(problem.n,)] if problem.bias else [])]
         arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
         wide = [each.astype(np.float64) for each in arrays]
@@ -246,7 +210,8 @@ class Simulated:
 
     def error(self) -> float:
         self.device.copy_out(self.output, self.out)
-        value = float(np.linalg.norm(self.out.astype(np.float64) - self.expected) / np.linalg.norm(self.expected))
+        found = self.out.astype(np.float64)
+        value = float(np.linalg.norm(found - self.expected) / np.linalg.norm(self.expected))
         return value if value == value else float("inf")
 
     def reference(self, repeats: int) -> list[float]:
@@ -308,7 +273,8 @@ def work(arguments: argparse.Namespace) -> None:
         reference = f"{problem.name}|torch"
         if problem.is_timed and not arguments.simulate:
             tell(begin=reference)
-            tell(key=reference, samples=memory.reference(repeats))
+            samples = memory.reference(repeats)
+            tell(key=reference, samples=samples, distance=memory.error())
         for key in keys:
             if key in skip:
                 continue
@@ -337,12 +303,12 @@ def measure(device: Any, kernel: Any, binary: Any, memory: Any, repeats: int, ke
         run()
     if hasattr(device, "synchronize"):
         device.synchronize()
-    error = memory.error()
+    distance = memory.error()
     samples = []
     if times:
         device.timed(run)
         samples = [device.timed(run) / repeats for _ in range(SAMPLES)]
-    tell(key=key, distance=error, samples=samples, repeats=repeats)
+    tell(key=key, distance=distance, samples=samples, repeats=repeats)
 
 
 def on_gpu() -> tuple[Any, Any]:

@@ -20,10 +20,10 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.operands import contiguous_pieces_axis
-from picograd.codegen.plain_product import DTYPES, NARROW, SIDES, operand_dtype, product_of
+from picograd.codegen.plain_product import DTYPES, SIDES, operand_dtype, product_of
 from picograd.codegen.strided import NotPlain, known_numbers, matrix_of
 from picograd.dtype import DType
-from picograd.ir.build import cast, expand, permute, reshape, shrink, shrink_axis, swap_last
+from picograd.ir.build import cast, expand, pad_axis, permute, reshape, shrink, shrink_axis, swap_last
 from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -77,7 +77,7 @@ def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
 
 @lru_cache(maxsize=256)
 def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
-    """Returns a split whose product has parts of K for its batch: what is left of the kernel adds them up, in order.
+    """Returns a split whose product has a result for each part of K: what is left of the kernel adds them up, in order.
 
     None where it has no split, or K no such parts.
     """
@@ -85,7 +85,7 @@ def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
         nest = _one_product(kernel)
         anchor = nest.anchor
         assert anchor is not None
-        if anchor.src[0].shape[-1] % parts or numel(anchor.shape[:-2]) != 1 or operand_dtype(anchor) not in NARROW:
+        if numel(anchor.shape[:-2]) != 1:
             return None
         return _in_parts(_Draft(kernel), nest, parts)
     except NotPlain:
@@ -183,15 +183,19 @@ class _Draft:
                 return slot
         return None
 
-    def finish(self, nest: Nest, rest: Sequence[Nest] = ()) -> Split:
-        """Returns the split with `nest` as the library's; raises NotPlain where that is no plain product, or too dear."""
+    def finish(self, nest: Nest, rest: Sequence[Nest] = (), product: PlainProduct | None = None) -> Split:
+        """Returns the split with `nest` as the library's; raises NotPlain where that is no plain product, or too dear.
+
+        Args:
+          product:  what the library is asked for, where that does not follow from `nest`
+        """
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]), _nbytes(own)
         if needed > MOST_BETWEEN * held:
             raise NotPlain(f"{needed} bytes would be stored in between, where its own are {held}")
         kernel = Kernel(f"{self._kernel.name}_split", tuple(self._params), (), tuple(phases))
-        return Split(kernel, int(bool(self._before)), product_of(nest))
+        return Split(kernel, int(bool(self._before)), product or product_of(nest))
 
 
 def _nbytes(params: Sequence[Param]) -> int:
@@ -245,12 +249,19 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     anchor = nest.anchor
     assert anchor is not None
     lhs, rhs = draft.product(anchor).src
-    m, k, n = *lhs.shape[-2:], rhs.shape[-1]
+    (m, k), n = lhs.shape[-2:], rhs.shape[-1]
     assert isinstance(k, int), "all of the kernel's shapes are numbers"
     narrow = operand_dtype(anchor)
-    left = permute(reshape(cast(lhs, narrow), (m, parts, k // parts)), (1, 0, 2))
-    right = reshape(cast(rhs, narrow), (parts, k // parts, n))
-    product = Op(OpCode.MATMUL, dtypes.float32, (left, right))
+    left, right = (reshape(cast(side, narrow), side.shape[-2:]) for side in (lhs, rhs))
+    whole = Op(OpCode.MATMUL, dtypes.float32, (left, right), anchor.arg)
+    plain = replace(product_of(Nest(nest.kind, whole.shape, (), whole, ((0, whole),))), parts=parts)
+    length = plain.steps * plain.step
+    if (parts - 1) * length >= k:
+        raise NotPlain(f"K of {k} has less than {parts} parts")
+    left, right = pad_axis(left, 1, 0, parts * length - k), pad_axis(right, 0, 0, parts * length - k)
+    left = permute(reshape(left, (m, parts, length)), (1, 0, 2))
+    right = reshape(right, (parts, length, n))
+    product = Op(OpCode.MATMUL, dtypes.float32, (left, right), anchor.arg)
     held = draft.temporary(product)
     value = shrink_axis(held, 0, 0, 1)
     for part in range(1, parts):
@@ -259,4 +270,5 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     values = substitute([value for _, value in nest.outputs], {anchor: became})
     rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values))
     first = Nest(nest.kind, product.shape, (), product, ((held.arg[0], product),))
-    return draft.finish(first, [Nest(NestKind.ELEMENTWISE, nest.domain, (), None, rest)])
+    summed = Nest(NestKind.ELEMENTWISE, nest.domain, (), None, rest)
+    return draft.finish(first, [summed], replace(plain, out=held.arg[0]))

@@ -121,5 +121,5 @@ def _from_record(record: dict[str, Any], data: bytes) -> Binary:
 
 
 def _read_map(values: list[Any]) -> TileMap:
-    param, shape, box, swizzles, offset, strides = values
-    return TileMap(param, tuple(shape), tuple(box), swizzles, offset, tuple(strides))
+    param, shape, box, swizzles, offset, strides, rounds = values
+    return TileMap(param, tuple(shape), tuple(box), swizzles, offset, tuple(strides), rounds)

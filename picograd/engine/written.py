@@ -9,15 +9,15 @@ Called by: engine/choose.py, engine/compiler.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, is_worth_it, parts_of, tiles_of, why_not
+from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, in_parts, is_worth_it, tiles_of, why_not
 from picograd.codegen.plain_attention import AttentionSplit, split_attention, tiles_of_gradients
 from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.device import Target
 from picograd.ir.heads_opts import PlainAttention, WrittenAttention, WrittenGradients
-from picograd.ir.opts import ByHand, Written
+from picograd.ir.opts import ByHand, PlainProduct, Written
 from picograd.ir.stages import Kernel, NestKind, Source
 from picograd.look import show
 from picograd.record import replace
@@ -35,11 +35,20 @@ def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
         return []
     if kernel.phases[0][0].kind is NestKind.ATTENTION:
         return _of_attention(kernel, target)
-    found = []
-    for split, clocks in _splits(kernel, target):
-        product = split.product
-        found += [(clocks + clocks_of(product, tile), Written(product, tile)) for tile in tiles_of(product, target)]
-    return [choice for _, choice in sorted(found, key=lambda each: each[0])][:MOST_TIMED]
+    product = _whole(kernel)
+    if product is None:
+        return []
+    found = [
+        (clocks_of(each, tile) + clocks_to_add(each, target), each.parts, tile)
+        for each in in_parts(product, target) for tile in tiles_of(each, target)
+    ]  # fmt: skip
+    products = {1: product}
+    for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:MOST_TIMED]} - {1}:
+        split = unfuse_in_parts(kernel, parts)
+        if split is not None and why_not(split.product, split.kernel.params) is None:
+            products[parts] = split.product
+    possible = [(clocks, Written(products[parts], tile)) for clocks, parts, tile in found if parts in products]
+    return [choice for _, choice in sorted(possible, key=lambda each: each[0])][:MOST_TIMED]
 
 
 def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
@@ -56,23 +65,16 @@ def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
     return [WrittenGradients(plain, *tiles) for tiles in others]
 
 
-def _splits(kernel: Kernel, target: Target) -> Iterator[tuple[Split, float]]:
-    """Gives the splits whose product can be computed, each with the clocks that adding up its parts takes."""
+def _whole(kernel: Kernel) -> PlainProduct | None:
+    """Returns the product of a kernel with all of its K, if it can be computed by warpgroups and is large enough."""
     splits = unfuse(kernel)
     if isinstance(splits, str):
-        return
+        return None
     reasons = [why_not(split.product, split.kernel.params) for split in splits]
-    split = next((split for split, reason in zip(splits, reasons) if reason is None), None)
-    if split is None:
+    product = next((split.product for split, reason in zip(splits, reasons) if reason is None), None)
+    if product is None:
         show("plan", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
-        return
-    if not is_worth_it(split.product):
-        return
-    yield split, 0.0
-    for parts in parts_of(split.product, target)[1:]:
-        found = unfuse_in_parts(kernel, parts)
-        if found is not None and why_not(found.product, found.kernel.params) is None:
-            yield found, clocks_to_add(found.product, target)
+    return product if product is not None and is_worth_it(product) else None
 
 
 def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | AttentionSplit:
@@ -83,8 +85,8 @@ def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | Att
         return split
     splits = unfuse(kernel)
     assert not isinstance(splits, str), f"{kernel.name} has no split, but a kernel was chosen for it"
-    in_parts = unfuse_in_parts(kernel, choice.product.batch) if choice.product.batch > 1 else None
-    return next(split for split in (*splits, in_parts) if split is not None and split.product == choice.product)
+    of_parts = unfuse_in_parts(kernel, choice.product.parts) if choice.product.parts > 1 else None
+    return next(split for split in (*splits, of_parts) if split is not None and split.product == choice.product)
 
 
 def merged(kernel: Kernel, split: Split | AttentionSplit, choice: ByHand, generated: Source | None) -> Source:

@@ -134,7 +134,7 @@ class WarpgroupTile(Record):
 
     rows, columns:  of the result, that the block computes at a time
     stages:         of both operands' tiles, that are on their way or read
-    slabs:          of each warpgroup that multiplies, by which results leave
+    slabs:          of each warpgroup that multiplies, by which results leave; 0: they leave from registers
     group:          rows of tiles, in which tiles follow each other column by column
     blocks:         of a launch, no more than there are multiprocessors
     """
@@ -232,6 +232,7 @@ class PlainProduct(Record):
     dtype:      name of that of both operands; sums are float32, and so is the epilogue
     out_dtype:  name of the result's: the same, or float32
     tf32:       operands of float32 may be rounded to 11 bits of significand
+    parts:      of K, of which each has a result; then there is no batch, and `out` is (parts, m, n)
     """
 
     a: Matrix
@@ -245,6 +246,22 @@ class PlainProduct(Record):
     out_dtype: str
     tf32: bool = False
     epilogue: Epilogue = Epilogue()
+    parts: int = 1
+
+    @property
+    def step(self) -> int:
+        """K of a step of warpgroups, 128 bytes."""
+        return 128 // (4 if self.dtype == "float32" else 2)
+
+    @property
+    def steps(self) -> int:
+        """Steps of a part of K; the last part may have less, and zeros for the rest."""
+        return -(-self.k // (self.parts * self.step))
+
+    @property
+    def adds(self) -> bool:
+        """True where only multiply-adds compute it: of float32 that is not rounded."""
+        return self.dtype == "float32" and not self.tf32
 
 
 class Generated(Record):
@@ -291,7 +308,7 @@ class Written(Record):
     tile: WarpgroupTile
 
     def __str__(self) -> str:
-        batch = f"{self.product.batch} of K {self.product.k}"
+        batch = f"{self.product.batch} of K {self.product.k} in {self.product.parts}"
         return ", ".join(filter(None, [str(self.tile), batch, str(self.product.epilogue)]))
 
 

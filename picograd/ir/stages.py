@@ -258,6 +258,7 @@ class TileMap(Record):
     swizzles:  the pieces of each row of 128 bytes change places on their way, as matrix instructions read them
     offset:    elements of the parameter before the array
     strides:   elements from one to the next along each axis, 1 along the last; () where it lies without gaps
+    rounds:    float32 are rounded to TF32 on their way to shared memory: to nearest, ties to even
     """
 
     param: int
@@ -266,6 +267,7 @@ class TileMap(Record):
     swizzles: bool = True
     offset: int = 0
     strides: tuple[int, ...] = ()
+    rounds: bool = False
 
     @property
     def steps(self) -> tuple[int, ...]:

@@ -14,16 +14,20 @@ from picograd.ir.opts import Matrix, PlainProduct, WarpgroupTile, Written
 from picograd.ir.stages import Launch, Param, TileMap
 from picograd.render.cuda import param_type
 
-HEADER = '#include "hopper_product.h"\n'
-STEP, PIECE_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 64, 8192, 128
+HEADER = '#include "hopper_product.h"\n#include "hopper_fma.h"\n'
+SLAB_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 8192, 128
 
 
 def function_of(choice: Written, params: Sequence[Param], symbol: str) -> tuple[str, Launch]:
     """Returns the function of a product, behind HEADER, and its launch."""
     product, tile = choice.product, choice.tile
     given = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
-    given += [f"TILE_MAP({name})" for name in ("lhs", "rhs", "out")]
-    cut = f"Cut_{symbol}"
+    cut, call, result, maps = f"Cut_{symbol}", "multiply", "out", [_left(product, tile), _right(product, tile)]
+    if product.adds:
+        call, result = "multiply_add", f"p{product.out}"
+    else:
+        maps.append(_result(product))
+    given += [f"TILE_MAP({name})" for name, _ in zip(("lhs", "rhs", "out"), maps)]
     text = "\n".join([
         f"struct {cut} {{",
         f"  typedef {product.dtype} T;",
@@ -31,7 +35,7 @@ def function_of(choice: Written, params: Sequence[Param], symbol: str) -> tuple[
         *[f"  static const int32 {name} = {value};" for name, value in _constants(product, tile).items()],
         "};",
         f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) {symbol}({", ".join(given)}) {{',
-        f"  multiply<{cut}>(lhs, rhs, out, [&](int32 matrix, int32 row, int32 column, Lanes<float32, 2> sums) {{",
+        f"  {call}<{cut}>(lhs, rhs, {result}, [&](int32 matrix, int32 row, int32 column, Lanes<float32, 2> sums) {{",
         *[f"    {line}" for line in _finish(product)],
         "    return sums;",
         "  });",
@@ -39,25 +43,30 @@ def function_of(choice: Written, params: Sequence[Param], symbol: str) -> tuple[
         "",
     ])  # fmt: skip
     work = 2 * product.batch * product.m * product.n * product.k
-    maps = (_left(product, tile), _right(product, tile), _result(product))
-    return text, Launch(symbol, tile.blocks, tile.threads, work, shared_nbytes(product, tile), maps)
+    return text, Launch(symbol, tile.blocks, tile.threads, work, shared_nbytes(product, tile), tuple(maps))
 
 
 def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     """Returns the bytes of shared memory that a block asks for."""
-    wide = tile.columns if product.b.is_turned else -(-tile.columns // PIECE_ROWS) * PIECE_ROWS
-    stage = (tile.rows + wide) * STEP * dtype_named(product.dtype).itemsize
+    line = _line(product)
+    wide = tile.columns if product.b.is_turned else -(-tile.columns // line) * line
+    stage = (tile.rows + wide) * ROW_NBYTES
     return tile.stages * stage + tile.multipliers * tile.slabs * SLAB_NBYTES
 
 
 def _constants(product: PlainProduct, tile: WarpgroupTile) -> dict[str, int]:
     return {
-        "BATCH": product.batch, "M": product.m, "N": product.n, "K": product.k,
+        "BATCH": product.batch, "PARTS": product.parts, "M": product.m, "N": product.n, "K": product.k,
         "LHS_ACROSS": int(product.a.is_turned), "RHS_ACROSS": int(not product.b.is_turned),
         "LHS_SHARED": int(_is_one(product.a, product)), "RHS_SHARED": int(_is_one(product.b, product)),
         "ROWS": tile.rows, "COLUMNS": tile.columns, "MULTIPLIERS": tile.multipliers, "STAGES": tile.stages,
-        "SLABS": tile.slabs, "GROUP": tile.group,
+        "SLABS": tile.slabs, "GROUP": tile.group, "MULTIPLY_ADDS": int(product.adds),
     }  # fmt: skip
+
+
+def _line(product: PlainProduct) -> int:
+    """Returns the elements in 128 bytes: of K in a stage, and of rows across K in a tile."""
+    return ROW_NBYTES // dtype_named(product.dtype).itemsize
 
 
 def _is_one(matrix: Matrix, product: PlainProduct) -> bool:
@@ -69,7 +78,7 @@ def _is_one(matrix: Matrix, product: PlainProduct) -> bool:
 def _left(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
     a = product.a
     if a.is_turned:
-        return _operand(a, product, product.k, product.m, PIECE_ROWS)
+        return _operand(a, product, product.k, product.m, _line(product))
     return _operand(a, product, product.m, product.k, tile.rows)
 
 
@@ -77,7 +86,7 @@ def _right(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
     b = product.b
     if b.is_turned:
         return _operand(b, product, product.n, product.k, tile.columns)
-    return _operand(b, product, product.k, product.n, PIECE_ROWS)
+    return _operand(b, product, product.k, product.n, _line(product))
 
 
 def _operand(matrix: Matrix, product: PlainProduct, count: int, length: int, rows: int) -> TileMap:
@@ -86,12 +95,13 @@ def _operand(matrix: Matrix, product: PlainProduct, count: int, length: int, row
     is_one = _is_one(matrix, product)
     shape = (1 if is_one else product.batch, count, length)
     strides = (count * stride if is_one else matrix.batch_stride, stride, 1)
-    return TileMap(matrix.slot, shape, (1, rows, STEP), offset=matrix.offset, strides=strides)
+    box = (1, rows, _line(product))
+    return TileMap(matrix.slot, shape, box, offset=matrix.offset, strides=strides, rounds=product.tf32)
 
 
 def _result(product: PlainProduct) -> TileMap:
     columns = ROW_NBYTES // dtype_named(product.out_dtype).itemsize
-    return TileMap(product.out, (product.batch, product.m, product.n), (1, PIECE_ROWS, columns))
+    return TileMap(product.out, (product.batch * product.parts, product.m, product.n), (1, SLAB_ROWS, columns))
 
 
 # ---- what is done with sums ----

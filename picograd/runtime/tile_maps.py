@@ -40,6 +40,7 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
     row = box[0] * dtype.itemsize if box else 0
     rules = [
         (dtype in KINDS, f"has elements of {dtype}"),
+        (not tile_map.rounds or dtype is dtypes.float32, f"rounds elements of {dtype}; it is float32"),
         (
             1 <= len(box) == len(extents) == len(strides) <= MOST_AXES,
             f"has {len(extents)} axes, its box {len(box)}; one to five can be",

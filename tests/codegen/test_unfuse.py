@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor
-from picograd.codegen.unfuse import Split, unfuse
+from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.dtype import dtype_named
 from picograd.evaluator.kernel import evaluate_kernel
 from picograd.ir.opts import Matrix, Opts, PlainProduct
@@ -235,6 +235,28 @@ def as_a_library(product: PlainProduct, memories: Arrays) -> None:
     value = np.maximum(value, 0) if epilogue.relu else value
     assert memories[product.out].dtype == out_dtype
     memories[product.out][...] = value.reshape(-1).astype(out_dtype)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.bfloat16], ids=str)
+@pytest.mark.parametrize("parts", [2, 3])
+def test_k_in_parts_means_the_same(parts: int, dtype: pg.DType) -> None:
+    """The last of three parts has less of K than the others."""
+    kernel = product_kernel_of(lambda: held(8, 400).cast(dtype) @ held(400, 12).cast(dtype) + 1)
+    split = unfuse_in_parts(kernel, parts)
+    assert split is not None and split.product.parts == parts and split.product.out_dtype == "float32"
+    verify_kernel(split.kernel, after="unfuse")
+    given = arrays_for(split.kernel, np.random.default_rng(0))
+    expected = [array.copy() for array in given[: len(kernel.params)]]
+    evaluate_kernel(kernel, expected)
+    evaluate_kernel(split.kernel, given)
+    for one, wanted in zip(given, expected):
+        one, wanted = one.astype(np.float32), wanted.astype(np.float32)
+        np.testing.assert_allclose(one, wanted, rtol=0, atol=1e-4 if dtype is pg.float32 else 0.2)
+
+
+def test_k_has_no_more_parts_than_steps() -> None:
+    kernel = product_kernel_of(lambda: held(8, 96) @ held(96, 12))
+    assert unfuse_in_parts(kernel, 3) is not None and unfuse_in_parts(kernel, 4) is None
 
 
 def check_meaning(kernel: Kernel) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import TensorMap, box_places
+from tests.runtime.hopper_cases import copied_as_tf32
 
 Array = np.ndarray[Any, Any]
 
@@ -164,6 +165,8 @@ class TileCopies:
         threads = np.full(len(to), load.thread)
         if there.any():
             rows[there] = self.memory.read(threads[there], source[there], load.tensor.itemsize)
+        if load.tensor.rounds:
+            rows = copied_as_tf32(rows.view(np.float32)).view(np.uint8)
         self.shared.write(threads, to, rows)
 
     def start_store(self, store: Store) -> None:

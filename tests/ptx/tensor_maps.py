@@ -25,8 +25,9 @@ from tests.ptx.module import PtxError
 
 Array = np.ndarray[Any, Any]
 SEAL = b"a tensor map of the interpreter "  # begins the 128 bytes
-# CUtensorMapDataType: UINT8, UINT16, UINT32, INT32, UINT64, INT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16, ... (cuda.h)
-NBYTES_OF_TYPE = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2}
+# CUtensorMapDataType: UINT8, UINT16, UINT32, INT32, UINT64, INT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16, ..., TFLOAT32
+NBYTES_OF_TYPE = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 11: 4}
+TFLOAT32 = 11
 SPAN_OF_SWIZZLE = {0: 16, 1: 32, 2: 64, 3: 128}  # CUtensorMapSwizzle: NONE, 32B, 64B, 128B
 SUCCESS, INVALID_VALUE = 0, 1
 
@@ -37,6 +38,7 @@ class TensorMap:
 
     strides:  bytes; the innermost is the itemsize
     span:     bytes of a row of the swizzle's pattern; 16: no swizzle
+    rounds:   loads round to TF32
     """
 
     address: int
@@ -45,6 +47,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     span: int
+    rounds: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +81,8 @@ class Encoder:
         """Returns the driver's status: 0, or 1 where a rule is broken."""
         itemsize = NBYTES_OF_TYPE[kind]
         along = (itemsize, *strides[: rank - 1])
-        asked = TensorMap(address, itemsize, tuple(extents[:rank]), along, tuple(box[:rank]), SPAN_OF_SWIZZLE[swizzle])
+        span, rounds = SPAN_OF_SWIZZLE[swizzle], kind == TFLOAT32
+        asked = TensorMap(address, itemsize, tuple(extents[:rank]), along, tuple(box[:rank]), span, rounds)
         if asked.broken_rule() or into % 64 or interleave or fill or list(steps[:rank]) != [1] * rank:
             return INVALID_VALUE
         ctypes.memmove(into, SEAL + len(self.maps).to_bytes(8, "little") + bytes(88), 128)

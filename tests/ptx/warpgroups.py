@@ -19,13 +19,14 @@ import numpy as np
 
 from tests.ptx.copies import Memory, When
 from tests.ptx.descriptors import accumulator_places, decode, places
-from tests.ptx.fragments import bfloat16_numbers, exact_product, float16_numbers
+from tests.ptx.fragments import bfloat16_numbers, exact_product, float16_numbers, tf32_numbers
 from tests.ptx.module import PtxError
 
 Array = np.ndarray[Any, Any]
 Names = tuple[str, ...]
 POISON = np.uint32(0x7FDEAD00)
-NUMBERS = {"f16": float16_numbers, "bf16": bfloat16_numbers}
+NUMBERS = {"f16": float16_numbers, "bf16": bfloat16_numbers, "tf32": tf32_numbers}
+DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8}  # of K: 32 bytes
 
 
 class Registers(Protocol):
@@ -38,7 +39,7 @@ class Registers(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One wgmma.mma_async of m64 x columns x k16.
+    """One wgmma.mma_async of m64 x columns x k16, of TF32 k8.
 
     lhs, rhs:  descriptors
     adds:      scale-d: whether it adds to what the accumulators hold
@@ -59,10 +60,11 @@ class Step:
 
 
 def operand(shared: Memory, thread: int, descriptor: int, rows: range, of: int, kind: str, turned: bool) -> Array:
-    """Returns `rows` of a matrix that has `of` rows and 16 columns, float64."""
-    at = places(decode(descriptor), of, 16, 2, not turned)[rows.start : rows.stop].reshape(-1)
-    pairs = shared.read(np.full(len(at), thread), at, 2).reshape(len(rows), 32).view("<u4")
-    return NUMBERS[kind](pairs)
+    """Returns `rows` of a matrix that has `of` rows and 32 bytes of columns, float64."""
+    depth = DEPTHS[kind]
+    at = places(decode(descriptor), of, depth, 32 // depth, not turned)[rows.start : rows.stop].reshape(-1)
+    words = shared.read(np.full(len(at), thread), at, 32 // depth).reshape(len(rows), 32).view("<u4")
+    return NUMBERS[kind](words)
 
 
 def held_rows(pairs: Array, kind: str) -> Array:

@@ -18,7 +18,7 @@ from tests.ptx.lanes import WARP, Array, Lanes
 from tests.ptx.machine import Machine
 from tests.ptx.matrix_rows import parts_of, whole_warps
 from tests.ptx.module import Instruction, Operand, PtxError, Register, meaning
-from tests.ptx.warpgroups import NUMBERS, Names, Step, WarpProducts
+from tests.ptx.warpgroups import DEPTHS, Names, Step, WarpProducts
 
 
 class OfWarp:
@@ -58,10 +58,10 @@ def fence(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array:
 
 
 def mma_async(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array:
-    shape = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(\w+)\.(\w+)", instruction.opcode)
-    if shape is None or shape[2] != shape[3] or shape[2] not in NUMBERS:
+    shape = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(\w+)\.(\w+)", instruction.opcode)
+    if shape is None or shape[3] != shape[4] or DEPTHS.get(shape[3]) != int(shape[2]):
         raise PtxError(f"{instruction.opcode} is a product that is not known here.")
-    columns, kind = int(shape[1]), shape[2]
+    columns, kind = int(shape[1]), shape[3]
     result, lhs, rhs, scale, *rest = instruction.operands
     names = names_of(result)
     if columns % 8 or not 8 <= columns <= 256 or len(names) != columns // 2:
@@ -70,14 +70,14 @@ def mma_async(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array
     held = names_of(lhs) if len(parts_of(lhs)) > 1 else ()
     if len(held) not in (0, 4):
         raise PtxError(f"a left operand of {len(held)} registers; it has four pairs.")
-    if len(rest) != (3 if held else 4) or not {*signs} <= {1, -1} or not {*turned} <= {0, 1}:
-        raise PtxError("two signs of 1 or -1, and for each operand in shared memory 0 for K-major, 1 for M- or N-major.")
+    if len(rest) != (2 if kind == "tf32" else 3 if held else 4) or not {*signs} <= {1, -1} or not {*turned} <= {0, 1}:
+        raise PtxError("two signs of 1 or -1, and of 16 bits for operands in shared memory 0 for K-major, else 1.")
 
     def start(own: WarpProducts, registers: OfWarp, lanes: Lanes) -> None:
         left = 0 if held else same_in(lanes, machine.read(lhs, "b64", lanes))
         right = same_in(lanes, machine.read(rhs, "b64", lanes))
         adds = bool(same_in(lanes, machine.read(scale, "pred", lanes)))
-        flags = (signs[0], signs[1]), (not held and bool(turned[0]), bool(turned[-1]))
+        flags = (signs[0], signs[1]), (not held and turned[:1] == [1], turned[-1:] == [1])
         own.start(registers, Step(names, columns, kind, left, right, adds, *flags, held))
 
     return for_warps(machine, lanes, start)
@@ -98,10 +98,10 @@ def wait(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array:
     return for_warps(machine, lanes, lambda own, registers, _: own.wait(registers, but))
 
 
-SHAPES = " ".join(f"m64n{columns}k16" for columns in range(8, 257, 8))
+SHAPES = " ".join(f"m64n{columns}k{depth}" for columns in range(8, 257, 8) for depth in (16, 8))
 WARPGROUPS = {
     "wgmma.fence.sync.aligned": meaning(fence, ""),
-    "wgmma.mma_async.sync.aligned": meaning(mma_async, f"{SHAPES} f32 f16 bf16"),
+    "wgmma.mma_async.sync.aligned": meaning(mma_async, f"{SHAPES} f32 f16 bf16 tf32"),
     "wgmma.commit_group.sync.aligned": meaning(commit, ""),
     "wgmma.wait_group.sync.aligned": meaning(wait, ""),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from picograd.codegen.gpu.warpgroup_tiles import MENU, tiles_of, why_not
+from picograd.codegen.gpu.warpgroup_tiles import MENU, MENU_OF_ADDS, tiles_of, why_not
 from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
 from picograd.dtype import dtype_named
@@ -41,7 +42,7 @@ class Given:
 
 def given(
     m: int, n: int, k: int, majors: str = "NN", batch: int = 1, dtype: str = "bfloat16", out: str | None = None,
-    epilogue: str = "", seed: int = 0,
+    epilogue: str = "", seed: int = 0, parts: int = 1,
 ) -> Given:  # fmt: skip
     """Returns a product of small whole numbers, exact in any order; where rows are odd there are gaps between them."""
     rng, narrow, out_dtype = np.random.default_rng(seed), dtype_named(dtype), dtype_named(out or dtype)
@@ -56,6 +57,12 @@ def given(
         held.append(wide.astype(narrow.numpy))
         matrices.append(Matrix(slot, 0, stride, major == "T", count * stride))
     value = lhs.astype(np.float64) @ rhs
+    if parts > 1:
+        length = -(-k // (parts * 64)) * 64 if narrow.itemsize == 2 else -(-k // (parts * 32)) * 32
+        value = np.concatenate([
+            lhs[..., first : first + length].astype(np.float64) @ rhs[:, first : first + length]
+            for first in range(0, parts * length, length)
+        ])  # fmt: skip
     made = Epilogue()
     if epilogue:
         other = rng.integers(-3, 4, (n,) if epilogue == "bias" else (batch, m, n)).astype(out_dtype.numpy)
@@ -64,9 +71,15 @@ def given(
         added = Matrix(2, 0, n, False, m * n)
         made = Epilogue(bias=Bias(2, 0), relu=True) if epilogue == "bias" else Epilogue(factor=1.0, added=added, relu=True)
     params = tuple(Param(narrow if i < 2 else out_dtype, array.size, "in") for i, array in enumerate(held))
-    params = (*params, Param(out_dtype, batch * m * n, "out"))
-    product = PlainProduct(*matrices, len(held), batch, m, n, k, dtype, out_dtype.name, epilogue=made)
+    params = (*params, Param(out_dtype, batch * parts * m * n, "out"))
+    tf32 = dtype == "float32"
+    product = PlainProduct(*matrices, len(held), batch, m, n, k, dtype, out_dtype.name, tf32, made, parts)
     return Given(product, tuple(held), params, value)
+
+
+def by_adds(problem: Given) -> Given:
+    """Returns a product of float32 that rounds nothing."""
+    return dataclasses.replace(problem, product=replace(problem.product, tf32=False))
 
 
 def source_of(problem: Given, tile: WarpgroupTile) -> Source:
@@ -92,9 +105,24 @@ CASES = {
     "a warpgroup": (given(136, 136, 136, "NN"), replace(SMALL, rows=64, columns=128)),
     "float32": (given(200, 204, 72, "NT", out="float32"), replace(SMALL, columns=112)),
     "a batch": (given(72, 72, 72, "NN", batch=3), SMALL),
+    **{f"TF32, {majors}, edges": (given(200, 104, 140, majors, dtype="float32"), SMALL) for majors in MAJORS},
+    "TF32, K of 1": (given(72, 72, 1, "TN", dtype="float32"), SMALL),
+    "TF32, several rounds, one block": (given(130, 72, 300, "TN", dtype="float32"), replace(SMALL, blocks=1)),
+    "TF32, 256 rows": (given(264, 136, 200, "TN", dtype="float32"), replace(SMALL, rows=256, columns=128)),
+    "TF32, 208 columns": (given(130, 416, 72, "NN", dtype="float32"), replace(SMALL, columns=208)),
+    "TF32, a warpgroup": (given(136, 136, 136, "NN", dtype="float32"), replace(SMALL, rows=64, columns=128)),
+    "three parts of K": (given(72, 72, 456, "TN", out="float32", parts=3), SMALL),
+    "TF32, three parts of K": (given(72, 72, 200, "NT", dtype="float32", parts=3), SMALL),
+    "TF32, a batch": (given(72, 72, 72, "NN", batch=3, dtype="float32"), SMALL),
+    "TF32, a bias and relu": (given(200, 104, 72, "TT", dtype="float32", epilogue="bias"), replace(SMALL, columns=96)),
+    "TF32, added": (given(200, 104, 72, "NT", batch=2, dtype="float32", epilogue="added"), replace(SMALL, columns=96)),
     "a bias and relu": (given(200, 104, 72, "NT", epilogue="bias"), replace(SMALL, columns=96)),
     "a matrix that is added": (given(200, 104, 72, "NT", batch=2, epilogue="added"), SMALL),
 }
+CASES |= {  # the same by multiply-adds
+    f"float32{name[4:]}": (by_adds(problem), replace(tile, columns=-(-tile.columns // 64) * 64, slabs=0))
+    for name, (problem, tile) in CASES.items() if name.startswith("TF32")
+}  # fmt: skip
 
 
 @pytest.mark.variants(every=4)
@@ -119,12 +147,15 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
 
 @pytest.mark.variants(every=4)
 @pytest.mark.parametrize("majors", MAJORS)
-def test_it_is_machine_code_that_waits_for_nothing(majors: str) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "TF32", "float32"])
+def test_it_is_machine_code_that_waits_for_nothing(dtype: str, majors: str) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
-    problem = given(1024, 1024, 256, majors)
+    problem = given(1024, 1024, 256, majors, dtype="bfloat16" if dtype == "bfloat16" else "float32")
+    if dtype == "float32":
+        problem = by_adds(problem)
     tiles = {(tile.rows, tile.columns): tile for tile in tiles_of(problem.product, HOPPER)}
-    assert tiles.keys() == set(MENU)
-    for rows, columns in [*MENU] if majors == "NT" else [(128, 256), (256, 192)]:
+    assert tiles.keys() == set(MENU_OF_ADDS if dtype == "float32" else MENU)
+    for rows, columns in [*tiles] if majors == "NT" else [(128, 256), (256, 128 if dtype == "float32" else 192)]:
         _, log = nvrtc.compiled(source_of(problem, tiles[rows, columns]), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
         assert usage.spill_nbytes == usage.stack_nbytes == 0, (rows, columns)
@@ -135,7 +166,7 @@ def test_what_copies_of_tiles_cannot_take() -> None:
     plain = given(136, 136, 136)
     assert why_not(plain.product, plain.params) is None
     for wrong in (
-        replace(plain.product, dtype="float32"),
+        replace(plain.product, dtype="float64"),
         replace(plain.product, n=132),
         replace(plain.product, a=replace(plain.product.a, offset=4)),
         replace(plain.product, b=replace(plain.product.b, stride=140)),

@@ -9,6 +9,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.stages import TileMap
+from tests.gpu_programs import Array
 from tests.runtime.primitive_cases import Case
 
 FROM_HOPPER, OF_HOPPER = ("sm_90a", "sm_100a"), ("sm_90a",)
@@ -79,6 +80,21 @@ for _name, _index, _swizzles in (("a tile", "k", False), ("a tile, swizzled", "s
         LOAD.replace("PLACES", "32, 16").replace("INDEX", _index),
         (_x,), _box, FROM_HOPPER, maps=(TileMap(0, (20, 48), (8, 32), _swizzles),),
     )  # fmt: skip
+
+
+def copied_as_tf32(values: Array) -> Array:
+    """Returns float32 as a copy of tiles rounds them to TF32: ties to even, and of a NaN another."""
+    bits = values.view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & ~np.uint32(0x1FFF)
+    return np.where(values != values, np.uint32(0x7FFFE000), rounded).astype(np.uint32).view(np.float32)
+
+
+_x = np.array([0, 1, 0x3F800FFF, 0x3F801000, 0x3F801001, 0xBF803000, 0x7F7FFFFF, 0xFF800000, 0x7FC00000, 0x1234], np.uint32)
+_x = np.resize(np.concatenate([_x, np.arange(0x40000000, 0x40004000, 64, np.uint32)]), 256).view(np.float32)
+CASES["a tile that is rounded to TF32"] = Case(
+    LOAD.replace("PLACES", "0").replace("INDEX", "k"), (_x,), copied_as_tf32(_x), FROM_HOPPER,
+    maps=(TileMap(0, (256,), (256,), False, rounds=True),),
+)  # fmt: skip
 for _axes, _shape, _boxed in (
     (1, (512,), (256,)),
     (3, (3, 6, 64), (2, 4, 32)),
@@ -148,8 +164,8 @@ for _name, _arrivals, _arrives in (
     )  # fmt: skip
 
 # ---- matrix instructions of a warpgroup ----
-PRODUCT = """SHARED_TILE(T, lhs, 4096);
-  SHARED_TILE(T, rhs, WIDE * 64);
+PRODUCT = """SHARED_TILE(T, lhs, 64 * ROW);
+  SHARED_TILE(T, rhs, WIDE * ROW);
   MBARRIERS(full, 1);
   if (i == 0) {
     mbarrier_init(full, 0, 1);
@@ -157,7 +173,7 @@ PRODUCT = """SHARED_TILE(T, lhs, 4096);
     mbarrier_arrive_expecting(full, 0, 8192 + WIDE * 128);
     load_tile(lhs, 0, map0, full, 0, 0, 0);
     for (int32 first = 0; first < WIDE; first += BOX)
-      load_tile(rhs, first * 64, map1, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
+      load_tile(rhs, first * ROW, map1, full, 0, RIGHT ? first : 0, RIGHT ? 0 : first);
   }
   __syncthreads();
   mbarrier_wait(full, 0, 0);
@@ -167,8 +183,8 @@ PRODUCT = """SHARED_TILE(T, lhs, 4096);
   wgmma_fence<COLUMNS / 2>(acc, 0);
   const auto left = operand_at<LEFT>(lhs, 0, 4096);
   const auto right = operand_at<RIGHT>(rhs, 0, 4096);
-  wgmma_m64k16<COLUMNS>(acc, 0, moved(left, LEFT ? 1024 : 16), moved(right, RIGHT ? 1024 : 16), true);
-  wgmma_m64k16<COLUMNS>(acc, 0, moved(left, LEFT ? 3072 : 48), moved(right, RIGHT ? 3072 : 48), true);
+  WGMMA<COLUMNS>(acc, 0, moved(left, LEFT ? 1024 : STEP), moved(right, RIGHT ? 1024 : STEP), true);
+  WGMMA<COLUMNS>(acc, 0, moved(left, LEFT ? 3072 : 3 * STEP), moved(right, RIGHT ? 3072 : 3 * STEP), true);
   wgmma_commit();
   wgmma_wait<0, COLUMNS / 2>(acc, 0);
   const int32 warp = i / 32, g = i % 32 / 4, t = i % 4;
@@ -181,14 +197,19 @@ _rng = np.random.default_rng(6)
 def _product_case(narrow: DType, columns: int, across: tuple[bool, bool], kind: str) -> Case:
     """Returns wgmma of two matrices of which a row of memory has elements of K, or where they lie across K, of a column."""
     wide = -(-columns // 64) * 64 if across[1] else columns
+    row, step = 128 // narrow.itemsize, 32 // narrow.itemsize
     drawn = [
-        _rng.integers(-8, 9, (rows, 64)) if kind == "whole" else _rng.standard_normal((rows, 64)) for rows in (64, wide)
+        _rng.integers(-8, 9, (rows, row)) if kind == "whole" else _rng.standard_normal((rows, row)) for rows in (64, wide)
     ]
     given = [each.astype(narrow.numpy) for each in drawn]
-    lhs, rhs = (each.astype(np.float64)[:, [*range(16, 32), *range(48, 64)]] for each in given)
+    read = given
+    if narrow == dtypes.float32:
+        read = [(each.view(np.uint32) & ~np.uint32(0x1FFF)).view(np.float32) for each in given]
+    lhs, rhs = (each.astype(np.float64)[:, [*range(step, 2 * step), *range(3 * step, row)]] for each in read)
     stored = tuple(np.ascontiguousarray(each.T) if turned else each for each, turned in zip(given, across))
     box = 64 if across[1] else columns
-    names = {"COLUMNS": columns, "WIDE": wide, "BOX": box, "LEFT": str(across[0]).lower(), "RIGHT": str(across[1]).lower()}
+    names = {"COLUMNS": columns, "WIDE": wide, "BOX": box, "LEFT": str(across[0]).lower(), "RIGHT": str(across[1]).lower(),
+             "ROW": row, "STEP": step, "WGMMA": f"wgmma_m64k{step}"}  # fmt: skip
     body = PRODUCT
     for name, value in names.items():
         body = re.sub(rf"\b{name}\b", str(value), body)
@@ -196,7 +217,7 @@ def _product_case(narrow: DType, columns: int, across: tuple[bool, bool], kind: 
     return Case(
         body, stored, (1 + lhs @ rhs[:columns].T).astype(np.float32), OF_HOPPER, threads=128,
         tolerance=0.0 if kind == "whole" else 1e-6,
-        maps=(TileMap(0, (64, 64), (64, 64)), TileMap(1, stored[1].shape, (64 if across[1] else columns, 64))),
+        maps=(TileMap(0, (64, row), (64, row)), TileMap(1, stored[1].shape, (64 if across[1] else columns, row))),
     )  # fmt: skip
 
 
@@ -205,6 +226,7 @@ for _narrow, _columns, _across in (
     (dtypes.bfloat16, 64, ALONG), (dtypes.float16, 128, ALONG), (dtypes.bfloat16, 192, ALONG),
     (dtypes.float16, 256, ALONG), (dtypes.bfloat16, 96, ALONG), (dtypes.float16, 208, ALONG),
     (dtypes.bfloat16, 256, (False, True)), (dtypes.float16, 128, (True, False)), (dtypes.bfloat16, 160, (True, True)),
+    (dtypes.float32, 128, ALONG), (dtypes.float32, 240, ALONG),
 ):  # fmt: skip
     for _kind in ("whole", "rough"):
         _lies = " and ".join("across" if each else "along" for each in _across)

@@ -18,23 +18,30 @@ from math import prod
 
 from picograd.device import Target
 from picograd.dtype import dtype_named
+from picograd.ir.heads_opts import WARPGROUP_ROWS
 from picograd.ir.opts import Matrix, PlainProduct, WarpgroupTile
 from picograd.ir.stages import Param
+from picograd.record import replace
 
-STEP, PIECE_ROWS, SLAB_NBYTES = 64, 64, 8192  # as kernels/cuda/hopper_product.h has them
+ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: kernels/cuda/hopper_product.h
 PIECE_NBYTES = 16  # of which copies of tiles need multiples: rows and first elements
+DTYPES = ("float16", "bfloat16", "float32")
 MOST_ELEMENTS = 1 << 31
 BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
 MENU = (
     (128, 256), (256, 128), (256, 192), (128, 192), (256, 160), (128, 224), (128, 208), (128, 160), (128, 128), (256, 64),
     (128, 96), (128, 64), (64, 256), (64, 192), (64, 128), (64, 64),
 )  # fmt: skip
+MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
 GROUP = 8  # rows of tiles
 LEAST_STAGES, MOST_STAGES = 3, 8
 LEAST_EXTENT, LEAST_WORK = 64, 1 << 21  # multiplications
-MOST_PARTS, LEAST_PART = 8, 512  # of K
+MOST_PARTS, MOST_WIDE_PARTS, LEAST_PART = 8, 24, 512  # of K
+WARPS_SQUARE = 32  # elements of float32 in a row of what a warp transposes
 # Of one multiprocessor of an H100, each clock: FLOPs, bytes from the L2 cache, bytes from memory.
-FLOPS, L2_NBYTES, MEMORY_NBYTES = 4096, 51, 12
+FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 200, 51, 12, 120
+# Multiply-adds: elements of a tile from which on they do not wait for shared memory; clocks for a byte that is transposed.
+ADDS_WITHOUT_WAITS, ADDS_TURNED = 24576, 0.01
 # Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
 STORED, STORED_ALONE, STORED_LAST = 18, 6, 1.5
 TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch what adds parts up
@@ -44,7 +51,7 @@ def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
     """Returns why a product cannot be computed this way, or None."""
     itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
     epilogue = product.epilogue
-    if itemsize != 2:
+    if product.dtype not in DTYPES:
         return f"its operands are {product.dtype}"
     if product.n * out_itemsize % PIECE_NBYTES:
         return f"a row of its result has {product.n * out_itemsize} bytes"
@@ -72,17 +79,18 @@ def is_worth_it(product: PlainProduct) -> bool:
 
 def tiles_of(product: PlainProduct, target: Target) -> list[WarpgroupTile]:
     """Returns the menu for a product, by what each tile is thought to cost."""
-    found = [tile for rows, columns in MENU for tile in _cut(product, rows, columns, target)]
+    menu = MENU_OF_ADDS if product.adds else MENU
+    found = [tile for rows, columns in menu for tile in _cut(product, rows, columns, target)]
     return sorted(found, key=lambda tile: clocks_of(product, tile))
 
 
 def _cut(product: PlainProduct, rows: int, columns: int, target: Target) -> Iterator[WarpgroupTile]:
     """Gives the tile of so many rows and columns with as many stages as there is memory for."""
-    if product.epilogue.added is not None and columns % PIECE_ROWS:
+    if product.epilogue.added is not None and columns % (ROW_NBYTES // dtype_named(product.out_dtype).itemsize):
         return  # the last slab overlaps the one before, and what is added may lie where that was stored
     room = target.shared_bytes - BARRIER_NBYTES
-    multipliers = min(2, rows // PIECE_ROWS)
-    for slabs in (2, 1):
+    multipliers = min(2, rows // WARPGROUP_ROWS)
+    for slabs in (0,) if product.adds else (2, 1):
         stages = (room - multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
         if stages >= LEAST_STAGES + (slabs == 2):
             blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
@@ -91,35 +99,62 @@ def _cut(product: PlainProduct, rows: int, columns: int, target: Target) -> Iter
 
 
 def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
-    """Returns the bytes of both operands in a stage: a tile across K has whole 64 columns."""
-    wide = columns if product.b.is_turned else -(-columns // PIECE_ROWS) * PIECE_ROWS
-    return (rows + wide) * STEP * dtype_named(product.dtype).itemsize
+    """Returns the bytes of both operands in a stage: a tile across K has whole rows of 128 bytes."""
+    step = product.step
+    return (rows + (columns if product.b.is_turned else -(-columns // step) * step)) * ROW_NBYTES
 
 
 def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
     """Returns how many tiles there are."""
-    return product.batch * -(-product.m // rows) * -(-product.n // columns)
+    return product.batch * product.parts * -(-product.m // rows) * -(-product.n // columns)
 
 
 def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
     """Returns how long a product is thought to take, in clocks of a multiprocessor."""
-    steps = -(-product.k // STEP)
-    multiplied = 2 * tile.rows * tile.columns * STEP / FLOPS
-    step = max(multiplied, stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
-    turns = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks)
-    numel = tile.rows * tile.columns
+    turns, numel = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks), tile.rows * tile.columns
+    step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
+    if product.adds:
+        return turns * (product.steps * step + TILE_CLOCKS + 4 * numel / MEMORY_NBYTES)
+    if product.tf32:
+        step = max(step, _shared_nbytes(product, tile) / SHARED_NBYTES)
     stored = numel / STORED + (numel / STORED_ALONE if tile.slabs == 1 else 0)
-    return turns * (steps * step + TILE_CLOCKS + stored) + numel / STORED_LAST
+    return turns * (product.steps * step + TILE_CLOCKS + stored) + numel / STORED_LAST
+
+
+def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:
+    """Returns the clocks in which a step is multiplied, if nothing is waited for."""
+    work = 2 * tile.rows * tile.columns * product.step
+    if not product.adds:
+        return work / (FLOPS // (2 if product.tf32 else 1))
+    share = min(1.0, tile.multipliers * tile.rows * tile.columns / ADDS_WITHOUT_WAITS)
+    return work / (FLOPS_OF_ADDS * share) + ADDS_TURNED * _turned_nbytes(product, tile)
+
+
+def _turned_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
+    """Returns the bytes of a step that are transposed in shared memory."""
+    if product.step != WARPS_SQUARE:
+        return 0
+    is_lhs, is_rhs = product.a.is_turned != product.adds, product.b.is_turned == product.adds
+    return ROW_NBYTES * (is_lhs * tile.rows + is_rhs * tile.columns)
+
+
+def _shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
+    """Returns the bytes of shared memory that are written and read in a step, in all."""
+    read = tile.rows // WARPGROUP_ROWS * (WARPGROUP_ROWS + tile.columns) * ROW_NBYTES
+    return stage_nbytes(product, tile.rows, tile.columns) + read + 2 * _turned_nbytes(product, tile)
 
 
 def clocks_to_add(product: PlainProduct, target: Target) -> float:
-    """Returns how long it is thought to take to add up the results of a product's batch, the parts of K of one."""
-    return SUM_CLOCKS + 4 * product.batch * product.m * product.n / (MEMORY_NBYTES * target.multiprocessors)
+    """Returns how long it is thought to take to add up the results of parts of K."""
+    nbytes = 4 * product.parts * product.m * product.n
+    return SUM_CLOCKS + nbytes / (MEMORY_NBYTES * target.multiprocessors) if product.parts > 1 else 0.0
 
 
-def parts_of(product: PlainProduct, target: Target) -> list[int]:
-    """Returns in how many parts K may be taken: several where there are fewer tiles than multiprocessors."""
-    if num_tiles(product, 128, 128) * 3 // 2 > target.multiprocessors:
-        return [1]
-    most = min(MOST_PARTS, product.k // LEAST_PART)
-    return [1, *(parts for parts in range(2, most + 1) if product.k % (parts * STEP) == 0)]
+def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
+    """Returns a product as a whole and, where there are fewer tiles than multiprocessors, with its K in parts."""
+    if product.batch > 1 or num_tiles(product, 128, 128) * 3 // 2 > target.multiprocessors:
+        return [product]
+    is_wide = product.dtype == "float32"
+    most = min(MOST_WIDE_PARTS if is_wide else MOST_PARTS, product.k // LEAST_PART)
+    found = [replace(product, parts=parts) for parts in range(1, most + 1)]
+    return [each for each in found if is_wide or product.k % (each.parts * product.step) == 0]

@@ -26,7 +26,8 @@ def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
     """
     extents, strides, box = checked(tile_map, dtype, address)
     names, count = driver(), len(box)
-    kind = getattr(names.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{KINDS[dtype]}")
+    name = "TFLOAT32" if tile_map.rounds else KINDS[dtype]
+    kind = getattr(names.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
     swizzles = names.CUtensorMapSwizzle
     swizzle = swizzles.CU_TENSOR_MAP_SWIZZLE_128B if tile_map.swizzles else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE
     status = _encoder()(

@@ -185,5 +185,5 @@ def _simulated(
     check_inside(tile_map, dim_value(argument.numel, variables))
     extents, strides, box = checked(tile_map, argument.dtype, address)
     axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (MOST_AXES - len(values))]]
-    numbers = [address, len(box), argument.dtype.itemsize, int(tile_map.swizzles), *axes]
+    numbers = [address, len(box), argument.dtype.itemsize, int(tile_map.swizzles), int(tile_map.rounds), *axes]
     return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -69,10 +69,10 @@ static void show_to_proxy() {
 
 // ---- maps ----
 // A matrix, or an array of up to five axes, in memory of the device, and the box of it that a copy moves; the innermost axis
-// is the first, strides are in bytes. As runtime/cudasim/device.py writes it.
+// is the first, strides are in bytes. rounds: float32 arrive as TF32. As runtime/cudasim/device.py writes it.
 struct TileMap {
   char* memory;
-  int64 num_axes, itemsize, swizzles, extents[MOST_AXES], strides[MOST_AXES], box[MOST_AXES];
+  int64 num_axes, itemsize, swizzles, rounds, extents[MOST_AXES], strides[MOST_AXES], box[MOST_AXES];
   int64 numel() const {
     int64 product = 1;
     for (int64 axis = 0; axis < num_axes; axis++) product *= box[axis];
@@ -119,10 +119,17 @@ static TileWork check_box(const TileMap& map, const Tile& tile, const int32* sta
 static TileWork tile_copies[MOST_BULK_COPIES];
 static uint64 used_copies[MOST_BULK_COPIES / 64];
 
+// A float32 as TF32, to nearest, ties to even; of a NaN another. So an H100 did it (2026-11).
+static float32 rounded_to_tf32(float32 value) {
+  const uint32 bits = bitcast<uint32>(value);
+  return float32_of_bits(value != value ? 0x7fffe000u : (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
+}
+
 static void arrive_tile(const BulkCopy& copy) {
   const TileWork& work = tile_copies[copy.work];
   visit_box(work.map, work.start, work.tile.first, [&](int64 at, const char* source) {
-    if (source) memcpy(work.tile.bytes + at, source, (size_t)work.map.itemsize);
+    if (source && work.map.rounds) *(float32*)(work.tile.bytes + at) = rounded_to_tf32(*(const float32*)source);
+    else if (source) memcpy(work.tile.bytes + at, source, (size_t)work.map.itemsize);
     else memset(work.tile.bytes + at, 0, (size_t)work.map.itemsize);
   });
   used_copies[copy.work / 64] &= ~(1ull << copy.work % 64);

@@ -8,11 +8,11 @@
 
 namespace cudasim {
 
-static const int64 PRODUCT_ROWS = 64, PRODUCT_DEPTH = 16, MOST_COLUMNS = 256, MOST_PRODUCTS = 32;
+static const int64 PRODUCT_ROWS = 64, MOST_DEPTH = 16, PRODUCT_BYTES = 32, MOST_COLUMNS = 256, MOST_PRODUCTS = 32;
 static const int64 ACROSS_ROWS = 64;  // of 16 bits, in 128 bytes
 
-// A matrix of 16-bit floats in a tile, swizzled: of each 8 rows of 128 bytes one has elements of K, or where they lie across K, 64
-// rows of the matrix, and the 64 rows after these lie `next` bytes further.
+// A matrix of floats in a tile, swizzled: of each 8 rows of 128 bytes one has elements of K, or where they lie across K, of 16 bits,
+// 64 rows of the matrix, and the 64 rows after these lie `next` bytes further. A product has 32 bytes of K.
 struct Operand {
   Tile tile;
   float32 (*widen)(const char* element);
@@ -24,6 +24,7 @@ struct Operand {
            (is_across ? row / ACROSS_ROWS * next : 0);
   }
   int64 index_of(int64 row, int64 k) const { return swizzled(byte_of(row, k)) / tile.itemsize; }
+  int64 depth() const { return PRODUCT_BYTES / tile.itemsize; }
 };
 // What one thread brings: its part of the result. pairs: its part of lhs, where that is in registers; given: what they held when
 // the product began.
@@ -68,17 +69,18 @@ static void check_operand(const Operand& operand, int64 rows, const char* which)
   if (operand.is_across) {
     if (tile.first % 1024 || operand.next % 1024)
       fail("%s of a wgmma begins at byte %lld of %s, across K: no 8 of K are there.", which, tile.first, tile.name);
-    check_bounds(operand.byte_of(rows - 1, PRODUCT_DEPTH - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
+    check_bounds(operand.byte_of(rows - 1, operand.depth() - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
     return;
   }
-  if (tile.first % 16 || tile.first / SWIZZLE_BYTES % 8 || tile.first % SWIZZLE_BYTES + 2 * PRODUCT_DEPTH > SWIZZLE_BYTES)
-    fail("%s of a wgmma begins at byte %lld of %s: no 16 of K are there in the first of 8 rows.", which, tile.first, tile.name);
+  if (tile.first % 16 || tile.first / SWIZZLE_BYTES % 8 || tile.first % SWIZZLE_BYTES + PRODUCT_BYTES > SWIZZLE_BYTES)
+    fail("%s of a wgmma begins at byte %lld of %s: no %lld of K are there in the first of 8 rows.", which, tile.first, tile.name,
+         operand.depth());
   check_bounds((tile.first / 1024 * 1024 + rows / 8 * 1024 - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
 }
 
 static void note_operand(const Operand& operand, int64 rows, uint32 count, const Knowledge& of) {
   for (int64 row = 0; row < rows; row++) {
-    for (int64 k = 0; k < PRODUCT_DEPTH; k++) {
+    for (int64 k = 0; k < operand.depth(); k++) {
       const int64 index = operand.index_of(row, k);
       note_bulk_read(operand.tile.cells[index], operand.tile.name, index, warpgroup_actor(), count, of, "a wgmma reads");
     }
@@ -162,12 +164,13 @@ static float32 held_value(const Product& product, int64 row, int64 k) {
 }
 
 static void run_product(const Product& product) {
-  static float32 lhs[PRODUCT_ROWS][PRODUCT_DEPTH], rhs[MOST_COLUMNS][PRODUCT_DEPTH];
+  static float32 lhs[PRODUCT_ROWS][MOST_DEPTH], rhs[MOST_COLUMNS][MOST_DEPTH];
   const Part& one = product.parts[0];
+  const int64 depth = one.rhs.depth();
   auto value = [](const Operand& operand, int64 row, int64 k) {
     return operand.widen(operand.tile.bytes + operand.index_of(row, k) * operand.tile.itemsize);
   };
-  for (int64 k = 0; k < PRODUCT_DEPTH; k++) {
+  for (int64 k = 0; k < depth; k++) {
     for (int64 row = 0; row < PRODUCT_ROWS; row++) lhs[row][k] = one.pairs ? held_value(product, row, k) : value(one.lhs, row, k);
     for (int64 column = 0; column < one.columns; column++) rhs[column][k] = value(one.rhs, column, k);
   }
@@ -176,7 +179,7 @@ static void run_product(const Product& product) {
     for (int64 i = 0; i < one.columns / 2; i++) {
       const int64 row = 16 * warp + lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
       float32 sum = one.adds ? product.parts[thread].sums[i] : 0.0f;
-      for (int64 k = 0; k < PRODUCT_DEPTH; k++) sum += lhs[row][k] * rhs[column][k];
+      for (int64 k = 0; k < depth; k++) sum += lhs[row][k] * rhs[column][k];
       product.parts[thread].sums[i] = sum;
     }
   }

@@ -9,7 +9,8 @@ from statistics import mean
 
 import pytest
 
-from bench.gpu_products_work import kernel_of, problems, short_name
+from bench.gpu_products_list import problems
+from bench.gpu_products_work import kernel_of, short_name
 from picograd.device import Target
 from picograd.engine.written import written_candidates
 
@@ -42,4 +43,4 @@ def test_the_choice_is_among_the_fastest_tiles_of_an_h100() -> None:
 @pytest.mark.parametrize("name", ["dW 768 768"])
 def test_blocks_share_k_where_there_are_few_tiles(name: str) -> None:
     (problem,) = [each for each in TIMED if each.name == name]
-    assert written_candidates(kernel_of(problem), H100)[0].product.batch == 4
+    assert written_candidates(kernel_of(problem), H100)[0].product.parts == 4
