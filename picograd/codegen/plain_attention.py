@@ -1,13 +1,14 @@
-"""Sees which kernels are an attention that a kernel written by hand computes, and how that is cut.
+"""Sees which kernels are an attention, or its gradients, that kernels written by hand compute, and how these are cut.
 
 In:    Kernel, Target
-Out:   `split_attention`: an `AttentionSplit`, or the reason why there is none; `tiles_of`
+Out:   `split_attention`: an `AttentionSplit`, or the reason why there is none; `tiles_of`, `tiles_of_gradients`
 Called by: engine/written.py.    Next: picograd/codegen/emit.py
 
-    phase 0   what of q, k and v does not lie in memory as copies of tiles take it is stored
-    phase 1   the attention
+    phase 0   what of q, k, v and the gradient does not lie in memory as copies of tiles take it is stored
+    phase 1   the attention; or the gradients of keys and values, and those of queries
 
-A window, a cap of scores, a mask, and more than 128 features are left to codegen/gpu/attention.py.
+A window, a cap of scores, a mask, more than 128 features, and gradients that are not all asked for are left to
+codegen/gpu/attention.py and attention_grad.py.
 """
 
 from __future__ import annotations

@@ -169,7 +169,6 @@ def attention_nbytes(shape: HeadsShape, tile: HeadsTile) -> int:
 
 def gradients_nbytes(shape: HeadsShape, tile: HeadsTile, by_keys: bool) -> int:
     """Returns the bytes of shared memory that a block asks for, of those that make gradients."""
-    stored = max(shape.features, shape.values) if by_keys else shape.features
-    slabs = 2 * tile.rows * -(-stored // SWIZZLED) * SWIZZLED
+    slabs = 2 * tile.rows * (2 if by_keys else -(-shape.features // SWIZZLED)) * SWIZZLED
     numbers = tile.stages * 4 * 2 * (tile.columns if by_keys else 1)
     return tile.keeps * shape.nbytes(tile.rows) + tile.stages * shape.nbytes(tile.columns) + slabs + numbers

@@ -31,10 +31,12 @@ Span = tuple[Op, Op, int]  # memory, the first element and how many
 class Described(Record):
     """What a statement says of itself beside its fields.
 
+    text:    its line in the text of a Program: {field}, {memory[index]}, and {field?} for what may be left out
     writes:  the field that names the memory it writes
     orders:  what other threads have written to memory is seen after it
     """
 
+    text: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     orders: ClassVar[bool] = False
 
@@ -64,6 +66,7 @@ class If(Described):
 class Alloc(Described):
     """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
 
+    text: ClassVar[str] = "alloc {memory}"
     memory: Op
 
 
@@ -74,6 +77,7 @@ class Let(Described):
     by halves: lane i with lane i + n/2, then n/4, ... so that the order of a float sum is fixed.
     """
 
+    text: ClassVar[str] = "{var} = {value}"
     var: Op
     value: Op
 
@@ -87,6 +91,7 @@ class Load(Described):
     valid:   None, or a bool of one lane or of var's lanes; where false the value is 0 and memory is not touched.
     """
 
+    text: ClassVar[str] = "load {var} = {memory[index]}{valid?}"
     var: Op
     memory: Op
     index: Op
@@ -96,6 +101,7 @@ class Load(Described):
 class Store(Described):
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
 
+    text: ClassVar[str] = "{memory[index]} = {value}{valid?}"
     writes: ClassVar[str] = "memory"
     memory: Op
     index: Op
@@ -112,6 +118,7 @@ class Transpose(Described):
     lanes:          a power of two
     """
 
+    text: ClassVar[str] = "transpose {lanes} to {into[place]} by {step} of {memory[index]} by {stride}"
     writes: ClassVar[str] = "into"
     into: Op
     place: Op
@@ -133,6 +140,7 @@ class Prefetch(Described):
     index:  int64 of one lane; in a VECTOR loop of the free form, that of its first lane
     """
 
+    text: ClassVar[str] = "prefetch {memory[index]}"
     memory: Op
     index: Op
 
@@ -149,6 +157,7 @@ class CopyAsync(Described):
     valid:         None, or a bool of one lane; where false memory is not touched
     """
 
+    text: ClassVar[str] = "copy {lanes} to {into[place]} of {memory[index]}{valid?}"
     writes: ClassVar[str] = "into"
     into: Op
     place: Op
@@ -164,10 +173,13 @@ class CopyAsync(Described):
 class CommitCopies(Described):
     """Closes a group: the copies that its thread has started since the last one."""
 
+    text: ClassVar[str] = "commit copies"
+
 
 class WaitForCopies(Described):
     """Waits for all groups of its thread but the last `still`."""
 
+    text: ClassVar[str] = "wait for copies but {still}"
     orders: ClassVar[bool] = True
     still: int
 
@@ -181,6 +193,7 @@ class Shuffle(Described):
     distance:  a power of two below WARP_THREADS
     """
 
+    text: ClassVar[str] = "shuffle {var} = {value} by {distance}"
     var: Op
     value: Op
     distance: int
@@ -198,6 +211,7 @@ class LoadMatrices(Described):
     place, index:  int64 of one lane; the index is a multiple of 8
     """
 
+    text: ClassVar[str] = "{turned?}matrices to {into[place]} of {memory[index]}"
     writes: ClassVar[str] = "into"
     into: Op
     place: Op
@@ -223,6 +237,7 @@ class Mma(Described):
     at, left, right:  int64 of one lane
     """
 
+    text: ClassVar[str] = "mma {acc[at]} += {lhs[left]} @ {rhs[right]}"
     writes: ClassVar[str] = "acc"
     acc: Op
     at: Op
@@ -238,6 +253,7 @@ class Mma(Described):
 class Barrier(Described):
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
+    text: ClassVar[str] = "barrier"
     orders: ClassVar[bool] = True
 
 
@@ -248,6 +264,7 @@ class Check(Described):
     number:         of the CHECK among those of the kernel
     """
 
+    text: ClassVar[str] = "check {inside} else report {number} of {value}"
     inside: Op
     value: Op
     number: int

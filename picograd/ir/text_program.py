@@ -20,6 +20,7 @@ before its first use. `name as 'text'` gives the name an Op really has when anot
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,27 +29,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import (
-    Alloc,
-    Barrier,
-    Check,
-    CommitCopies,
-    CopyAsync,
-    For,
-    If,
-    Let,
-    Load,
-    LoadMatrices,
-    Mma,
-    Prefetch,
-    Shuffle,
-    Statement,
-    Store,
-    Transpose,
-    WaitForCopies,
-    operands,
-    walk,
-)
+from picograd.ir.statements import For, If, Statement, operands, walk
 from picograd.ir.text_values import show, show_float
 
 # Precedence as in Python; a comparison takes no comparison as operand without parentheses.
@@ -81,6 +62,8 @@ RESERVED = frozenset(
     | {code.name for code in OpCode}
     | {code.name.lower() for code in FUNCTIONS}
 )
+HOLE = re.compile(r"\{(\w+)(?:\[(\w+)\])?(\?)?\}")  # in the text of a statement
+WHEN = "when"  # begins what may be left out
 SHARED_COST, LONGEST_COST = 6, 40  # operations from which a repeated, or any, expression gets a line of its own
 
 
@@ -170,48 +153,28 @@ class _Writer:
 
     def head(self, statement: Statement) -> str:
         """Returns the line of a statement, without its body."""
-        match statement:
-            case For(range=r):
-                width = "" if r.dtype is dtypes.int64 else f": {r.dtype}"
-                return f"for {self.declare(r)}{width} in {r.arg[1].name.lower()}({self.expression(r.src[0])}):"
-            case If(condition=c):
-                return f"if {self.expression(c)}:"
-            case Alloc(memory=m):
-                return f"alloc {self.declare(m)}: {m.dtype}[{m.arg[1]}] {m.arg[2].name.lower()}"
-            case Let(var=v, value=x):
-                return f"{self.declare(v)}: {vector_type(v)} = {self.expression(x)}"
-            case Load(var=v, memory=m, index=i, valid=valid):
-                return f"load {self.declare(v)}: {vector_type(v)} = {self.access(m, i)}{self.when(valid)}"
-            case Store(memory=m, index=i, value=x, valid=valid):
-                return f"{self.access(m, i)} = {self.expression(x)}{self.when(valid)}"
-            case Transpose(into=m, place=i, memory=source, index=j):
-                to, of = self.access(m, i), self.access(source, j)
-                return f"transpose {statement.lanes} to {to} by {statement.step} of {of} by {statement.stride}"
-            case Prefetch(memory=m, index=i):
-                return f"prefetch {self.access(m, i)}"
-            case CopyAsync(into=m, place=i, memory=source, index=j, lanes=lanes, valid=valid):
-                to, of = self.access(m, i), self.access(source, j)
-                return f"copy {lanes} to {to} of {of}{self.when(valid)}"
-            case CommitCopies():
-                return "commit copies"
-            case WaitForCopies(still=still):
-                return f"wait for copies but {still}"
-            case LoadMatrices(into=m, place=i, memory=source, index=j, turned=turned):
-                return f"{'turned ' if turned else ''}matrices to {self.access(m, i)} of {self.access(source, j)}"
-            case Shuffle(var=v, value=x, distance=distance):
-                return f"shuffle {self.declare(v)}: {vector_type(v)} = {self.expression(x)} by {distance}"
-            case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
-                return f"mma {self.access(acc, at)} += {self.access(lhs, left)} @ {self.access(rhs, right)}"
-            case Barrier():
-                return "barrier"
-            case Check(inside=inside, value=x, number=number):
-                return f"check {self.expression(inside)} else report {number} of {self.expression(x)}"
+        if isinstance(statement, For):
+            r = statement.range
+            width = "" if r.dtype is dtypes.int64 else f": {r.dtype}"
+            return f"for {self.declare(r)}{width} in {r.arg[1].name.lower()}({self.expression(r.src[0])}):"
+        if isinstance(statement, If):
+            return f"if {self.expression(statement.condition)}:"
+        return HOLE.sub(lambda found: self.part(statement, *found.groups()), statement.text)
 
-    def access(self, memory: Op, index: Op) -> str:
-        return f"{self.expression(memory)}[{self.expression(index)}]"
-
-    def when(self, valid: Op | None) -> str:
-        return "" if valid is None else f" when {self.expression(valid)}"
+    def part(self, statement: Statement, name: str, index: str | None, may_be_left_out: str | None) -> str:
+        """Returns what stands in one place of a statement's line."""
+        held = getattr(statement, name)
+        if may_be_left_out:
+            if isinstance(held, bool):
+                return f"{name} " * held
+            return "" if held is None else f" {WHEN} {self.expression(held)}"
+        if index:
+            return f"{self.expression(held)}[{self.expression(getattr(statement, index))}]"
+        if name == "var":
+            return f"{self.declare(held)}: {vector_type(held)}"
+        if name == "memory":  # that an Alloc makes
+            return f"{self.declare(held)}: {held.dtype}[{held.arg[1]}] {held.arg[2].name.lower()}"
+        return self.expression(held) if isinstance(held, Op) else str(held)
 
     # ---- expressions ----
     def expression(self, op: Op, define: bool = False) -> str:

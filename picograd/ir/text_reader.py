@@ -18,27 +18,9 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import (
-    Alloc,
-    Barrier,
-    Check,
-    CommitCopies,
-    CopyAsync,
-    For,
-    If,
-    Let,
-    Load,
-    LoadMatrices,
-    Mma,
-    Prefetch,
-    Shuffle,
-    Statement,
-    Store,
-    Transpose,
-    WaitForCopies,
-)
+from picograd.ir.statements import FIELDS, Described, For, If, Let, Statement, Store
 from picograd.ir.symbolic import from_op
-from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
+from picograd.ir.text_program import FUNCTIONS, HOLE, INFIX, WHEN, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
 
 AST_CODES: dict[type[ast.AST], OpCode] = {
@@ -60,8 +42,24 @@ AST_CODES: dict[type[ast.AST], OpCode] = {
 }
 assert set(AST_CODES.values()) == set(INFIX), "text_reader: AST_CODES has not the operators of INFIX"
 FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
-TRANSPOSE = re.compile(r"transpose (\d+) to (.*) by (\d+) of (.*) by (\d+)")
-COPY = re.compile(r"copy (\d+) to (.*) of (.*?)(?: when (.*))?")
+
+
+def _line_of(kind: type[Described]) -> re.Pattern[str]:
+    """Returns what the line of a statement looks like."""
+
+    def hole(found: re.Match[str]) -> str:
+        name, index, may_be_left_out = found.groups()
+        is_number = kind.__annotations__[name] == "int"
+        if may_be_left_out:
+            return rf"({name} )?" if kind.__annotations__[name] == "bool" else rf"(?: {WHEN} (.*))?"
+        return r"(-?\d+)" if is_number else r"(.*?\])" if index else "(.*?)"
+
+    literal = re.sub(r"([+*.])", r"\\\1", kind.text)
+    return re.compile(HOLE.sub(hole, literal))
+
+
+# Those that begin with a word are tried first, for all others look like a Let.
+LINES = {kind: _line_of(kind) for kind in sorted(FIELDS, key=lambda kind: (kind is Let, kind is Store)) if kind.text}
 DECLARED = re.compile(r"^(\w+)(?: as ('(?:\\.|[^'\\])*'|[^:=]*?))?$")
 
 
@@ -139,62 +137,24 @@ class _Reader:
 
     def simple(self, line: str) -> Statement:
         """Returns the statement of one line that opens no body."""
-        if (of_a_block := self.of_a_block(line)) is not None:
-            return of_a_block
-        if line.startswith("check "):
-            inside, _, report = line.removeprefix("check ").partition(" else report ")
-            number, _, reported = report.partition(" of ")
-            return Check(self.expression(inside), self.expression(reported), int(number))
-        if line.startswith("alloc "):
-            return Alloc(self.alloc(line.removeprefix("alloc ")))
-        if line.startswith("transpose "):
-            found = TRANSPOSE.fullmatch(line)
-            if found is None:
-                raise DataError(f"text: {line!r} is no transpose N to memory[place] by N of memory[index] by N.")
-            lanes, to, step, of, stride = found.groups()
-            return Transpose(*self.access(to), int(step), *self.access(of), int(stride), int(lanes))
-        if line.startswith("prefetch "):
-            return Prefetch(*self.access(line.removeprefix("prefetch ")))
-        if line.startswith("load "):
-            declared, _, access = line.removeprefix("load ").partition(" = ")
-            access, _, valid = access.partition(" when ")
-            memory, index = self.access(access)
-            return Load(self.var(declared), memory, index, self.expression(valid) if valid else None)
-        left, _, right = line.partition(" = ")
-        if not left.endswith("]"):
-            value = self.expression(right)
-            return Let(self.var(left), value)
-        right, _, valid = right.partition(" when ")
-        memory, index = self.access(left)
-        return Store(memory, index, self.expression(right), self.expression(valid) if valid else None)
-
-    def of_a_block(self, line: str) -> Statement | None:
-        """Returns what threads of a block do together, or for each other; None where a line says something else."""
-        if line == "barrier":
-            return Barrier()
-        if line.startswith("copy "):
-            found = COPY.fullmatch(line)
-            if found is None:
-                raise DataError(f"text: {line!r} is no copy N to memory[place] of memory[index].")
-            lanes, to, of, valid = found.groups()
-            return CopyAsync(*self.access(to), *self.access(of), int(lanes), self.expression(valid) if valid else None)
-        if line == "commit copies":
-            return CommitCopies()
-        if line.startswith("wait for copies but "):
-            return WaitForCopies(int(line.removeprefix("wait for copies but ")))
-        if line.startswith(("matrices to ", "turned matrices to ")):
-            turned, _, accesses = line.partition("matrices to ")
-            to, _, of = accesses.partition(" of ")
-            return LoadMatrices(*self.access(to), *self.access(of), bool(turned))
-        if line.startswith("mma "):
-            to, _, product = line.removeprefix("mma ").partition(" += ")
-            left, _, other = product.partition(" @ ")
-            return Mma(*self.access(to), *self.access(left), *self.access(other))
-        if line.startswith("shuffle "):
-            declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
-            given, _, distance = shuffled.rpartition(" by ")
-            return Shuffle(self.var(declared), self.expression(given), int(distance))
-        return None
+        kind = next((kind for kind, pattern in LINES.items() if pattern.fullmatch(line)), None)
+        if kind is None:
+            raise DataError(f"text: {line!r} is no statement.")
+        texts, fields = iter(LINES[kind].fullmatch(line).groups()), {}  # type: ignore[union-attr]
+        for name, index, may_be_left_out in HOLE.findall(kind.text):
+            text = next(texts)
+            if may_be_left_out:
+                fields[name] = bool(text) if kind.__annotations__[name] == "bool" else text and self.expression(text)
+            elif index:
+                fields[name], fields[index] = self.access(text)
+            elif name == "var":
+                fields[name] = self.var(text)
+            elif name == "memory":
+                fields[name] = self.alloc(text)
+            else:
+                fields[name] = int(text) if kind.__annotations__[name] == "int" else self.expression(text)
+        made: Statement = kind(**fields)
+        return made
 
     # ---- what has a name ----
     def declare(self, text: str, make: Callable[[Any], Op], default: Callable[[str], Any] = str) -> Op:
@@ -247,7 +207,8 @@ class _Reader:
     def var(self, text: str) -> Op:
         declared, _, kind = text.rpartition(": ")
         found = re.fullmatch(r"(\w+?)(?:x(\d+))?", kind)
-        assert found is not None
+        if found is None or not declared:
+            raise DataError(f"text: {text!r} names no value: that is NAME: dtype, or NAME: dtypexLANES.")
         dtype, lanes = dtype_named(found.group(1)), int(found.group(2) or 1)
         return self.declare(declared, lambda name: Op(OpCode.VAR, dtype, (), (name, lanes)))
 

@@ -14,6 +14,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.creation.distributions import fill_truncated as _fill_truncated
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -104,7 +105,7 @@ def trunc_normal_(
     >>> bool((trunc_normal_(Tensor.zeros(1000)).abs() <= 2).all())
     True
     """
-    return tensor._fill_truncated(mean, std, a, b, generator)
+    return _fill_truncated(tensor, mean, std, a, b, generator)
 
 
 @no_grad()

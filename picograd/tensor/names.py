@@ -13,6 +13,7 @@ from picograd.tensor.creation.old_types import *
 from picograd.tensor.creation.window_functions import *
 from picograd.tensor.curves import *
 from picograd.tensor.draws import *
+from picograd.tensor.elements.special_functions import *
 from picograd.tensor.exchange.printing import *
 from picograd.tensor.free_functions import *
 from picograd.tensor.histograms import *
@@ -29,6 +30,7 @@ from picograd.tensor.products.linalg import *
 from picograd.tensor.promotion import *
 from picograd.tensor.reductions.counts import *
 from picograd.tensor.reductions.measures import *
+from picograd.tensor.reductions.statistics import *
 from picograd.tensor.segments import *
 from picograd.tensor.settings import *
 from picograd.tensor.tensor import Tensor
@@ -75,15 +77,15 @@ abs, absolute, acos, acosh, angle, arccos = Tensor.abs, Tensor.abs, Tensor.acos,
 arccosh, arcsin, arcsinh, arctan, arctanh = Tensor.acosh, Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh
 asin, asinh, atan, atanh, ceil, clamp = Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh, Tensor.ceil, Tensor.clamp
 clamp_max, clamp_min, clip, conj, cos = Tensor.clamp_max, Tensor.clamp_min, Tensor.clamp, Tensor.conj, Tensor.cos
-cosh, deg2rad, digamma, erf, erfc = Tensor.cosh, Tensor.deg2rad, Tensor.digamma, Tensor.erf, Tensor.erfc
-erfinv, exp, exp2, expm1, fix, floor = Tensor.erfinv, Tensor.exp, Tensor.exp2, Tensor.expm1, Tensor.trunc, Tensor.floor
-frac, frexp, hardshrink, i0, isfinite = Tensor.frac, Tensor.frexp, Tensor.hardshrink, Tensor.i0, Tensor.isfinite
+cosh, deg2rad = Tensor.cosh, Tensor.deg2rad
+exp, exp2, expm1, fix, floor = Tensor.exp, Tensor.exp2, Tensor.expm1, Tensor.trunc, Tensor.floor
+frac, frexp, hardshrink, isfinite = Tensor.frac, Tensor.frexp, Tensor.hardshrink, Tensor.isfinite
 isinf, isnan, isneginf, isposinf, isreal = Tensor.isinf, Tensor.isnan, Tensor.isneginf, Tensor.isposinf, Tensor.isreal
-lerp, lgamma, log, log10, log1p, log2 = Tensor.lerp, Tensor.lgamma, Tensor.log, Tensor.log10, Tensor.log1p, Tensor.log2
-logit, masked_fill, maximum, minimum = Tensor.logit, Tensor.masked_fill, Tensor.maximum, Tensor.minimum
-mvlgamma, nan_to_num, neg, negative, positive = Tensor.mvlgamma, Tensor.nan_to_num, Tensor.neg, Tensor.neg, Tensor.positive
+lerp, log, log10, log1p, log2 = Tensor.lerp, Tensor.log, Tensor.log10, Tensor.log1p, Tensor.log2
+masked_fill, maximum, minimum = Tensor.masked_fill, Tensor.maximum, Tensor.minimum
+nan_to_num, neg, negative, positive = Tensor.nan_to_num, Tensor.neg, Tensor.neg, Tensor.positive
 rad2deg, reciprocal, relu, round, rsqrt = Tensor.rad2deg, Tensor.reciprocal, Tensor.relu, Tensor.round, Tensor.rsqrt
-sgn, sigmoid, sign, signbit, sin, sinc = Tensor.sgn, Tensor.sigmoid, Tensor.sign, Tensor.signbit, Tensor.sin, Tensor.sinc
+sgn, sigmoid, sign, signbit, sin = Tensor.sgn, Tensor.sigmoid, Tensor.sign, Tensor.signbit, Tensor.sin
 sinh, sqrt, square, tan, tanh, trunc = Tensor.sinh, Tensor.sqrt, Tensor.square, Tensor.tan, Tensor.tanh, Tensor.trunc
 conj_physical, resolve_conj, resolve_neg = Tensor.conj, Tensor.conj, Tensor.conj
 
@@ -95,13 +97,13 @@ is_same_size, isclose, lcm, ldexp = Tensor.is_same_size, Tensor.isclose, Tensor.
 logaddexp, logaddexp2, logical_xor, nextafter = Tensor.logaddexp, Tensor.logaddexp2, Tensor.logical_xor, Tensor.nextafter
 
 # ---- along axes ----
-all, allclose, amax, amin, aminmax, any = Tensor.all, Tensor.allclose, Tensor.amax, Tensor.amin, Tensor.aminmax, Tensor.any
-argmax, argmin, count_nonzero, cummax = Tensor.argmax, Tensor.argmin, Tensor.count_nonzero, Tensor.cummax
-cummin, cumprod, cumsum, diff, dist = Tensor.cummin, Tensor.cumprod, Tensor.cumsum, Tensor.diff, Tensor.dist
-equal, log_softmax, logcumsumexp, logsumexp = Tensor.equal, Tensor.log_softmax, Tensor.logcumsumexp, Tensor.logsumexp
-max, mean, min, nanmean, nansum, norm = Tensor.max, Tensor.mean, Tensor.min, Tensor.nanmean, Tensor.nansum, Tensor.norm
-prod, renorm, softmax, std, std_mean = Tensor.prod, Tensor.renorm, Tensor.softmax, Tensor.std, Tensor.std_mean
-sum, var, var_mean = Tensor.sum, Tensor.var, Tensor.var_mean
+all, amax, amin, any = Tensor.all, Tensor.amax, Tensor.amin, Tensor.any
+argmax, argmin = Tensor.argmax, Tensor.argmin
+cumprod, cumsum = Tensor.cumprod, Tensor.cumsum
+log_softmax, logsumexp = Tensor.log_softmax, Tensor.logsumexp
+max, mean, min = Tensor.max, Tensor.mean, Tensor.min
+prod, softmax, std = Tensor.prod, Tensor.softmax, Tensor.std
+sum, var = Tensor.sum, Tensor.var
 
 # ---- in place ----
 abs_, acos_, acosh_, arccos_, arccosh_ = Tensor.abs_, Tensor.acos_, Tensor.acosh_, Tensor.acos_, Tensor.acosh_

@@ -4,11 +4,10 @@ In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
 Next:  picograd/tensor/resized.py
 
-Some methods are functions in the file of their subject, and named in the class below. The others are families of methods,
+Many methods are functions in the file of their subject, and named in the class below. The others are families of methods,
 one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
-Stacking, Operators, Info, Casts .. Pairs, Reduce, Statistics, Products, Brackets, Constants,
-Ranges, Random, Distributions, Ufuncs, Interop, Resized. Whether something is a tensor is asked of TensorCore, or of the
-class that the file itself defines or needs, never of one in between.
+Stacking, Operators, Info, Casts .. Pairs, Reduce, Products, Brackets, Constants, Ranges, Random, Interop, Resized. Whether
+something is a tensor is asked of TensorCore, or of a class that the file itself defines or needs, never of one in between.
 """
 
 from __future__ import annotations
@@ -20,12 +19,15 @@ from picograd.errors import GradientError
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation import distributions
+from picograd.tensor.elements import special_functions
+from picograd.tensor.exchange import copies, ufuncs
 from picograd.tensor.indexing import scattering, selection, slices
 from picograd.tensor.inplace import stored
 from picograd.tensor.movement import patterns
 from picograd.tensor.order import ranks, searching, sets, sorting
 from picograd.tensor.products import added, factored, linalg
-from picograd.tensor.reductions import counts, measures
+from picograd.tensor.reductions import counts, measures, statistics
 from picograd.tensor.resized import Resized
 
 
@@ -59,6 +61,24 @@ class Tensor(Resized, Autograd):
 
     __slots__ = ()
 
+    # ---- special functions ----
+    erf, erfc, erfinv = special_functions.erf, special_functions.erfc, special_functions.erfinv
+    lgamma, digamma = special_functions.lgamma, special_functions.digamma
+    polygamma, mvlgamma, i0 = special_functions.polygamma, special_functions.mvlgamma, special_functions.i0
+    sinc, logit = special_functions.sinc, special_functions.logit
+    erf_, erfc_, erfinv_ = special_functions.erf_, special_functions.erfc_, special_functions.erfinv_
+    lgamma_, digamma_ = special_functions.lgamma_, special_functions.digamma_
+    polygamma_, mvlgamma_, i0_ = special_functions.polygamma_, special_functions.mvlgamma_, special_functions.i0_
+    sinc_, logit_ = special_functions.sinc_, special_functions.logit_
+
+    # ---- along axes ----
+    aminmax, nansum, nanmean = statistics.aminmax, statistics.nansum, statistics.nanmean
+    count_nonzero, var_mean, std_mean = statistics.count_nonzero, statistics.var_mean, statistics.std_mean
+    cummax, cummin, logcumsumexp = statistics.cummax, statistics.cummin, statistics.logcumsumexp
+    diff, norm = statistics.diff, statistics.norm
+    renorm, renorm_, dist, equal = statistics.renorm, statistics.renorm_, statistics.dist, statistics.equal
+    allclose = statistics.allclose
+
     # ---- products, factors and solutions of matrices ----
     addmm, addmv, addr, addbmm, baddbmm = added.addmm, added.addmv, added.addr, added.addbmm, added.baddbmm
     addmm_, addmv_, addr_, addbmm_, baddbmm_ = added.addmm_, added.addmv_, added.addr_, added.addbmm_, added.baddbmm_
@@ -89,6 +109,14 @@ class Tensor(Resized, Autograd):
     searchsorted, bucketize, isin = searching.searchsorted, searching.bucketize, searching.isin
     unique, unique_consecutive = sets.unique, sets.unique_consecutive
     bincount, histc, histogram = counts.bincount, counts.histc, counts.histogram
+
+    # ---- random numbers, stored here ----
+    bernoulli_, exponential_, geometric_ = distributions.bernoulli_, distributions.exponential_, distributions.geometric_
+    log_normal_, cauchy_, random_ = distributions.log_normal_, distributions.cauchy_, distributions.random_
+
+    # ---- what Python and NumPy call ----
+    __copy__, __deepcopy__, __reduce__ = copies.copied, copies.deep_copied, copies.reduced
+    __array_ufunc__ = ufuncs.array_ufunc
 
     # ---- axes by name ----
     rearrange, reduce = patterns.rearrange, patterns.reduce

@@ -176,6 +176,21 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
     assert message in raised.value.fact
 
 
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("transpose 4 to p0[0] by 4", "'transpose 4 to p0[0] by 4' is no statement."),
+        ("barriers", "'barriers' is no statement."),
+        ("v1 = 3", "'v1' names no value"),
+        ("prefetch p0", "'prefetch p0' is no statement."),
+    ],
+)
+def test_a_line_that_is_no_statement_is_refused(line: str, message: str) -> None:
+    with pytest.raises(DataError) as raised:
+        parse_program(f"program f\n  param p0: in float32[4]\n  phase\n    {line}\n")
+    assert message in raised.value.fact
+
+
 # ---- kernels and schedules ----
 def softmax_kernel() -> Kernel:
     x = param(0, N, 70)

@@ -122,7 +122,7 @@ BUGS = {
     ),
     "the other set of rows": (r"turn / Cut::KEEPS % 2 \^ 1", "turn / Cut::KEEPS % 2", "deadlock|initialised|race"),
     "slabs that have not left": (
-        r"  if \(thread == 0\) wait_stores<0>\(\);.*\n", "", "race: writes slabs|ends while it stores",
+        r"  if \(thread == 0\) wait_stores<LEFT>\(\);.*\n", "", "race: writes slabs|ends while it stores",
     ),
     "nothing hidden": (r"scores\[i\] = below_all\(\)", "scores[i] = scores[i]", "Mismatched elements"),
     "deltas of other columns": (r"index \+ COLUMNS, deltas", "index + COLUMNS - 2, deltas", "Mismatched|not written"),

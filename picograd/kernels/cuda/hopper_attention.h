@@ -193,7 +193,7 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
         finish(own.head * (int64)Cut::QUERIES + query, fmaf(peak[i], Cut::SCALE, logf(total[i])));
     }
     const float32 upper = total[0] == 0.0f ? 0.0f : 1.0f / total[0], lower = total[1] == 0.0f ? 0.0f : 1.0f / total[1];
-    store_rows<typename Cut::T, Is::VALUE_PIECES>(sums, upper, lower, slabs, out_map, warpgroup * Is::VALUE_PIECES,
+    store_rows<typename Cut::T, Is::VALUE_PIECES, 0>(sums, upper, lower, slabs, out_map, warpgroup * Is::VALUE_PIECES,
                                                   first < Cut::QUERIES, first, own.head % Cut::HEADS, own.head / Cut::HEADS);
   }
   if (arrives) wait_stores<0>();

@@ -33,7 +33,8 @@ template <class Cut> struct GradSizes {
   static const int32 KEPT_LENGTH = PIECES * ROWS * 64, KEPT_OTHER_LENGTH = OTHER_PIECES * ROWS * 64;
   static const int32 TILE_LENGTH = PIECES * Cut::COLUMNS * 64, OTHER_LENGTH = OTHER_PIECES * Cut::COLUMNS * 64;
   static const int32 SCORES = Cut::COLUMNS / 2, SUMS = PIECES * 32, OTHER_SUMS = Cut::BY_KEYS ? OTHER_PIECES * 32 : 32;
-  static const int32 SLAB_PIECES = Cut::BY_KEYS && OTHER_PIECES > PIECES ? OTHER_PIECES : PIECES;
+  static const int32 SLAB_PIECES = Cut::BY_KEYS ? 2 : PIECES;
+  static const bool APART = Cut::BY_KEYS && PIECES + OTHER_PIECES == 2;  // both results have slabs of their own
   static const int32 COPYING = Cut::LOOKERS == 3 ? 32 : Cut::BY_KEYS && Cut::COLUMNS > 64 ? 40 : 24;  // registers of who copies
   static const int32 NUMBERS = Cut::BY_KEYS ? 2 * Cut::COLUMNS : 2;  // of a stage
 };
@@ -211,9 +212,10 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
     if (arrives) mbarrier_arrive(kept_empty, set);
     const bool any = first < Is::LENGTH;
     const int32 slab = warpgroup * Is::SLAB_PIECES;
-    store_rows<T, Is::PIECES>(sums, Cut::SCALE, Cut::SCALE, slabs, result_map, slab, any, first, own.head, own.batch);
+    store_rows<T, Is::PIECES, Is::APART>(sums, Cut::SCALE, Cut::SCALE, slabs, result_map, slab, any, first, own.head, own.batch);
     if constexpr (Cut::BY_KEYS)
-      store_rows<T, Is::OTHER_PIECES>(other_sums, 1.0f, 1.0f, slabs, other_result_map, slab, any, first, own.head, own.batch);
+      store_rows<T, Is::OTHER_PIECES, Is::APART>(other_sums, 1.0f, 1.0f, slabs, other_result_map, slab + Is::APART, any, first,
+                                                 own.head, own.batch);
   }
   if (threadIdx.x % 128 == 0) wait_stores<0>();
 }

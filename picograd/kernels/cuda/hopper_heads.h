@@ -78,12 +78,13 @@ template <class T, int32 COLUMNS, class Pairs, class Numbers> PRIMITIVE void rou
   for (int32 i = 0; i < COLUMNS / 4; i++) pairs[i] = pair_up(numbers[2 * i], numbers[2 * i + 1], T{});
 }
 
-// Stores 64 rows of sums through slabs of shared memory, each row times its factor, of which a thread has two.
-template <class T, int32 PIECES, class Sums, class Slabs>
+// Stores 64 rows of sums through slabs of shared memory, each row times its factor, of which a thread has two. LEFT: stores of the
+// warpgroup that may be on their way from other slabs.
+template <class T, int32 PIECES, int32 LEFT, class Sums, class Slabs>
 PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs& slabs, const TileMap& map, int32 first_slab,
                           bool any, int32 first, int32 head, int32 batch) {
   const int32 thread = thread_here() % 128, lane = thread % 32, row = 16 * (thread / 32) + lane % 16;
-  if (thread == 0) wait_stores<0>();  // what was there has left
+  if (thread == 0) wait_stores<LEFT>();  // what was there has left
   sync_warpgroup();
 #pragma unroll
   for (int32 column = 0; column < PIECES * 64; column += 16) {
@@ -95,11 +96,13 @@ PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs&
   }
   fence_async_proxy();
   sync_warpgroup();
-  if (thread == 0 && any) {
+  if (thread == 0) {
+    if (any) {
 #pragma unroll
-    for (int32 piece = 0; piece < PIECES; piece++)
-      store_tile(map, slabs, (first_slab + piece) * 4096, piece * 64, first, head, batch);
-    commit_stores();
+      for (int32 piece = 0; piece < PIECES; piece++)
+        store_tile(map, slabs, (first_slab + piece) * 4096, piece * 64, first, head, batch);
+    }
+    commit_stores();  // an empty group counts as one
   }
 }
 

@@ -215,6 +215,28 @@ class Random(Ranges):
         return chosen
 
     # ---- in place ----
+    @classmethod
+    def randint_like(
+        cls,
+        tensor: TensorCore,
+        low: int,
+        high: int | None = None,
+        *,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.randint_like(Tensor([0.0, 0.0]), 7, 8)
+        Tensor([7., 7.])
+        """
+        place = tensor.device if device is None else device
+        if high is None:
+            low, high = 0, low
+        shape = tensor.op.shape
+        return cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)
+
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
         """Stores numbers evenly from [low, high) in place.
 

@@ -21,14 +21,14 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.functions import in_one_rounding
 from picograd.tensor.elements.operators import Operand, Operators, scalar_of
-from picograd.tensor.elements.special_functions import SpecialFunctions
+from picograd.tensor.elements.parts import Parts
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.formulas import formula
 from picograd.tensor.inplace import fitting_op, in_place, stored
 from picograd.tensor.meeting import brought_to, meeting_device, value_at
 
 
-class Choices(SpecialFunctions):
+class Choices(Parts):
     """maximum minimum clamp where prelu masked_fill lerp."""
 
     __slots__ = ()

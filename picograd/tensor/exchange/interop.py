@@ -18,8 +18,8 @@ from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, Gradie
 from picograd.loading import load_late
 from picograd.notebook import array_table, text_block
 from picograd.tensor.cell import grad_mode
+from picograd.tensor.creation.random import Random
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
-from picograd.tensor.exchange.copies import Copies
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.exchange.host import default_device, usable_device
 from picograd.tensor.exchange.printing import is_shortened, text_of
@@ -28,7 +28,7 @@ from picograd.tensor.variable import known
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
-class Interop(Copies):
+class Interop(Random):
     """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()

@@ -23,10 +23,10 @@ from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace import in_place
-from picograd.tensor.reductions.statistics import Statistics
+from picograd.tensor.reductions.reduce import Reduce
 
 
-class Products(Statistics):
+class Products(Reduce):
     """matmul mm bmm mv dot vdot inner outer kron tril triu trace."""
 
     __slots__ = ()
