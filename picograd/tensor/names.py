@@ -13,6 +13,7 @@ from picograd.tensor.creation.old_types import *
 from picograd.tensor.creation.window_functions import *
 from picograd.tensor.curves import *
 from picograd.tensor.draws import *
+from picograd.tensor.elements.pairs import *
 from picograd.tensor.elements.special_functions import *
 from picograd.tensor.exchange.printing import *
 from picograd.tensor.free_functions import *
@@ -90,11 +91,7 @@ sinh, sqrt, square, tan, tanh, trunc = Tensor.sinh, Tensor.sqrt, Tensor.square, 
 conj_physical, resolve_conj, resolve_neg = Tensor.conj, Tensor.conj, Tensor.conj
 
 # ---- functions of two ----
-addcdiv, addcmul, arctan2, atan2, copysign = Tensor.addcdiv, Tensor.addcmul, Tensor.atan2, Tensor.atan2, Tensor.copysign
-fmax, fmin, fmod, gcd, heaviside, hypot = Tensor.fmax, Tensor.fmin, Tensor.fmod, Tensor.gcd, Tensor.heaviside, Tensor.hypot
-igamma, igammac = Tensor.igamma, Tensor.igammac
-is_same_size, isclose, lcm, ldexp = Tensor.is_same_size, Tensor.isclose, Tensor.lcm, Tensor.ldexp
-logaddexp, logaddexp2, logical_xor, nextafter = Tensor.logaddexp, Tensor.logaddexp2, Tensor.logical_xor, Tensor.nextafter
+arctan2 = Tensor.atan2
 
 # ---- along axes ----
 all, amax, amin, any = Tensor.all, Tensor.amax, Tensor.amin, Tensor.any

@@ -6,8 +6,9 @@ Next:  picograd/tensor/resized.py
 
 Many methods are functions in the file of their subject, and named in the class below. The others are families of methods,
 one line of classes, each built on the one before it, so that a method finds below what it is made of: TensorCore, Views ..
-Stacking, Operators, Info, Casts .. Pairs, Reduce, Products, Brackets, Constants, Ranges, Random, Interop, Resized. Whether
-something is a tensor is asked of TensorCore, or of a class that the file itself defines or needs, never of one in between.
+Stacking, Operators, Info, Casts .. Choices, Reduce, Products, Brackets, Constants, Ranges, Random, Interop, Resized.
+Whether something is a tensor is asked of TensorCore, or of a class that the file itself defines or needs, never of one in
+between.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from picograd.tensor.autograd import Autograd
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation import distributions
-from picograd.tensor.elements import special_functions
+from picograd.tensor.elements import pairs, special_functions
 from picograd.tensor.exchange import copies, ufuncs
 from picograd.tensor.indexing import scattering, selection, slices
 from picograd.tensor.inplace import stored
@@ -60,6 +61,20 @@ class Tensor(Resized, Autograd):
     """
 
     __slots__ = ()
+
+    # ---- functions of two ----
+    atan2, arctan2, hypot, copysign = pairs.atan2, pairs.arctan2, pairs.hypot, pairs.copysign
+    nextafter, logaddexp, logaddexp2 = pairs.nextafter, pairs.logaddexp, pairs.logaddexp2
+    igamma, igammac, xlogy, float_power = pairs.igamma, pairs.igammac, pairs.xlogy, pairs.float_power
+    ldexp = pairs.ldexp
+    fmod, fmax, fmin, heaviside, gcd, lcm = pairs.fmod, pairs.fmax, pairs.fmin, pairs.heaviside, pairs.gcd, pairs.lcm
+    isclose = pairs.isclose
+    logical_xor, addcmul, addcdiv, is_same_size = pairs.logical_xor, pairs.addcmul, pairs.addcdiv, pairs.is_same_size
+    atan2_, arctan2_, hypot_, copysign_ = pairs.atan2_, pairs.arctan2_, pairs.hypot_, pairs.copysign_
+    nextafter_, igamma_, igammac_ = pairs.nextafter_, pairs.igamma_, pairs.igammac_
+    xlogy_, float_power_, ldexp_, fmod_ = pairs.xlogy_, pairs.float_power_, pairs.ldexp_, pairs.fmod_
+    heaviside_, gcd_, lcm_ = pairs.heaviside_, pairs.gcd_, pairs.lcm_
+    logical_xor_, addcmul_, addcdiv_ = pairs.logical_xor_, pairs.addcmul_, pairs.addcdiv_
 
     # ---- special functions ----
     erf, erfc, erfinv = special_functions.erf, special_functions.erfc, special_functions.erfinv
@@ -111,7 +126,8 @@ class Tensor(Resized, Autograd):
     bincount, histc, histogram = counts.bincount, counts.histc, counts.histogram
 
     # ---- random numbers, stored here ----
-    bernoulli_, exponential_, geometric_ = distributions.bernoulli_, distributions.exponential_, distributions.geometric_
+    bernoulli_, exponential_ = distributions.bernoulli_, distributions.exponential_
+    geometric_ = distributions.geometric_
     log_normal_, cauchy_, random_ = distributions.log_normal_, distributions.cauchy_, distributions.random_
 
     # ---- what Python and NumPy call ----

@@ -396,6 +396,9 @@ class Operators(Stacking):
         """
         return self.ne(0) | is_true("logical_or", other)
 
+    subtract, multiply, divide, true_divide = sub, mul, div, div
+    greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+
     # ---- in place ----
     add_, sub_, mul_, div_, pow_ = in_place(add), in_place(sub), in_place(mul), in_place(div), in_place(pow)
     floor_divide_, remainder_ = in_place(floor_divide), in_place(remainder)
@@ -406,6 +409,8 @@ class Operators(Stacking):
     bitwise_left_shift_ = in_place(__lshift__, "bitwise_left_shift_")
     bitwise_right_shift_ = in_place(__rshift__, "bitwise_right_shift_")
 
+    subtract_, multiply_, divide_, true_divide_ = sub_, mul_, div_, div_
+    greater_, greater_equal_, less_, less_equal_, not_equal_ = gt_, ge_, lt_, le_, ne_
     __iadd__, __isub__, __imul__, __itruediv__, __ipow__ = add_, sub_, mul_, div_, pow_
     __ifloordiv__, __imod__ = floor_divide_, remainder_
     __iand__, __ior__, __ixor__ = bitwise_and_, bitwise_or_, bitwise_xor_

@@ -22,7 +22,7 @@ from picograd.ir.symbolic import bounds
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.elements.pairs import Pairs
+from picograd.tensor.elements.choices import Choices
 from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice
 from picograd.tensor.inplace import in_place
@@ -42,7 +42,7 @@ class MaxResult(NamedTuple):
     indices: Any
 
 
-class Reduce(Pairs):
+class Reduce(Choices):
     """sum prod max min mean var std norm any all argmax argmin logsumexp softmax cumsum ..."""
 
     __slots__ = ()
@@ -191,7 +191,7 @@ class Reduce(Pairs):
         return op
 
     def max(
-        self, dim: int | Pairs | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+        self, dim: int | TensorCore | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
     ) -> Any:
         """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
 
@@ -205,7 +205,7 @@ class Reduce(Pairs):
         return self._along("max", OpCode.MAX, one_name("max", dim, axis), keepdim or keepdims)
 
     def min(
-        self, dim: int | Pairs | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+        self, dim: int | TensorCore | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
     ) -> Any:
         """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
 
