@@ -188,6 +188,11 @@ def test_what_is_built_on_tensors_leads_to_the_road() -> None:
     assert not missed
 
 
+def test_tensor_is_not_a_longer_chain_of_classes() -> None:
+    """New methods are functions in the file of their subject, which tensor/tensor.py names."""
+    assert sum(home.__module__.startswith("picograd") for home in picograd.Tensor.__mro__) <= 24
+
+
 def test_every_room_says_what_belongs_there() -> None:
     rooms = PACKAGE.rglob("__init__.py")
     assert not [str(path.relative_to(PACKAGE)) for path in rooms if not header(path)]
