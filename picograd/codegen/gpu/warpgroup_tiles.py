@@ -1,13 +1,15 @@
 """How a product is cut for warpgroups: a menu of tiles, and a model of what each costs.
 
 In:    PlainProduct, Target
-Out:   `why_not`; `tiles_of`, the one of least cost first
+Out:   `why_not`; `in_parts`; `tiles_of`, the one of least cost first
 Called by: engine/written.py.    Next: picograd/codegen/plain_product.py
 
-A step is 64 of K. It costs what its multiplications take, or its bytes from the L2 cache if that is more. A product costs
-what the blocks with most tiles do: a tile is stored while the next one is computed, but for a block's last, and where there
-is one slab. The constants are fitted to 250 variants of 22 products on an H100
-(bench/results/2026-11-26-h100-products.json): the tile of least cost has 86 % of the fastest one's speed or more, 97 % in
+A step is 128 bytes of K. It costs what its multiplications take, or its bytes from the L2 cache if that is more; of
+TF32 also those of shared memory, for it is transposed there. A product costs what the blocks with most tiles do: a
+tile is stored while the next one is computed, but for a block's last, and where there is one slab. By multiply-adds a
+step is waited for, too, and a tile is stored by those who multiply. The constants are fitted to what 22 products of
+bfloat16 and 36 of float32 took on an H100 (bench/results/2026-11-26-h100-products.json,
+2026-11-27-h100-products-float32.json): the tile of least cost has 86 % of the fastest one's speed or more, 97 % in
 the mean.
 """
 
@@ -37,11 +39,11 @@ GROUP = 8  # rows of tiles
 LEAST_STAGES, MOST_STAGES = 3, 8
 LEAST_EXTENT, LEAST_WORK = 64, 1 << 21  # multiplications
 MOST_PARTS, MOST_WIDE_PARTS, LEAST_PART = 8, 24, 512  # of K
-WARPS_SQUARE = 32  # elements of float32 in a row of what a warp transposes
-# Of one multiprocessor of an H100, each clock: FLOPs, bytes from the L2 cache, bytes from memory.
-FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 200, 51, 12, 120
-# Multiply-adds: elements of a tile from which on they do not wait for shared memory; clocks for a byte that is transposed.
-ADDS_WITHOUT_WAITS, ADDS_TURNED = 24576, 0.01
+# Of one multiprocessor of an H100, each clock: FLOPs, bytes from the L2 cache, from memory, of shared memory.
+FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 256, 51, 12, 110
+# Of multiply-adds: clocks that a step waits; that a transposed byte takes, by how many warpgroups multiply; results stored
+# each clock.
+ADDS_WAIT, ADDS_TURNED, ADDS_STORED = 745, {1: 0.0044, 2: 0.0266}, 2.06
 # Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
 STORED, STORED_ALONE, STORED_LAST = 18, 6, 1.5
 TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch what adds parts up
@@ -114,7 +116,7 @@ def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
     turns, numel = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks), tile.rows * tile.columns
     step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
     if product.adds:
-        return turns * (product.steps * step + TILE_CLOCKS + 4 * numel / MEMORY_NBYTES)
+        return turns * (product.steps * step + numel / ADDS_STORED)
     if product.tf32:
         step = max(step, _shared_nbytes(product, tile) / SHARED_NBYTES)
     stored = numel / STORED + (numel / STORED_ALONE if tile.slabs == 1 else 0)
@@ -126,13 +128,12 @@ def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:
     work = 2 * tile.rows * tile.columns * product.step
     if not product.adds:
         return work / (FLOPS // (2 if product.tf32 else 1))
-    share = min(1.0, tile.multipliers * tile.rows * tile.columns / ADDS_WITHOUT_WAITS)
-    return work / (FLOPS_OF_ADDS * share) + ADDS_TURNED * _turned_nbytes(product, tile)
+    return work / FLOPS_OF_ADDS + ADDS_WAIT + ADDS_TURNED[tile.multipliers] * _turned_nbytes(product, tile)
 
 
 def _turned_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     """Returns the bytes of a step that are transposed in shared memory."""
-    if product.step != WARPS_SQUARE:
+    if product.dtype != "float32":
         return 0
     is_lhs, is_rhs = product.a.is_turned != product.adds, product.b.is_turned == product.adds
     return ROW_NBYTES * (is_lhs * tile.rows + is_rhs * tile.columns)

@@ -15,6 +15,7 @@ from picograd.device import Target
 from picograd.engine.written import written_candidates
 
 MEDIANS = Path(__file__).parents[3] / "bench" / "results" / "2026-11-26-h100-products.json"
+WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
 H100 = Target(
     "CUDA", "cuda", "sm_90a", block_threads=256, shared_bytes=227 * 1024, has_warpgroups=True, multiprocessors=132
 )
@@ -38,6 +39,18 @@ def test_the_choice_is_among_the_fastest_tiles_of_an_h100() -> None:
     assert min(found.values()) > 0.86, found
     assert exp(mean(log(share) for share in found.values())) > 0.97, found
     assert sum(share > 0.96 for share in found.values()) >= 18, found
+
+
+def test_the_choice_is_among_the_fastest_tiles_of_float32() -> None:
+    """Of each product the fastest variants were written down, and the one that was chosen before the model was fitted."""
+    tflops = json.loads(WIDE_RATES.read_text())["tflops"]
+    found = {}
+    for problem in problems(False, "tf32,float32"):
+        rates = {name: rate for name, rate in tflops[problem.name].items() if name not in ("torch", "generated")}
+        found[problem.name] = rates[short_name(written_candidates(kernel_of(problem), H100)[0])] / max(rates.values())
+    assert len(found) == 36
+    assert min(found.values()) > 0.9, found
+    assert exp(mean(log(share) for share in found.values())) > 0.97, found
 
 
 @pytest.mark.parametrize("name", ["dW 768 768"])
