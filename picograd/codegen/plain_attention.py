@@ -47,12 +47,14 @@ LEAST_ROWS = 64
 MOST_ELEMENTS = 1 << 31
 BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
 COLUMNS, MOST_STAGES, LEAST_STAGES = 128, 4, 2
-GRADIENTS = {  # warpgroups, rows of a tile, whether its products lag: of keys or not, rows of more than 64 elements or not
+# Warpgroups, rows of a tile, whether its products lag: of keys or not, rows of more than 64 elements or not. The first was
+# fastest on an H100 (bench/results/2026-11-27-h100-attention.json); most that are not here spill, or ptxas makes them wait.
+GRADIENTS = {
     (True, False): ((2, 96, False), (2, 64, False), (2, 80, True)),
     (True, True): ((2, 64, False),),
-    (False, False): ((2, 128, False), (3, 64, True), (3, 96, False)),
+    (False, False): ((3, 64, True), (2, 128, False), (3, 96, False)),
     (False, True): ((2, 96, True), (2, 64, True)),
-}  # fmt: skip
+}
 CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they stay in the L2 cache
 
 
@@ -186,7 +188,7 @@ def tiles_of(shape: HeadsShape, target: Target) -> list[HeadsTile]:
     Three warpgroups that look have 160 registers a thread, of which an accumulator of 128 features leaves too few.
     """
     wide = max(shape.features, shape.values) > SWIZZLED
-    return [tile for lookers in ((2,) if wide else (3, 2)) for tile in _cut(shape, lookers, target)]
+    return [tile for lookers in ((2,) if wide else (2, 3)) for tile in _cut(shape, lookers, target)]
 
 
 def _cut(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
