@@ -157,5 +157,5 @@ def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
         return [product]
     is_wide = product.dtype == "float32"
     most = min(MOST_WIDE_PARTS if is_wide else MOST_PARTS, product.k // LEAST_PART)
-    found = [replace(product, parts=parts) for parts in range(1, most + 1)]
-    return [each for each in found if is_wide or product.k % (each.parts * product.step) == 0]
+    found = [replace(product, parts=parts) for parts in range(2, most + 1)]
+    return [product, *(each for each in found if is_wide or product.k % (each.parts * product.step) == 0)]
