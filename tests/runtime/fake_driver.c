@@ -307,16 +307,17 @@ EXPORT int cuTensorMapEncodeTiled(uint64_t* map, int kind, unsigned num_axes, vo
                                   const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
                                   int swizzle, int promotion, int fill) {
   CALLED;
-  static const int64_t itemsizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};  // CUtensorMapDataType
-  if ((uint64_t)map % 64 || kind > 9 || num_axes - 1 > 4 || (uint64_t)address % 16) return INVALID_VALUE;
+  static const int64_t itemsizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};  // CUtensorMapDataType; the last is TFLOAT32
+  if ((uint64_t)map % 64 || kind > 11 || num_axes - 1 > 4 || (uint64_t)address % 16) return INVALID_VALUE;
   if (interleave || (swizzle && swizzle != 3) || fill) return INVALID_VALUE;
-  int64_t* record = calloc(19, sizeof(int64_t));
+  int64_t* record = calloc(20, sizeof(int64_t));
   record[0] = (int64_t)address, record[1] = num_axes, record[2] = itemsizes[kind], record[3] = swizzle == 3;
+  record[4] = kind == 11;
   for (unsigned axis = 0; axis < num_axes; axis++) {
     if (steps[axis] != 1 || (axis && strides[axis - 1] % 16)) return INVALID_VALUE;
-    record[4 + axis] = (int64_t)extents[axis];
-    record[9 + axis] = axis ? (int64_t)strides[axis - 1] : itemsizes[kind];
-    record[14 + axis] = box[axis];
+    record[5 + axis] = (int64_t)extents[axis];
+    record[10 + axis] = axis ? (int64_t)strides[axis - 1] : itemsizes[kind];
+    record[15 + axis] = box[axis];
   }
   map[0] = IS_MAP, map[1] = (uint64_t)record;
   return SUCCESS;
