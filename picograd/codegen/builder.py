@@ -7,13 +7,15 @@ Next:  picograd/codegen/index.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opts import Tile
 from picograd.ir.statements import (
     Alloc,
     Barrier,
@@ -34,6 +36,33 @@ from picograd.ir.statements import (
 from picograd.ir.symbolic import to_op
 
 Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
+
+
+class Context:
+    """For whom an emitter writes a nest, and where.
+
+    params:   the kernel's, by slot
+    scratch:  gives memory that the plan lends the kernel
+    """
+
+    def __init__(self, params: Sequence[Op], target: Target, scratch: Scratch, tiles: Iterator[Tile]):
+        self.params, self.target, self.scratch = params, target, scratch
+        self._tiles, self._builders = tiles, list[Builder]()
+
+    def phase(self, number: int) -> Builder:
+        """Returns the builder of a phase: all threads have ended one before the next begins."""
+        self._builders.extend(Builder() for _ in range(len(self._builders), number + 1))
+        return self._builders[number]
+
+    def next_tile(self) -> Tile:
+        """Returns how a product is cut into tiles; products ask in their order in the kernel."""
+        return next(self._tiles)
+
+    def finish(self) -> list[tuple[Statement, ...]]:
+        """Returns the statements of each phase that has any; the nests of the kernel's next phase begin anew."""
+        finished = [builder.finish() for builder in self._builders]
+        self._builders = []
+        return [statements for statements in finished if statements]
 
 
 class Builder:

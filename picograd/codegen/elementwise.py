@@ -7,31 +7,30 @@ Called by: codegen/emit.py.    Next: picograd/codegen/turned.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from picograd.codegen.axes import group_extents, merge_axes, rest_in_vectors, spread, vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Context
 from picograd.codegen.cpu.turned import emit_tiles
 from picograd.codegen.gpu.turned import emit_turned_gpu, fills_tiles
 from picograd.codegen.index import elements_anywhere, elements_within
 from picograd.codegen.loops import emit_blocks, grid_of_threads, split
 from picograd.codegen.turned import Turned, may_be_turned
-from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import toposort
 from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, mul, to_op
 
 
-def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_elementwise(nest: Nest, context: Context) -> None:
     """Writes the loops of an elementwise nest.
 
     CPU:  GRID over blocks of about 4096 elements; inside, vectors and then a scalar tail.
     GPU:  one thread an access of up to 16 bytes, neighbours side by side.
     Either brings what lies across the results tile by tile.
     """
+    params, target = context.params, context.target
+    build = context.phase(0)
     slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
 
     def store(coords: Coords) -> None:

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Context
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, emit_blocks, grid_of_threads, nested, split
 from picograd.codegen.scalar import combined
-from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
@@ -30,8 +29,10 @@ from picograd.ir.symbolic import add, both, floordiv, from_op, less, minimum, mu
 PIECE = 1024  # elements of the axes right of the scattered one in one GRID iteration
 
 
-def emit_scatter(nest: Nest, params: Sequence[Op], copy: Builder, build: Builder, target: Target) -> None:
+def emit_scatter(nest: Nest, context: Context) -> None:
     """Writes `out = base` in phase `copy` and `out[..., index, ...] op= updates` in phase `build`."""
+    params, target = context.params, context.target
+    copy, build = context.phase(0), context.phase(1)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     base, _, updates = anchor.src

@@ -7,22 +7,21 @@ Called by: codegen/emit.py.    Next: picograd/codegen/passes/tables.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Context
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import emit_blocks, grid_of_threads, split
-from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, to_op
 
 
-def emit_update(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_update(nest: Nest, context: Context) -> None:
     """Writes `memory[block] = value`, for memory that holds the base already."""
+    params, target = context.params, context.target
+    build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     base, value = anchor.src

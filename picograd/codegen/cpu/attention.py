@@ -21,14 +21,11 @@ arXiv:2205.14135 (in blocks). FLOPs: 2 (D + E) for each query and each key that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from picograd.codegen.builder import Builder, read
+from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.cpu.head_strips import HeadStrips, strips_of
 from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.codegen.runs import longest
-from picograd.device import Target
 from picograd.ir.build import cast, compare, maximum, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -40,8 +37,10 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 LOWEST = -float(2**127)  # below all scores that count: what a score of -inf is less than is no NaN
 
 
-def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_attention(nest: Nest, context: Context) -> None:
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
+    params, target = context.params, context.target
+    build = context.phase(0)
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
     H, G, _, _ = heads.known_lengths

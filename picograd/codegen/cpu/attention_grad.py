@@ -20,16 +20,15 @@ Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, algorithm 4. FLOPs: 2 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.cpu.head_strips import HeadStrips, columns_of, strips_of
 from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import PIECE_ELEMENTS
 from picograd.codegen.runs import longest
 from picograd.codegen.tile import Tile
-from picograd.device import Target
 from picograd.ir.build import cast, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -42,14 +41,14 @@ DQ, DK, DV = range(3)  # the results
 UNITS = 4  # iterations of GRID at least, where heads are few and keys are many
 
 
-def emit_attention_grad(
-    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_attention_grad(nest: Nest, context: Context) -> None:
     """Writes the gradients of an attention: GRID over heads of keys, and over parts of the keys of few heads.
 
     Each part has a dq of its own, and these are added up in order: in a second phase, or, where a batch makes iterations
     enough, by each of them, which takes one part after the other. The bits are the same.
     """
+    params, target, scratch = context.params, context.target, context.scratch
+    build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
     (H, G, D, _), T = heads.known_lengths, heads.num_queries

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.cpu.convolution_blocks import Blocks, blocks_of
 from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, split
 from picograd.codegen.runs import longest
 from picograd.codegen.tile import Tile, num_parts
-from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -36,13 +35,13 @@ Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an ele
 Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
 
 
-def emit_convolution(
-    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_convolution(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in `first` if it is small, blocks of the result in `second`.
 
     A sum over a long K for a small gradient by a weight is split: its parts in `first`, their sums in `second`.
     """
+    params, target, scratch = context.params, context.target, context.scratch
+    first, second = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     blocks = blocks_of(nest.anchor, target)
     splits = _num_splits(blocks)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.cpu.direct_tiles import Block, Direct, direct_of
 from picograd.codegen.cpu.panels import pack_columns
 from picograd.codegen.cpu.points import join_results, pack_own_weight, pack_weight
@@ -33,7 +33,6 @@ from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.tile import num_parts
 from picograd.codegen.windows import guarded
-from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten, unflatten
 from picograd.ir.op import Dim, Op, const
@@ -52,10 +51,10 @@ Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column
 Value = Callable[[Dim, Dim, Dim, Dim], Op]  # (which result, image, channel, position) from the first on -> its sum
 
 
-def emit_direct(
-    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, after: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_direct(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
+    params, target, scratch = context.params, context.target, context.scratch
+    pack, build, after = context.phase(0), context.phase(1), context.phase(2)
     assert nest.anchor is not None
     direct = direct_of(nest.anchor, target)
     windows, splits, unit_numel = direct.windows, direct.splits, direct.numel

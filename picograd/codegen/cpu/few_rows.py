@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.cpu.matmul import lanes_of
 from picograd.codegen.cpu.panels import BETWEEN_ROWS, shares_cache_sets
 from picograd.codegen.cpu.squares import squares_of
@@ -76,10 +76,10 @@ def as_reduction(nest: Nest) -> Nest:
     return Nest(NestKind.REDUCE, domain, (len(domain) - 1,), None, outputs)
 
 
-def emit_few_rows(
-    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, scratch: Scratch
-) -> None:  # fmt: skip
+def emit_few_rows(nest: Nest, context: Context) -> None:
     """Writes a product of one row: the row into memory in phase `pack`, the sums in phase `build`."""
+    params, target, scratch = context.params, context.target, context.scratch
+    pack, build = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     product = _FewRows(nest, params, build, target)
     rows = _rows(nest.anchor, product.lanes, pack, scratch)

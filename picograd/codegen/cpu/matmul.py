@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.axes import rest_in_vectors
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.cpu.panels import (
     BETWEEN_ROWS,
     PACK_ROWS,
@@ -124,11 +124,12 @@ def lanes_of(anchor: Op, target: Target) -> int:
     return max(1, target.vector_bytes // max(4, accumulator_dtype(anchor).itemsize))
 
 
-def emit_matmul(
-    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, tile: RegisterTile, scratch: Scratch
-) -> None:
+def emit_matmul(nest: Nest, context: Context) -> None:
     """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
-    assert nest.anchor is not None
+    params, target, scratch = context.params, context.target, context.scratch
+    pack, build = context.phase(0), context.phase(1)
+    tile = context.next_tile()
+    assert nest.anchor is not None and isinstance(tile, RegisterTile)
     product = product_of(nest.anchor, tile, target)
     lhs = _left(product, pack, scratch)
     shared = None if _packs_own_panels(product) else pack_columns(

@@ -10,10 +10,8 @@ share a vector are added up together. The order in which a float sum adds depend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Context
 from picograd.codegen.cpu.reduce_columns import emit_columns
 from picograd.codegen.row_loops import (
     MOST_AT_ONCE,
@@ -27,7 +25,7 @@ from picograd.codegen.row_loops import (
 from picograd.codegen.rows import PIECE_ELEMENTS, UNROLLED, Rows, has_elements, is_short, plan_rows
 from picograd.device import Target
 from picograd.ir.coordinates import placeholders
-from picograd.ir.op import Dim, Op, const, toposort
+from picograd.ir.op import Dim, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -36,11 +34,13 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 FEWEST_ROWS = 32  # of which some go together: pieces for several threads
 
 
-def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_reduce(nest: Nest, context: Context) -> None:
     """Writes the loops of a reduce nest for a CPU: GRID over pieces of rows.
 
     Lanes run along the row where it is contiguous and not too short, else over neighbouring rows.
     """
+    params, target = context.params, context.target
+    build = context.phase(0)
     rows, lanes_on_rows = plan_rows(nest, params, target)
     values = [value for _, value in nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     lanes = vector_lanes(values, target)

@@ -9,15 +9,12 @@ Rows are independent of each other; along a row the order is the order of the ax
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Context
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import running_dtype, start_of
 from picograd.codegen.scalar import combined
-from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
@@ -29,11 +26,13 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 PIECE = 256  # of the elements right of the axis, whose running values one thread keeps
 
 
-def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_scan(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...].
 
     GRID over what is left of the axis and pieces of what is right of it; vectors run along the right.
     """
+    params, target = context.params, context.target
+    build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (code, axis) = anchor.src, anchor.arg

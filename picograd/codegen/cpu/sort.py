@@ -16,24 +16,24 @@ A NaN counts as the greatest value. Equal keys keep their order, forwards and ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
 from picograd.codegen.sort import Tables, at_most, comes_before, integer, key_dtype, less, negated, one_of
 from picograd.ir.build import both, cast, compare, where
 from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op, const, greatest
+from picograd.ir.op import Dim, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, mod, mul, to_op
 
 
-def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, scratch: Scratch) -> None:
+def emit_sort(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    params, scratch = context.params, context.scratch
+    build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending) = anchor.src, anchor.arg

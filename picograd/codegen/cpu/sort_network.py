@@ -18,10 +18,10 @@ is too long for all that is cut into pieces, which the lanes take instead of row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.cpu.sort import merge_runs
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
@@ -52,8 +52,10 @@ def has_network(nest: Nest, target: Target) -> bool:
     return is_known and not target.is_gpu and x.dtype.compute_dtype.itemsize <= 4
 
 
-def emit_sort_network(nest: Nest, params: Sequence[Op], build: Builder, target: Target, scratch: Scratch) -> None:
+def emit_sort_network(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    params, target, scratch = context.params, context.target, context.scratch
+    build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending) = anchor.src, anchor.arg

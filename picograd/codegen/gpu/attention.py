@@ -20,9 +20,7 @@ arXiv:2205.14135 (in tiles). FLOPs: 2 (D + E) for each query and each key whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context
 from picograd.codegen.gpu.attention_results import PartResults, Results
 from picograd.codegen.gpu.block_rows import BlockRows, Panel, walk
 from picograd.codegen.gpu.thread_rows import ThreadRows
@@ -30,7 +28,7 @@ from picograd.codegen.gpu.warp_rows import WarpRows
 from picograd.codegen.heads import Heads, is_there, num_blocks
 from picograd.codegen.loops import over_registers, split
 from picograd.device import Target
-from picograd.ir.attention_cuts import Cut, cut_of_averages, padded, part_of_keys
+from picograd.ir.attention_cuts import Cut, as_it_is_cut, cut_of_averages, padded, part_of_keys
 from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -42,15 +40,15 @@ from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum,
 LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
 
 
-def emit_attention_gpu(
-    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_attention_gpu(nest: Nest, context: Context) -> None:
     """Writes an attention: GRID over parts of keys and blocks of queries.
 
     Of a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
     """
+    params, target, scratch = context.params, context.target, context.scratch
+    build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
-    heads = Heads(nest.anchor)
+    heads = Heads(as_it_is_cut(nest.anchor, target))
     H, G, T, S, _, _ = heads.lengths
     cut = cut_of_averages(heads.anchor, target)
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"

@@ -22,16 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.gpu.attention_results import PartResults, Results, Row
 from picograd.codegen.heads import Heads, num_blocks
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import over_registers, split
 from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
-from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.attention_parts import Parts, has_one_mask
+from picograd.ir.attention_parts import Parts, has_one_mask, parts_of
 from picograd.ir.build import cast, maximum, static_shape, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -41,11 +40,13 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
 
 
-def emit_attention_few(
-    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch, parts: Parts
-) -> None:
+def emit_attention_few(nest: Nest, context: Context) -> None:
     """Writes an attention of few queries: GRID over parts of the keys, heads of keys, and blocks of rows."""
+    params, target, scratch = context.params, context.target, context.scratch
+    build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
+    parts = parts_of(nest.anchor, target)
+    assert parts is not None, "emit.py asks for them"
     heads = Heads(nest.anchor)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     start, _ = heads.keys_of(0, heads.num_queries)

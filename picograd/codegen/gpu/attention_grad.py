@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.gpu.attention import PartsOfKeys, rows_of, tiles_of
 from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel, walk
 from picograd.codegen.heads import Heads, is_there, last_at
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import Target
-from picograd.ir.attention_cuts import cut_of_keys, cut_of_queries, padded
+from picograd.ir.attention_cuts import as_it_is_cut, cut_of_keys, cut_of_queries, padded
 from picograd.ir.build import cast, static_shape, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, Shape, const
@@ -40,13 +40,13 @@ from picograd.record import Record
 DQ, DK, DV = range(3)  # the results
 
 
-def emit_attention_grad_gpu(
-    nest: Nest, params: Sequence[Op], builders: Sequence[Builder], target: Target, scratch: Scratch
-) -> None:
+def emit_attention_grad_gpu(nest: Nest, context: Context) -> None:
     """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
+    params, target, scratch = context.params, context.target, context.scratch
+    builders = [context.phase(number) for number in range(3)]
     assert nest.anchor is not None
     build, after, last, *_ = builders
-    heads = Heads(nest.anchor)
+    heads = Heads(as_it_is_cut(nest.anchor, target))
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     if DK in slots or DV in slots:
         _emit_keys(heads, slots, build, target)

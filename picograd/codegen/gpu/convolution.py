@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.gpu.grid_product import GridProduct
 from picograd.codegen.gpu.matmul import lanes_along, operand_lanes
@@ -36,10 +36,10 @@ from picograd.ir.symbolic import add, floordiv, mod, mul
 FEW_CHANNELS = 4  # output channels of a group
 
 
-def emit_convolution_gpu(
-    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_convolution_gpu(nest: Nest, context: Context) -> None:
     """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
+    params, target, scratch = context.params, context.target, context.scratch
+    build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     windows = Windows(nest.anchor)
     if windows.m < FEW_CHANNELS:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Context
 from picograd.codegen.gpu.grid_product import GridProduct
 from picograd.codegen.gpu.staged import Operand
 from picograd.codegen.index import element_or_zero
@@ -19,17 +19,16 @@ from picograd.codegen.operands import contiguous_axis, is_plain
 from picograd.device import Target
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op
-from picograd.ir.opts import BlockTile, WarpTile
+from picograd.ir.opts import RegisterTile
 from picograd.ir.stages import Nest
 
 
-def emit_matmul_gpu(
-    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, tile: BlockTile | WarpTile,
-    scratch: Scratch,
-) -> None:  # fmt: skip
+def emit_matmul_gpu(nest: Nest, context: Context) -> None:
     """Writes a product: with 256 threads a block computes 128 x 128 of the result, or less where there is less."""
-    anchor = nest.anchor
-    assert anchor is not None
+    params, target, scratch = context.params, context.target, context.scratch
+    build, after = context.phase(0), context.phase(1)
+    tile, anchor = context.next_tile(), nest.anchor
+    assert anchor is not None and not isinstance(tile, RegisterTile)
     *batch, m, n = anchor.shape
     a, b = anchor.src
 

@@ -13,12 +13,12 @@ memory where the target has no shuffles). The order of a float sum depends on sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import gcd
 
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context
 from picograd.codegen.gpu.reduce_columns import emit_columns_gpu, joined
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.row_loops import emit_rows
@@ -66,10 +66,10 @@ class Team(Record):
     steps: int | None
 
 
-def emit_reduce_gpu(
-    nest: Nest, params: Sequence[Op], build: Builder, second: Builder, target: Target, scratch: Scratch
-) -> None:
+def emit_reduce_gpu(nest: Nest, context: Context) -> None:
     """Writes the loops of a reduce nest: a team of threads a row, or a thread a few rows."""
+    params, target, scratch = context.params, context.target, context.scratch
+    build, second = context.phase(0), context.phase(1)
     rows, lanes_on_rows = plan_rows(nest, params, target)
     if lanes_on_rows:
         emit_columns_gpu(rows, build, second, target, scratch)

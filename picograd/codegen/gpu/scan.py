@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.gpu.tiles import ENOUGH_BLOCKS
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
@@ -43,10 +43,10 @@ Element = Callable[[Dim, Dim], Op]  # (access, lane)
 Put = Callable[[Dim, Dim, Op], None]  # (access, lane, running value)
 
 
-def emit_scan_gpu(
-    nest: Nest, params: Sequence[Op], builders: Sequence[Builder], target: Target, scratch: Scratch
-) -> None:
+def emit_scan_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...]."""
+    params, target, scratch = context.params, context.target, context.scratch
+    builders = [context.phase(number) for number in range(3)]
     assert nest.anchor is not None and len(nest.outputs) == 1
     _Scan(nest.anchor, params[nest.outputs[0][0]], target).emit(builders, scratch)
 

@@ -26,7 +26,7 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.gpu.sort import Phase, Sorted
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
@@ -66,8 +66,10 @@ def sorts_updates(nest: Nest) -> bool:
     return rows <= MANY_ROWS or (is_sum and (count > LONG or base.dtype.is_narrow))
 
 
-def emit_scatter_gpu(nest: Nest, params: Sequence[Op], phase: Phase, target: Target, scratch: Scratch) -> None:
+def emit_scatter_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = base op the updates whose index is i."""
+    params, target, scratch = context.params, context.target, context.scratch
+    phase = context.phase
     assert nest.anchor is not None and len(nest.outputs) == 1
     _Scatter(nest.anchor, params[nest.outputs[0][0]], target, scratch).emit(phase)
 

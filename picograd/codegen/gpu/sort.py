@@ -16,10 +16,10 @@ Equal keys keep their order: those of the left run come first. Cost: n log2(n)^2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.sort import Tables, at_most, comes_before, integer, key_dtype, negated
@@ -39,8 +39,10 @@ Phase = Callable[[int], Builder]  # the builder of each phase
 Keep = Callable[[Builder, Dim, Dim, Callable[[], Op], Op], None]  # (row, place, what gives its key, position)
 
 
-def emit_sort_gpu(nest: Nest, params: Sequence[Op], phase: Phase, target: Target, scratch: Scratch) -> None:
+def emit_sort_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    params, target, scratch = context.params, context.target, context.scratch
+    phase = context.phase
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending) = anchor.src, anchor.arg
