@@ -19,6 +19,7 @@ together: a step computes it once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -183,7 +184,7 @@ class Declared(Optimizer):
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state, flags = self.state.get(place, {}), self._flags(place)
-        names = tuple([name for name in self.slots if name in state])
+        names = tuple(filter(state.__contains__, self.slots))
         count, dtype = id(state["step"]) if self.shared else 0, parameter.dtype.compute_dtype
 
         def read() -> tuple[Any, ...]:
@@ -210,7 +211,7 @@ def _settings_of(group: ParamGroup, names: Iterable[str]) -> tuple[Hashable, lis
         parts = value if isinstance(value, tuple) else (value,)
         if name in ("lr", "maximize"):
             continue
-        if name in group.changing or all(isinstance(part, float) for part in parts):
+        if name in group.changing or all(map(isinstance, parts, repeat(float))):
             counts.append((name, len(parts) if parts is value else None))
             numbers += group.numbers(name) if name in group.changing else parts
         else:
