@@ -1,7 +1,7 @@
 """Chooses among variants: `python -m pytest` runs every test, and of long tables of variants some rows; `--full` runs all.
 
 A test whose rows are variants of one thing (shapes, dtypes, seeds, devices) has the mark `variants`: by default every
-eighth row runs, from the first on (`every=4`: every fourth). `first=1` begins with the second row, so that a test of one
+sixteenth row runs, from the first on (`every=4`: every fourth). `first=1` begins with the second row, so that a test of one
 row is left out: a long one whose subject others test, too. `--tenth K` adds a tenth of the others, for a run in pieces;
 `--in-full PATH`, any number of times, leaves nothing out of a file or a folder. Tests named by "::" always run.
 TEST_PART="2/8" runs every eighth of all tests, from the third on. The last line has the number of tests that were left
@@ -25,7 +25,7 @@ __all__ = [
     "pytest_addoption", "pytest_cmdline_main", "pytest_collection_modifyitems", "pytest_sessionfinish",
     "pytest_terminal_summary", "pytest_testnodedown",
 ]  # fmt: skip
-EVERY = 8
+EVERY = 16
 PROCESSES_MAX = 8
 LEFT_OUT = pytest.StashKey[int]()
 

@@ -45,6 +45,7 @@ def test_another_device_has_no_answer_here() -> None:
 def test_what_a_gpu_says_of_itself() -> None:
     assert pg.cuda.device_count() == 1 and pg.cuda.current_device() == 0
     assert pg.cuda.get_device_capability() >= (7, 0)
+    assert pg.Tensor(1.0, device="CUDA").get_device() == 0 and pg.Tensor(1.0, device="CPU").get_device() == -1
     before = pg.cuda.memory_allocated()
     x = pg.zeros(1000, device="cuda").contiguous().realize()
     pg.cuda.synchronize()

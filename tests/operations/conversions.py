@@ -15,7 +15,7 @@ CASTS = ("bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "fl
 SAME = ("clone", "contiguous", "conj", "conj_physical", "resolve_conj", "resolve_neg", "real")
 QUERIES = (
     "dim", "ndimension", "numel", "nelement", "element_size", "size", "is_floating_point", "is_signed", "is_complex",
-    "is_conj", "is_neg", "get_device",
+    "is_conj", "is_neg",
 )  # fmt: skip
 
 

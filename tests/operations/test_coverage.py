@@ -79,6 +79,9 @@ WITHOUT = {
         nn.functional.adaptive_max_pool2d_with_indices nn.functional.adaptive_max_pool3d_with_indices
         nn.functional.multi_head_attention_forward
     """,
+    "PyTorch's tensors are on the host: tests/test_cuda.py": """
+        Tensor.get_device
+    """,
     "slots that the families of operations share": """
         Tensor.cell Tensor.op Tensor.steps
     """,

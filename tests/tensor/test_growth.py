@@ -158,11 +158,11 @@ def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
         sample(4)
     before = counts.scheduled
     with watch() as counts:
-        found = sample(12)
+        found = sample(8)
     assert before <= 4 and counts.scheduled <= 1 and counts.compiled <= 1
     with watch() as counts, pytest.MonkeyPatch.context() as patch:
         for bound in ("STEP_OPS", "MAX_DEPTH"):
             patch.setattr(growth, bound, 1 << 40)  # all steps are one graph
         patch.setattr(growth._Watch, "limit", 1 << 40)
-        assert np.allclose(sample(12), found, rtol=1e-5, atol=1e-5)
+        assert np.allclose(sample(8), found, rtol=1e-5, atol=1e-5)
         assert counts.scheduled == 1

@@ -180,7 +180,7 @@ def drawn(draw: st.DrawFn) -> tuple[Op, Op, ConvArg]:
     return x, w, ConvArg(each(1, 3), padding, each(1, 2), each(1, 3), groups)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(drawn())
 def test_drawn_convolutions(call: tuple[Op, Op, ConvArg]) -> None:
     x, w, arg = call
