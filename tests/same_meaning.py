@@ -6,7 +6,7 @@ Kernels, the Programs (for several vector widths, and for a GPU), and what the C
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ def check_same_meaning(
     kernel_tolerance: float | None = None,
 ) -> Schedule:
     """Checks that `roots`, on `arrays` for its PARAMs, has one value at every level; returns the schedule.
+
+    Programs of several CPUs run in one order of their iterations and the other by turns; a GPU's, or one CPU's, in both.
 
     Args:
       tolerance: greatest absolute error of a root (one for all, or one each); 0 asks for equal values. Bounds come
@@ -128,8 +130,8 @@ def _run_items(
         slots = [memory[i] for i in item.buffers]
         before, after = _copies(slots), _copies(slots)
         evaluate_kernel(item.kernel, after, known)
-        for target in targets:
-            _check_program(item, target, before, after, known, tolerance)
+        for number, target in enumerate(targets):
+            _check_program(item, target, orders_of(number, targets), before, after, known, tolerance)
         evaluate_kernel(item.kernel, slots, known)
 
 
@@ -211,13 +213,19 @@ def _copies(slots: Sequence[Array]) -> list[Array]:
     return [copies[id(slot)] for slot in slots]
 
 
+def orders_of(number: int, targets: Sequence[Target]) -> tuple[Callable[[int], range], ...]:
+    """Returns the orders of iterations in which the Program of one of several targets runs."""
+    num_cpus = sum(not target.is_gpu for target in targets)
+    return (range, backwards) if targets[number].is_gpu or num_cpus == 1 else ((range, backwards)[number % 2],)
+
+
 def _check_program(
-    item: ScheduleItem, target: Target, before: Sequence[Array], after: Sequence[Array], known: Mapping[str, int],
-    tolerance: float,
+    item: ScheduleItem, target: Target, orders: Iterable[Callable[[int], range]], before: Sequence[Array],
+    after: Sequence[Array], known: Mapping[str, int], tolerance: float,
 ) -> None:  # fmt: skip
     program = lower(item.kernel, target)
     verify_program(program, after="lower")
-    for order in (range, backwards):
+    for order in orders:
         memory: list[Array | None] = [*_copies(before)]
         memory += [None] * (len(program.params) - len(memory))
         evaluate_program(program, memory, known, order)

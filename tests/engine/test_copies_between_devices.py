@@ -25,7 +25,7 @@ def bits(array: Any) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=9)
 @pytest.mark.req("B9")
 @from_each
 @to_each
@@ -99,7 +99,7 @@ def train(devices: list[str], jitted: bool) -> tuple[list[float], nn.Module, opt
     return losses, model, optimizer
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=6)
 @pytest.mark.req("B9")
 @pytest.mark.parametrize("jitted", [False, True])
 @to_each

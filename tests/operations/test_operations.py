@@ -123,13 +123,13 @@ def test_values(row: Operation, device: str, rng: np.random.Generator) -> None:
         compare(row, call, "float32")
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_values_of_views(row: Operation, device: str, rng: np.random.Generator) -> None:
     compare(row, row.samples(rng)[0], "float32", backwards)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @pytest.mark.req("C9")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:

@@ -125,7 +125,7 @@ CASES |= {  # the same by multiply-adds
 }  # fmt: skip
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_exact_in_every_order(name: str) -> None:

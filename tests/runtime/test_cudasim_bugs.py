@@ -225,6 +225,7 @@ def test_there_is_no_false_alarm(name: str, order: str) -> None:
     assert outcome(binary_of(name), name, order) is True
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     bug = BUGS[name]
