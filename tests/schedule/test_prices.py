@@ -13,7 +13,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.codegen.operands import is_plain
 from picograd.device import Target
-from picograd.engine import plan
+from picograd.engine import compiler
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
@@ -77,7 +77,7 @@ def graphs_of_step(
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PICOGRAD_CACHE", "off")
-            patch.setattr(plan, "schedule_graphs", catch)
+            patch.setattr(compiler, "schedule_graphs", catch)
             optimizer.step()
     except Caught as caught:
         return list(caught.args)
