@@ -102,7 +102,7 @@ def source_of(value: object, function: object) -> str:
     """Returns the text of a function; of a constructor that is made from fields, of what looks at these first."""
     if not Path(inspect.unwrap(function).__code__.co_filename).is_file():
         return ""  # a dataclass's
-    is_made = inspect.unwrap(function).__code__.co_filename == layer.__file__
+    is_made = inspect.isclass(value) and inspect.unwrap(function).__code__.co_filename == layer.__file__
     return inspect.getsource(value._keep if is_made else function)
 
 
