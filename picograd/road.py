@@ -57,7 +57,7 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     roots = written_out(roots)  # gradients and functions that waited for this moment are graphs
     roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
     roots = merge_bodies(roots)  # loops over the same are one
-    roots = map_bodies(roots, simplify)
+    roots = map_bodies(roots, simplify)  # rules of algebra, in bodies first
     roots = look("simplify", simplify(roots))
     return look("schedule", create_schedule(roots, target))
 
