@@ -273,6 +273,7 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "Tensor.scatter_reduce_": lambda: sample(VECTOR, 0, INDEX, VECTOR, "sum"),
     "Tensor.swapaxes_": lambda: sample(ROWS, 0, 1),
     "Tensor.swapdims_": lambda: sample(ROWS, 0, 1),
+    "Tensor.transpose_": lambda: sample(ROWS, 0, 1),
     "Tensor.to_device": lambda: sample(ROWS, "NUMPY"),
     "Tensor.where": lambda: sample(ROWS, MASK, ROWS),
 }
