@@ -28,7 +28,7 @@ class HeadsMatrix(Record):
 
 
 class HeadsShape(Record):
-    """What an attention softmax(scale q k^T) v is of.
+    """The sizes of an attention softmax(scale q k^T) v.
 
     heads, groups:      of queries, and of keys and values
     features, values:   elements of a row of q and k, and of v

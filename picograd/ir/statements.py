@@ -29,7 +29,7 @@ Span = tuple[Op, Op, int]  # memory, the first element and how many
 
 
 class Described(Record):
-    """What a statement says of itself beside its fields.
+    """The base of statements: facts that passes ask for, beside the fields.
 
     text:    its line in the text of a Program: {field}, {memory[index]}, and {field?} for what may be left out
     writes:  the field that names the memory it writes

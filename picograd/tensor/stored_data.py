@@ -1,4 +1,4 @@
-"""What storage holds: seen without gradients, put aside, replaced, brought back; written from a tensor or a number.
+"""Values in storage: seen without gradients, put aside, replaced, brought back; written from a tensor or a number.
 
 In:    a tensor, and what is to take the place of its storage's value
 Out:   `StoredData`

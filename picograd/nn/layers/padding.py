@@ -103,7 +103,7 @@ class ConstantPad3d(_ConstantMargin, axes=3):
 
 
 class ReflectionPad1d(_Margin, axes=1, mode="reflect"):
-    """What is inside, mirrored, around the last axis; `padding`: one number, or 2: before and after.
+    """The inside, mirrored, around the last axis; `padding`: one number, or 2: before and after.
 
     >>> ReflectionPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -111,7 +111,7 @@ class ReflectionPad1d(_Margin, axes=1, mode="reflect"):
 
 
 class ReflectionPad2d(_Margin, axes=2, mode="reflect"):
-    """What is inside, mirrored, around the last two axes; `padding`: one number, or 4: before and after, last axis first.
+    """The inside, mirrored, around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> ReflectionPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -119,7 +119,7 @@ class ReflectionPad2d(_Margin, axes=2, mode="reflect"):
 
 
 class ReflectionPad3d(_Margin, axes=3, mode="reflect"):
-    """What is inside, mirrored, around the last three axes; `padding`: one number, or 6: before and after, last axis first.
+    """The inside, mirrored, around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> ReflectionPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)

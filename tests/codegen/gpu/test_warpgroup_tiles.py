@@ -42,7 +42,7 @@ def test_the_choice_is_among_the_fastest_tiles_of_an_h100() -> None:
 
 
 def test_the_choice_is_among_the_fastest_tiles_of_float32() -> None:
-    """Of each product the fastest variants were written down, and the one that was chosen before the model was fitted."""
+    """The samples are the fastest variants of each product, and the one that was chosen before the model was fitted."""
     tflops = json.loads(WIDE_RATES.read_text())["tflops"]
     found = {}
     for problem in problems(False, "tf32,float32"):
