@@ -1,4 +1,4 @@
-"""The architecture as a test: which package may import which, no cycles, no hidden imports, one road to read and to run."""
+"""The architecture as a test: which package may import which, no cycles, no hidden imports, one road to run."""
 
 from __future__ import annotations
 
@@ -130,62 +130,9 @@ def test_environment_variables_stand_in_one_table() -> None:
     assert len(picograd.config.VARIABLES) <= 12
 
 
-# ---- the reading order: every header's `Next:`, from Tensor to machine code ----
-READ = [
-    "tensor", "ir", "evaluator", "autodiff", "engine", "road.py", "schedule", "codegen", "render", "compilers", "runtime",
-]  # fmt: skip
-# Beside the road these two hold what the engine is made of: caches, counts, memory, threads.
-WITH_SIDE_ROOMS = {"engine", "runtime"}
-
-
+# ---- files ----
 def header(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
-
-
-def nexts(path: Path) -> list[Path]:
-    """Returns the files a header goes on with: one, or two where the road forks."""
-    found = re.search(r"Next: (.*)", header(path))
-    return [PACKAGE.parent / name for name in re.findall(r"picograd/[\w/]+\.py", found[1])] if found else []
-
-
-def walk_from(path: Path, trail: tuple[Path, ...] = ()) -> list[list[Path]]:
-    """Returns the roads that begin at a file, forks taken each way."""
-    assert path.is_file(), f"{trail[-1]} goes on with {path}, which does not exist"
-    assert path not in trail, f"{trail[-1]} goes back to {path}"
-    onward = nexts(path)
-    if not onward:
-        return [[*trail, path]]
-    return [road for after in onward for road in walk_from(after, (*trail, path))]
-
-
-def packages_of(road: list[Path]) -> list[str]:
-    """Returns the packages of a road, in order, each once for every time it is entered."""
-    parts = [path.relative_to(PACKAGE).parts[0] for path in road]
-    return [part for i, part in enumerate(parts) if i == 0 or parts[i - 1] != part]
-
-
-def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
-    assert nexts(PACKAGE / "__init__.py") == [PACKAGE / "tensor" / "tensor.py"]
-    cpu, gpu = walk_from(PACKAGE / "tensor" / "tensor.py")
-    assert packages_of(cpu) == READ
-    fork = next(i for i, (a, b) in enumerate(zip(cpu, gpu)) if a != b)
-    assert packages_of(gpu[fork:])[0] == "render" and packages_of(gpu)[-1] == "runtime"
-    assert not {*cpu} & {*gpu[fork:]}, "the roads meet again after the fork"
-    complete = {*READ} - WITH_SIDE_ROOMS
-    missed = {path for path in modules() if path.name != "__init__.py" and packages_of([path])[0] in complete} - {
-        *cpu,
-        *gpu,
-    }
-    assert not missed
-
-
-def test_what_is_built_on_tensors_leads_to_the_road() -> None:
-    roads = walk_from(PACKAGE / "nn" / "__init__.py")
-    for road in roads:
-        assert packages_of(road)[:5] == ["nn", "optim", "transforms", "control", "tensor"]
-    built = {path for path in modules() if packages_of([path])[0] in {"nn", "optim", "transforms", "control"}}
-    missed = {path for path in built if path.name != "__init__.py"} - {path for road in roads for path in road}
-    assert not missed
 
 
 def test_tensor_is_not_a_longer_chain_of_classes() -> None:
@@ -198,18 +145,15 @@ def test_every_room_says_what_belongs_there() -> None:
     assert not [str(path.relative_to(PACKAGE)) for path in rooms if not header(path)]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
-    text = header(path)
-    part = packages_of([path])[0]
-    with_header = {*READ, "nn", "optim", "transforms", "control"}
-    if path.name != "__init__.py" and part in with_header and "backends" not in path.parts:
-        assert "\nIn: " in text and "\nOut: " in text, f"{path} does not say what goes in and out"
+def test_a_file_has_one_subject_and_room_for_it() -> None:
+    """Pages of names and tables of one line have their own reasons to be short."""
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in modules()}
+    assert not {name: lines for name, lines in lengths.items() if lines > 900}
+    assert len(lengths) <= 727
 
 
 def test_who_is_said_to_call_a_file_imports_it() -> None:
     """Also of files that are no part of picograd."""
-    found = 0
     folders = ("picograd", "tests", "tools", "bench", "examples")
     for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
         called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", header(path), re.DOTALL)
@@ -221,8 +165,6 @@ def test_who_is_said_to_call_a_file_imports_it() -> None:
             place = next((each for each in (ROOT / caller, PACKAGE / caller) if each.is_file()), None)
             assert place is not None, f"{path} is called by {caller}, which is not there"
             assert re.search(imported, place.read_text()), f"{caller} does not import {path}"
-            found += 1
-    assert found > 300
 
 
 def test_the_map_names_every_part_and_every_tool() -> None:
