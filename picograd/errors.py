@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy
 
-PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# The core, and the packages beside it.
+PACKAGES = ("picograd", "picograd_array_api")
+_PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE_FOLDERS = tuple(os.path.join(_PLACE, package, "") for package in PACKAGES)
 # Files by which picograd calls itself, too, or by which NumPy's functions call it.
-BETWEEN = (PACKAGE_FOLDER, os.path.dirname(numpy.__file__) + os.sep, contextlib.__file__, functools.__file__)
+BETWEEN = (*PACKAGE_FOLDERS, os.path.dirname(numpy.__file__) + os.sep, contextlib.__file__, functools.__file__)
 
 
 class Line(NamedTuple):

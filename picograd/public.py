@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.absent import INSTEAD_OF_ARGUMENT, explain_absent
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
+from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, PicogradError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -291,7 +291,7 @@ def has_user_code(traceback: TracebackType | None) -> bool:
     """True where an error comes from code of the user's that picograd called."""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith((PACKAGE_FOLDER, *LIBRARIES)):
+        if not file.startswith((*PACKAGE_FOLDERS, *LIBRARIES)):
             return True
         traceback = traceback.tb_next
     return False

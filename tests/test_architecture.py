@@ -14,6 +14,7 @@ import pytest
 
 import picograd
 from picograd.engine.watch import Counts, watch
+from picograd.errors import PACKAGES
 
 PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
@@ -29,6 +30,9 @@ ORDER = [
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
 BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
+# The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
+BESIDE = ["picograd_array_api"]
+PAGES = {"array_api.py"}  # of names that users know: picograd.array_api is picograd_array_api
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {
@@ -61,7 +65,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names if node.module == "picograd"]
         top = node in tree.body or node in for_types
-        found += [(name, top) for name in names if name.startswith("picograd.")]
+        found += [(name, top) for name in names if name.startswith(("picograd.", "picograd_"))]
     return found
 
 
@@ -72,11 +76,24 @@ def test_a_file_imports_only_from_its_left(path: Path) -> None:
     own = relative.parts[0].removesuffix(".py")
     for module, top in imports(path):
         part = part_of(module)
+        if module.startswith("picograd_"):
+            assert str(relative) in PAGES, f"{relative} imports {module}, which is no part of the core"
+            continue
         assert top, f"{relative} imports {module} inside a function"
         if part == own:
             continue
         assert not {own, part} <= STAGES, f"{relative} imports its sibling {module}"
         assert RANK[part] < RANK[own], f"{relative} imports {module}, which stands to its right"
+
+
+@pytest.mark.parametrize("package", BESIDE)
+def test_a_package_beside_the_core_imports_it_and_those_before(package: str) -> None:
+    allowed = {"picograd", *BESIDE[: BESIDE.index(package) + 1]}
+    for path in (ROOT / package).rglob("*.py"):
+        for module, top in imports(path):
+            assert top and module.split(".")[0] in allowed, f"{path} imports {module}"
+    readme = (ROOT / package / "README.md").read_text()
+    assert "python -m pytest tests/" in readme and (ROOT / package / "py.typed").is_file()
 
 
 def test_parts_loaded_late_are_known() -> None:
@@ -104,8 +121,8 @@ def test_emitters_of_cpus_and_of_gpus_do_not_know_each_other() -> None:
 
 def test_imports_have_no_cycle() -> None:
     graph = {}
-    for path in modules():
-        name = "picograd." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in [*modules(), *(path for package in BESIDE for path in (ROOT / package).rglob("*.py"))]:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         graph[name.removesuffix(".__init__")] = {module for module, _ in imports(path)}
     done: set[str] = set()
 
@@ -141,20 +158,20 @@ def test_tensor_is_not_a_longer_chain_of_classes() -> None:
 
 
 def test_every_room_says_what_belongs_there() -> None:
-    rooms = PACKAGE.rglob("__init__.py")
-    assert not [str(path.relative_to(PACKAGE)) for path in rooms if not header(path)]
+    rooms = [room for package in PACKAGES for room in (ROOT / package).rglob("__init__.py")]
+    assert not [str(path.relative_to(ROOT)) for path in rooms if not header(path)]
 
 
 def test_a_file_has_one_subject_and_room_for_it() -> None:
     """Pages of names and tables of one line have their own reasons to be short."""
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in modules()}
-    assert not {name: lines for name, lines in lengths.items() if lines > 900}
-    assert len(lengths) <= 727
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert not [path for path in files if len(path.read_text().splitlines()) > 900]
+    assert len(modules()) <= 727
 
 
 def test_who_is_said_to_call_a_file_imports_it() -> None:
     """Also of files that are no part of picograd."""
-    folders = ("picograd", "tests", "tools", "bench", "examples")
+    folders = (*PACKAGES, "tests", "tools", "bench", "examples")
     for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
         called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", header(path), re.DOTALL)
         *room, name = path.relative_to(ROOT).with_suffix("").parts
@@ -190,7 +207,7 @@ def named_paths(page: Path) -> set[str]:
 
 def test_files_that_the_pages_name_are_there() -> None:
     """With a folder: from the root, from picograd/ or beside the page. Without: a file of that name anywhere."""
-    parts = [ROOT / part for part in ("picograd", "tests", "tools", "bench", "docs", "examples")]
+    parts = [ROOT / part for part in (*PACKAGES, "tests", "tools", "bench", "docs", "examples")]
     files = {path.name for path in [*ROOT.iterdir(), *(path for part in parts for path in part.rglob("*"))]}
     found = 0
     for page in PAGES:
@@ -218,7 +235,7 @@ class _Calls:
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "call":
             file = frame.f_code.co_filename
-            if file.startswith(str(PACKAGE)) and not frame.f_code.co_name.startswith(("__del", "_forget")):
+            if file.startswith(f"{PACKAGE}/") and not frame.f_code.co_name.startswith(("__del", "_forget")):
                 self.enter(frame, str(Path(file).relative_to(PACKAGE)))
         elif event == "return" and self.stack and self.stack[-1][0] is frame:
             self.stack.pop()

@@ -15,6 +15,7 @@ import pytest
 
 import picograd
 import picograd.ir.op
+from picograd.errors import PACKAGES
 from picograd.ir.opcode import OpCode
 from picograd.nn.layers import layer
 from picograd.public import plain
@@ -28,7 +29,8 @@ NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": O
 def examples() -> list[doctest.DocTest]:
     """Returns the examples of all modules that load without a driver."""
     found = []
-    for info in pkgutil.walk_packages(picograd.__path__, "picograd."):
+    packages = [importlib.import_module(name) for name in PACKAGES]
+    for info in [each for package in packages for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]:
         if ".backends" in info.name or info.name.endswith("__main__"):
             continue
         module = importlib.import_module(info.name)

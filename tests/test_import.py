@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from picograd.errors import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 # Packages of their own, each loaded where it is needed: LLVM with the first kernel, the others by commands and files.
 LATE = {"llvmlite", "rich", "tyro", "safetensors", "onnx", "cuda", "pyopencl", "torch"}
 LATE_PARTS = {"picograd.array_api", "picograd.onnx", "picograd.models", "picograd.data", "picograd.train", "picograd.cli"}
+LATE_PARTS |= {*PACKAGES} - {"picograd"}
 LATE_PARTS |= {"picograd.render", "picograd.compilers", "picograd.kernels", "numpy.random"}
 LATE_PARTS |= {f"picograd.{page}" for page in ("amp", "autograd", "cuda", "distributions", "fft", "func", "random")}
 LATE_PARTS |= {"picograd.signal", "picograd.special", "picograd.tools", "picograd.backends"}
@@ -27,7 +30,7 @@ def loaded(code: str) -> set[str]:
 
 def test_importing_loads_what_the_first_kernel_needs() -> None:
     new = loaded("import picograd") - loaded("import numpy")
-    ours = {name for name in new if name.partition(".")[0] == "picograd"}
+    ours = {name for name in new if name.partition(".")[0] in PACKAGES}
     assert not {name.partition(".")[0] for name in new} & LATE
     assert not {".".join(name.split(".")[:2]) for name in new} & LATE_PARTS
     assert {name for name in ours if name.startswith("picograd.runtime.")} <= OF_RUNTIME

@@ -2,9 +2,9 @@
 
     python -m pytest $(python -m tools.touched)
 
-A changed file of tests is touched, and the tests of a changed file of picograd: those of picograd/a/b.py are in
-tests/a/test_b.py. A change is the commits of the four hours before the last one; of a clone without an earlier commit
-nothing is printed.
+A changed file of tests is touched, and the tests of a changed file of picograd: those of picograd/a/b.py, and those of
+picograd_a/b.py, are in tests/a/test_b.py. A change is the commits of the four hours before the last one; of a clone without
+an earlier commit nothing is printed.
 
 In:    the history of git
 Out:   "--in-full PATH" for each file
@@ -40,6 +40,8 @@ def tests_of(files: Iterable[str]) -> list[str]:
     for file in map(Path, files):
         if file.parts[0] == "picograd":
             file = Path("tests", *file.parts[1:-1], f"test_{file.name}")
+        elif file.parts[0].startswith("picograd_"):
+            file = Path("tests", file.parts[0].removeprefix("picograd_"), *file.parts[1:-1], f"test_{file.name}")
         if file.parts[0] == "tests" and file.name.startswith("test_") and (ROOT / file).is_file():
             found.add(str(file))
     return sorted(found)

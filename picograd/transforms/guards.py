@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picograd.config import users_setting
-from picograd.errors import JitError, Line
+from picograd.errors import PACKAGES, JitError, Line
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import Record, field, replace
@@ -373,4 +373,4 @@ def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
 
 def _is_users_object(value: Any) -> bool:
     """True for objects whose attributes are read one by one: of users' classes, no Modules."""
-    return has_attributes(value) and not isinstance(value, Module) and not type(value).__module__.startswith("picograd.")
+    return has_attributes(value) and not isinstance(value, Module) and type(value).__module__.split(".")[0] not in PACKAGES

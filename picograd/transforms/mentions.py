@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from picograd.errors import PACKAGES
 from picograd.nn.module import Module
 from picograd.record import Record, field
 from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, contents_of, is_users_code
@@ -254,7 +255,7 @@ def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
 def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
     """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
     if isinstance(value, type | ModuleType):
-        if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] == "picograd":
+        if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] in PACKAGES:
             return
         if isinstance(value, ModuleType) and not _is_users_module(value):
             mentioned = frozenset(mentioned)  # a name that is computed is hardly one of sys, or of math

@@ -7,7 +7,6 @@ Called by: transforms/guards.py, transforms/mentions.py, transforms/watched.py. 
 
 from __future__ import annotations
 
-import os
 import sysconfig
 import weakref
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picograd.dtype import DType
+from picograd.errors import PACKAGE_FOLDERS
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
@@ -25,7 +25,7 @@ from picograd.tensor.variable import Length
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Length)
 LIBRARIES = (
-    os.path.dirname(os.path.dirname(__file__)),
+    *PACKAGE_FOLDERS,
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 SEQUENCES = (list, tuple, deque)

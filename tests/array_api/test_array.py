@@ -128,3 +128,9 @@ def test_a_mask_of_other_lengths_is_refused():
     for shape, mask in (((2, 3), (0, 2)), ((2,), (0, 0)), ((2, 3), (1, 0))):
         with pytest.raises(IndexingError):
             xp.ones(shape)[xp.ones(mask, dtype=xp.bool)]
+
+
+def test_an_error_names_the_line_that_called_the_namespace():
+    with pytest.raises(DTypeError) as caught:
+        xp.sum("text")
+    assert caught.value.line is not None and caught.value.line.file == __file__

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import picograd.array_api as xp
-from picograd.array_api import elementwise
-from picograd.array_api.array import ANY, BITS, BOOL, FLOAT, INTEGER, NUMERIC, WORDS
 from picograd.errors import DTypeError
+from picograd_array_api import elementwise
+from picograd_array_api.array import ANY, BITS, BOOL, FLOAT, INTEGER, NUMERIC, WORDS
 from tests.helpers import same_value
 
 ROWS = {

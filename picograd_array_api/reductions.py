@@ -1,19 +1,16 @@
-"""Sums, products, extremes and moments along axes.
+"""Sums, products, extremes, moments and truth along axes, and what runs along an axis.
 
-In:    arrays
-Out:   Arrays. Sums and products of integers are int64, of unsigned ones uint64
-Next:  picograd/array_api/utility.py
+Sums and products of integers are int64, of unsigned ones uint64.
 """
 
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.array_api.array import FLOAT, NUMERIC, Array, array, axes_given
-from picograd.array_api.manipulation import Axes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.tensor.build import axis_of
 from picograd.tensor.tensor import Tensor
+from picograd_array_api.array import FLOAT, NUMERIC, Array, Axes, array, axes_given, promote
 
 
 def cumulative_prod(
@@ -146,3 +143,44 @@ def _after(result: Array, axis: int, start: int) -> Array:
     """Returns a result with a number in front along one axis."""
     shape = [1 if place == axis else length for place, length in enumerate(result.shape)]
     return Array.cat([Array.full(shape, start, dtype=result.dtype, device=result.cell.device), result], axis)
+
+
+# ---- truth, differences ----
+def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
+    """Returns True where no element is zero.
+
+    >>> all(Array([0, 2]))
+    Array(False)
+    """
+    return array("all", x).bool().all(axes_given(axis), keepdims)
+
+
+def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
+    """Returns True where one element is not zero.
+
+    >>> any(Array([0, 2]))
+    Array(True)
+    """
+    return array("any", x).bool().any(axes_given(axis), keepdims)
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Array:
+    """Returns the differences of neighbours along one axis, taken n times.
+
+    Args:
+      prepend, append:  what stands before and behind x along the axis
+
+    Raises:
+      ArgumentError: n is negative.
+      DTypeError:    prepend or append has no common dtype with x.
+
+    >>> diff(Array([1, 4, 9]))
+    Array([3, 5])
+    """
+    line = array("diff", x, NUMERIC)
+    for end in (prepend, append):
+        if end is not None:
+            promote("diff", line.dtype, array("diff", end).dtype)
+    return line.diff(n, axis, prepend, append)

@@ -2,7 +2,6 @@
 
 In:    arrays, and Python numbers beside an array
 Out:   Arrays of the same shape, or of the shape they broadcast to
-Next:  picograd/array_api/statistical.py
 
 Most are rows: the standard's name, the method of Tensor that computes it, the kinds of dtype it takes, what it returns.
 """
@@ -12,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from picograd.array_api.array import ANY, BITS, BOOL, FLOAT, INTEGER, NUMERIC, WORDS, Array, array, pair
 from picograd.public import renamed
 from picograd.tensor.tensor import Tensor
+from picograd_array_api.array import ANY, BITS, BOOL, FLOAT, INTEGER, NUMERIC, WORDS, Array, array, pair
 
 Operand = Tensor | bool | int | float
 

@@ -1,8 +1,4 @@
-"""The Python array API standard, version 2025.12, as a namespace.
-
-In:    Tensors, Arrays, Python numbers
-Out:   Arrays: Tensors whose operators promote as the standard says (array_api/array.py tells what differs from PyTorch)
-Next:  picograd/array_api/array.py
+"""The Python array API standard, version 2025.12, as a namespace: `picograd.array_api`.
 
 Code written for the standard runs on picograd unchanged, on every device and with gradients:
 
@@ -11,42 +7,41 @@ Code written for the standard runs on picograd unchanged, on every device and wi
 >>> xp.sum(x * x)
 Array(1.25)
 
-A module for each chapter of the standard: creation, data_types, elementwise, indexing, linear_algebra, manipulation,
-searching, sets, sorting, statistical, utility; the extensions linalg and fft. There is no complex dtype, so of fft only
-what needs none.
+array.py tells what differs from a Tensor. There is no complex dtype, so of the extension fft there is what needs none.
 """
 # ruff: noqa: I001  (several names a line)
 
-from picograd.array_api import fft as fft
-from picograd.array_api import linalg as linalg
-from picograd.array_api.array import Array
-from picograd.array_api.constants import e, inf, nan, newaxis, pi
-from picograd.array_api.creation import (
+from __future__ import annotations
+
+import math
+
+from picograd.dtype import bool_ as bool
+from picograd.dtype import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from picograd_array_api import fft as fft
+from picograd_array_api import linalg as linalg
+from picograd_array_api.array import Array, __array_namespace_info__, astype, can_cast, finfo, iinfo, isdtype, result_type
+from picograd_array_api.creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tril,
     triu, zeros, zeros_like,
 )  # fmt: skip
-from picograd.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
-from picograd.array_api.elementwise import (
+from picograd_array_api.elementwise import (
     abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or,
     bitwise_right_shift, bitwise_xor, ceil, clip, conj, copysign, cos, cosh, divide, equal, exp, expm1, floor, floor_divide,
     greater, greater_equal, hypot, imag, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2, logaddexp,
     logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply, negative, nextafter, not_equal, positive,
     pow, real, reciprocal, remainder, round, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, trunc,
 )  # fmt: skip
-from picograd.array_api.indexing import take, take_along_axis
-from picograd.array_api.info import __array_namespace_info__
-from picograd.array_api.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
-from picograd.array_api.manipulation import (
-    broadcast_arrays, broadcast_shapes, broadcast_to, concat, expand_dims, flip, moveaxis, permute_dims, repeat, reshape,
-    roll, squeeze, stack, tile, unstack,
+from picograd_array_api.linalg import matmul, matrix_transpose, tensordot, vecdot
+from picograd_array_api.manipulation import (
+    argmax, argmin, argsort, broadcast_arrays, broadcast_shapes, broadcast_to, concat, count_nonzero, expand_dims, flip,
+    isin, moveaxis, nonzero, permute_dims, repeat, reshape, roll, searchsorted, sort, squeeze, stack, take, take_along_axis,
+    tile, unique_all, unique_counts, unique_inverse, unique_values, unstack, where,
 )  # fmt: skip
-from picograd.array_api.searching import argmax, argmin, count_nonzero, nonzero, searchsorted, where
-from picograd.array_api.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
-from picograd.array_api.sorting import argsort, sort
-from picograd.array_api.statistical import cumulative_prod, cumulative_sum, max, mean, min, prod, std, sum, var
-from picograd.array_api.utility import all, any, diff
-from picograd.dtype import bool_ as bool
-from picograd.dtype import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from picograd_array_api.reductions import (
+    all, any, cumulative_prod, cumulative_sum, diff, max, mean, min, prod, std, sum, var,
+)  # fmt: skip
+
+e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 
 __array_api_version__ = "2025.12"
 __all__ = [

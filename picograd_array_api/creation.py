@@ -2,7 +2,6 @@
 
 In:    shapes, Python numbers, nested lists of them, arrays of other libraries
 Out:   Arrays: float32 by default, int64 of integers, on the default device
-Next:  picograd/array_api/elementwise.py
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.array_api.array import Array, array
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.tensor import Tensor
+from picograd_array_api.array import Array, array
 
 
 def arange(

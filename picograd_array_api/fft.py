@@ -2,7 +2,6 @@
 
 In:    numbers, arrays
 Out:   Arrays
-Next:  picograd/array_api/info.py
 
 picograd.fft has the transforms, with complex numbers as pairs of real ones along a last axis of length 2.
 """
@@ -10,10 +9,9 @@ picograd.fft has the transforms, with complex numbers as pairs of real ones alon
 from __future__ import annotations
 
 from picograd import fft as torch_fft
-from picograd.array_api.array import Array, array, axes_given
-from picograd.array_api.manipulation import Axes
 from picograd.dtype import DType
 from picograd.tensor.tensor import Tensor
+from picograd_array_api.array import Array, Axes, array, axes_given
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: str | None = None) -> Array:
