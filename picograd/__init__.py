@@ -49,11 +49,8 @@ with _collecting_later():
     from picograd import utils as utils
     from picograd.absent import missing as _missing
     from picograd.config import warn_of_settings as _warn_of_settings
-    from picograd.control.accumulate import accumulate
-    from picograd.control.branches import cond, while_loop
-    from picograd.control.checkpoint import checkpoint
-    from picograd.control.outline import outline
-    from picograd.control.scan import scan
+    from picograd.control.flow import accumulate, cond, scan, while_loop
+    from picograd.control.outline import checkpoint, outline
     from picograd.device import device as device  # the class, in the place of the module of its name
     from picograd.dtype import (
         bfloat16,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.codegen.emit import each_phase, emit, with_report
 from picograd.codegen.opts import guess
 from picograd.codegen.passes.bounds import prove_bounds

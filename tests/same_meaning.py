@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program

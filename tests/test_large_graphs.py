@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.plan import parametrize, template
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE

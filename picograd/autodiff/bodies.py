@@ -1,29 +1,104 @@
-"""The derivatives of CALL: CALLs of the derivatives of its body.
+"""The derivatives of CALL and of what is like it: CALLs of the derivatives of its body.
 
-In:    a CALL, and gradients of its results or tangents of its arguments
-Out:   gradients of its arguments, tangents of its results
-Next:  picograd/autodiff/attention.py
+The gradient of a body is cut in two. `keep` chooses what the forward part keeps: not what is there anyway (sources,
+results), a view of something, or what a few cheap operations make again. The CALL gives these values as further results;
+the backward part is a CALL of them and of the gradients that arrive. Where the body says RECOMPUTE, the backward part gets
+the arguments and computes the body again. A body is differentiated once, however many CALLs share it.
 
-Reverse: the CALL gives, as further results, what its backward part reads of it (split.py); that part is a CALL of those
-and of the gradients that arrive. Where the body says RECOMPUTE, the backward part gets the arguments and computes the
-body again. A body is differentiated once, however many CALLs share it.
+The gradient of ATTENTION is one ATTENTION_GRAD, which needs no scores in memory. All other derivatives of both are those of
+what they are composed of (ir/attention.py), as a body that computes the scores again. A CALL whose body is marked by a
+user's function has the gradient that this function gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache, partial
 
-from picograd.autodiff.flow import is_differentiable
-from picograd.autodiff.forward import forward
-from picograd.autodiff.reverse import reverse
-from picograd.autodiff.split import RECOMPUTE, Kept, constant_part, keep
-from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.autodiff.modes import forward, is_differentiable, reverse, transposed
+from picograd.ir.attention import composed, outputs
+from picograd.ir.build import cast, reduce, zeros_like
+from picograd.ir.custom import CustomGradient, custom_gradient
+from picograd.ir.op import Op, const_value, toposort
+from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
 from picograd.record import Record
 
+# ---- forward part and backward part ----
+RECOMPUTE = "recompute"  # arg of the SINK of a body whose backward part computes it again
+CHEAP = COMPARE | IDENTITY | MOVEMENT | {
+    OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.NEG, OpCode.DIV, OpCode.RECIPROCAL, OpCode.FMA, OpCode.MAX, OpCode.MIN,
+    OpCode.WHERE, OpCode.CAST, OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.FLOOR,
+}  # fmt: skip
+
+
+class Kept(Record):
+    """What the backward part reads of the forward part.
+
+    saved:  values that the forward part must give as further results
+    reads:  PARAMs, results and saved values that the backward part reads
+    """
+
+    saved: tuple[Op, ...]
+    reads: tuple[Op, ...]
+
+
+def keep(gradients: Sequence[Op], seeds: Collection[Op], available: Collection[Op]) -> Kept:
+    """Chooses what to keep.
+
+    Args:
+      gradients:  graphs over the forward part and `seeds`
+      seeds:      PARAMs for the gradients that arrive
+      available:  forward values that are there anyway
+
+    Example: gradients [g * tanh(p * 2)], seeds [g], available [p]  ->  saved (tanh(p * 2),)
+             gradients [g * (p * 2)]                                ->  saved (), reads (p,)
+    """
+    order = toposort(gradients, stop=available)
+    late = depending(order, seeds, available)
+    early = [op for op in order if op not in late]
+    read = [s for op in order if op in late for s in op.src]
+    needed = {stored_base(op) for op in [*read, *gradients] if op not in late}
+    at_hand: set[Op] = set()
+    saved: list[Op] = []
+    for op in early:
+        again = op.code is not OpCode.PARAM and (not op.src or op.code in CHEAP)
+        if op in available or (again and at_hand.issuperset(op.src)):
+            at_hand.add(op)
+        elif op in needed:
+            at_hand.add(op)
+            saved.append(op)
+    return Kept(tuple(saved), reads(gradients, {*available, *saved}))
+
+
+def depending(order: Sequence[Op], seeds: Collection[Op], available: Collection[Op] = ()) -> set[Op]:
+    """Returns those of some Ops, sources first, that depend on the gradients that arrive."""
+    late: set[Op] = set()
+    for op in order:
+        if op in seeds or (op not in available and not late.isdisjoint(op.src)):
+            late.add(op)
+    return late
+
+
+def stored_base(op: Op) -> Op:
+    """Returns what is stored where `op` is read: what a view shows, what was made wider."""
+    while op.code in MOVEMENT or (op.code is OpCode.CAST and op.src[0].dtype.itemsize <= op.dtype.itemsize):
+        op = op.src[0]
+    return op
+
+
+def reads(gradients: Sequence[Op], there: Collection[Op]) -> tuple[Op, ...]:
+    """Returns which of the values that are there the gradients read."""
+    return tuple(op for op in toposort(gradients, stop=there) if op in there)
+
+
+def constant_part(grad: Op) -> Op | None:
+    """Returns a gradient that is one number everywhere, which a body makes itself, else None."""
+    return grad if const_value(grad) is not None else None
+
+
+# ---- CALL ----
 MOST_BODIES = 512  # whose derivatives are remembered; bodies hold no memory
 
 
@@ -146,3 +221,109 @@ def _call_tangent(
     roots = list(dict.fromkeys(change for change in changes if change is not None))
     places = tuple(None if change is None else roots.index(change) for change in changes)
     return (sink(roots, body.arg) if roots else None), places
+
+
+# ---- ATTENTION ----
+def attention_reverse(
+    attention: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
+) -> list[Op | None]:
+    """Returns the gradients of those of q, k, v that are needed; v has none from the logsumexp.
+
+    Those of a masked one, among which may be that of the mask itself, are the composition's.
+    """
+    if len(attention.src) > 3:
+        return _masked_reverse(attention, grads, needed, rules)
+    out, logsumexp = outputs(attention)
+    grad = grads.get(0, zeros_like(out))
+    made = Op(OpCode.ATTENTION_GRAD, attention.dtype, (*attention.src, grad, logsumexp, _delta(out, grads)), attention.arg)
+    results = outputs(made)
+    return [None if i == 2 and 0 not in grads else results[i] for i in needed]
+
+
+def _masked_reverse(
+    attention: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
+) -> list[Op | None]:
+    """Returns the gradients of what an ATTENTION is composed of, which shares its scores where no kernel computes it."""
+    params = [param(s, slot) for slot, s in enumerate(attention.src)]
+    roots = composed(attention.replace(tuple(params)))
+    seeds = {number: param(roots[number], len(params) + number) for number in grads}
+    found = body_gradients(roots, seeds, [params[i] for i in needed], rules)
+    given = dict(zip([*params, *seeds.values()], [*attention.src, *grads.values()], strict=True))
+    made = dict(zip(found, substitute(list(found.values()), given), strict=True))
+    return [made.get(params[i]) for i in needed]
+
+
+def _delta(out: Op, grads: Mapping[int, Op]) -> Op:
+    """Returns rowsum(dO O) - dL, (B, H, T) in the dtype that is computed in."""
+    dtype = out.dtype.compute_dtype
+    if 0 not in grads:
+        return -grads[1]
+    mean = reduce(cast(grads[0], dtype) * cast(out, dtype), OpCode.ADD, (3,))
+    return mean - grads[1] if 1 in grads else mean
+
+
+def composed_reverse(op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
+    """Returns the gradients of the sources that are needed, by those of the composition."""
+    return call_reverse(_as_call(op), grads, needed, rules)
+
+
+def composed_forward(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:
+    """Returns the tangents of the results, by those of the composition."""
+    return call_forward(_as_call(op), parts, rules)
+
+
+def _as_call(op: Op) -> Op:
+    """Returns an ATTENTION or an ATTENTION_GRAD as a CALL of what it is composed of, computed again by derivatives."""
+    body = sink(composed(op.replace(tuple(param(s, slot) for slot, s in enumerate(op.src)))), RECOMPUTE)
+    return Op(OpCode.CALL, body.dtype, op.src, body)
+
+
+# ---- CALLs with a gradient of the user's ----
+def has_custom_gradient(call: Op) -> bool:
+    """True for a CALL whose gradient a user has written."""
+    return custom_gradient(call.arg) is not None
+
+
+def custom_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
+    """Returns the gradients of the arguments that are needed: one CALL of the user's backward body."""
+    made = custom_gradient(call.arg)
+    assert made is not None, f"{call} has no gradient of its own"
+    by_user = {number: grad for number, grad in grads.items() if number < made.num_results}
+    by_ops = {number: grad for number, grad in grads.items() if number >= made.num_results}
+    parts = [_pulled(call, made, by_user, slot) if by_user else None for slot in needed]
+    if by_ops:
+        more = call_reverse(_plain(call), by_ops, needed, rules)
+        parts = [b if a is None else a if b is None else a + b for a, b in zip(parts, more)]
+    return parts
+
+
+def _plain(call: Op) -> Op:
+    """Returns the CALL as the Ops that its body is made of."""
+    return call.replace(arg=sink(call.arg.src))
+
+
+def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) -> Op | None:
+    """Returns the gradient of one argument."""
+    place = made.places[slot]
+    if place is None:
+        return None
+    roots = call.arg.src
+    read = [call.src[n] if kind == "source" else output(call, roots, n) for kind, n in made.reads]
+    arriving = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
+    back = Op(OpCode.CALL, made.backward.dtype, (*read, *arriving), made.backward)
+    return output(back, made.backward.src, place)
+
+
+def custom_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:
+    """Returns the tangents of the results."""
+    made = custom_gradient(call.arg)
+    assert made is not None, f"{call} has no gradient of its own"
+    roots = call.arg.src
+    moving = [(i, part) for i, part in enumerate(parts) if part is not None]
+    results: list[Op | None] = []
+    for number, root in enumerate(roots[: made.num_results]):
+        u = Op(OpCode.LEAF, root.dtype, (zeros_like(root),), "u")
+        results.append(transposed(u, call, moving, partial(_pulled, call, made, {number: u}), rules))
+    if kept := roots[made.num_results :]:
+        results += call_forward(_plain(call), parts, rules)[-len(kept) :]
+    return results

@@ -2,7 +2,6 @@
 
 In:    Ops
 Out:   `chain_rules`
-Next:  picograd/autodiff/transposes.py
 
 A row gives, for each source, the gradient of that source from the gradient `grad` of the Op `out`. The gradients are
 graphs of the same Ops, so they have derivatives by the same table. Extend it: `chain_rules + PatternMatcher([...])`;
@@ -13,24 +12,35 @@ from __future__ import annotations
 
 import math
 
-from picograd.autodiff.attention import attention_reverse, composed_forward, composed_reverse
-from picograd.autodiff.bodies import call_forward, call_reverse
-from picograd.autodiff.convolution import conv_w, conv_x
-from picograd.autodiff.custom import custom_forward, custom_reverse, has_custom_gradient
-from picograd.autodiff.derivative import SeveralResults, elementwise, general, linear, multilinear, passes
-from picograd.autodiff.extremes import (
-    extreme_lhs,
-    extreme_rhs,
-    reduce_extreme,
-    scan_extreme,
-    scatter_extreme_base,
-    scatter_extreme_updates,
+from picograd.autodiff.bodies import (
+    attention_reverse,
+    call_forward,
+    call_reverse,
+    composed_forward,
+    composed_reverse,
+    custom_forward,
+    custom_reverse,
+    has_custom_gradient,
 )
 from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
-from picograd.autodiff.products import reduce_product, scan_product, scatter_product_base, scatter_product_updates
+from picograd.autodiff.modes import SeveralResults, elementwise, general, linear, multilinear, passes
+from picograd.autodiff.reductions import (
+    extreme_lhs,
+    extreme_rhs,
+    reduce_extreme,
+    reduce_product,
+    scan_extreme,
+    scan_product,
+    scatter_extreme_base,
+    scatter_extreme_updates,
+    scatter_product_base,
+    scatter_product_updates,
+)
 from picograd.autodiff.transposes import (
     cast_transpose,
+    conv_w,
+    conv_x,
     copy_transpose,
     cumsum_transpose,
     expand_transpose,

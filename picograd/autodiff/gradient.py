@@ -1,21 +1,28 @@
-"""Reverse mode: the gradient of one Op with respect to leaves, as a graph.
+"""Gradients and tangents by the table of chain rules, at once or when the plan of a training step is made.
 
-In:    a root, the gradient that arrives at it, the LEAF Ops asked for
-Out:   for each leaf that the root depends on, its gradient
-Next:  picograd/autodiff/jvp.py
+An eager training step whose plan is known reads no graph of its gradients, so it makes none. `gradients_later` puts one Op
+in the place of a whole backward pass, until `written_out` replaces it, and every FORMULA, by graphs:
+
+    loss.backward()      # GRADIENT (loss, 1, w, b), and OUTPUTs 0 and 1 of it
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.reverse import reverse
+from picograd.autodiff.modes import forward, reverse
 from picograd.errors import GradientError
-from picograd.ir.op import Op
+from picograd.ir.bodies import WITH_BODY
+from picograd.ir.build import permute, reshape
+from picograd.ir.formula import formula_results
+from picograd.ir.lines import copy_lines
+from picograd.ir.op import Op, toposort, unshared
+from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
 from picograd.ir.pattern import PatternMatcher
 
 
+# ---- reverse mode ----
 def gradient(
     root: Op,
     seed: Op,
@@ -44,3 +51,116 @@ def gradient(
     if seed.shape != root.shape:
         raise GradientError(f"backward: the gradient given has shape {seed.shape}, the result {root.shape}.")
     return reverse({root: seed}, set(leaves), rules, constant)
+
+
+# ---- forward mode ----
+def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = chain_rules) -> list[Op | None]:
+    """Returns d root / d x * tangent of x, summed over the Ops x in `tangents`.
+
+    Args:
+      roots:     any shapes
+      tangents:  Op -> its tangent, of its shape and dtype; the graph below such an Op is not looked at
+      rules:     the derivative table
+
+    Raises:
+      GradientError: an Op that changes has no row in `rules`.
+
+    >>> x = Op(OpCode.BUFFER, dtypes.float32, (), ("x", ()))
+    >>> jvp([x * x], {x: const(1.0, dtypes.float32)})
+    [<ADD float32 ()>]
+    """
+    for op, tangent in tangents.items():
+        if tangent.shape != op.shape or tangent.dtype is not op.dtype:
+            raise GradientError(f"jvp: the tangent is {tangent.dtype} {tangent.shape}, its Op {op.dtype} {op.shape}.")
+    return forward(list(roots), tangents, rules)
+
+
+# ---- gradients that wait for their plan ----
+AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
+SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # of which every Op has a row
+DEEPER = 3  # times as deep as a graph is that of its gradients
+
+
+def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Sequence[Op]) -> dict[Op, Op] | None:
+    """Returns the gradients of leaves, each of which is reached; None where they must be made at once.
+
+    Args:
+      seeds:    root -> the gradient that arrives there
+      reached:  all Ops that gradients reach
+    """
+    unsure = [op for op in reached if op.code not in SURE]
+    if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in unsure):
+        return None
+    src = (*seeds, *seeds.values(), *leaves)
+    gradient = unshared(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds), (), False)
+    gradient.depth = 1 + DEEPER * max([op.depth for op in src])
+    made = (gradient,)
+    return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
+
+
+def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> list[Op]:
+    """Returns graphs in which gradients and results of formulas are graphs like any other.
+
+    Values that have been computed stay so: what became of such an Op is known to have its value.
+
+    Args:
+      others:  replacements of some constants; Ops that read them have no known value
+    """
+    became: dict[Op, Op] = dict(others or {})
+    found: dict[Op, list[Op]] = {}
+    for op in toposort(roots, sources=_sources):
+        src, new = tuple([became.get(s, s) for s in op.src]), op
+        if op.code is OpCode.GRADIENT:
+            found[op] = _gradients(src, op.arg)
+        elif op.code is OpCode.FORMULA and (op.realized is None or op.needs_grad):
+            found[op] = formula_results(op.arg, src, op.lines)
+            new = found[op][0] if len(found[op]) == 1 else op
+        elif op.code is OpCode.OUTPUT and op.src[0] in found:
+            new = found[op.src[0]][op.arg]
+        elif src != op.src:
+            new = _built(op, src)
+        if new is not op:
+            became[op] = new
+            copy_lines(op if op.lines or op.code is not OpCode.OUTPUT else op.src[0], new)
+            if others is None:
+                new.realized = op.realized or new.realized
+    return [became.get(root, root) for root in roots]
+
+
+def _built(op: Op, src: tuple[Op, ...]) -> Op:
+    """Returns an Op on other sources, as it would have been built on them: two reshapes become one."""
+    if op.code is OpCode.RESHAPE:
+        return reshape(src[0], op.arg)
+    return permute(src[0], op.arg) if op.code is OpCode.PERMUTE else op.replace(src=src)
+
+
+def _sources(op: Op) -> tuple[Op, ...]:
+    """Returns what an Op is computed from, and what gradients flow to through it."""
+    return op.src if op.realized is None or op.needs_grad else ()
+
+
+def _gradients(src: Sequence[Op], num_roots: int) -> list[Op]:
+    roots, seeds, leaves = src[:num_roots], src[num_roots : 2 * num_roots], src[2 * num_roots :]
+    grads = reverse(dict(zip(roots, seeds)), set(leaves), chain_rules)
+    return [grads.get(leaf) or leaf.filled(0) for leaf in leaves]
+
+
+# ---- cost ----
+FREE = SOURCES | MOVEMENT | IDENTITY | {OpCode.OUTPUT, OpCode.SINK}
+
+
+def ops_by_code(roots: Iterable[Op], known: Iterable[Op] = ()) -> dict[OpCode, int]:
+    """Returns how many Ops of each code compute `roots`, without those that `known` is computed by.
+
+    Sources, movement and identities compute nothing and are not counted.
+
+    >>> x = Op(OpCode.BUFFER, dtypes.float32, (), ("x", ()))
+    >>> ops_by_code([x * x + x])
+    {OpCode.MUL: 1, OpCode.ADD: 1}
+    """
+    before = set(toposort(known))
+    counts: dict[OpCode, int] = {}
+    for op in toposort(roots):
+        if op.code not in FREE and op not in before:
+            counts[op.code] = counts.get(op.code, 0) + 1
+    return counts

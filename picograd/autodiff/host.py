@@ -2,7 +2,6 @@
 
 In:    the incoming gradient `grad` and the CUSTOM `out`
 Out:   the gradient of one operand
-Next:  picograd/autodiff/split.py
 
 Capital letters are matrices, G is the gradient of the result. Sources: Giles 2008, "Collected matrix derivative results for
 forward and reverse mode algorithmic differentiation" (inverse, solve, determinant, eigenvalues, singular values); Murray
@@ -12,7 +11,7 @@ Roberts 2020, arXiv:2009.10071 (QR); Mathias 1996, SIAM J. Matrix Anal. 17(3), t
 
 from __future__ import annotations
 
-from picograd.autodiff.derivative import SourceRule
+from picograd.autodiff.modes import SourceRule
 from picograd.errors import GradientError
 from picograd.ir.build import compare, either, pad, positions, reshape, shrink_axis, swap_last, unary, where, zeros_like
 from picograd.ir.host import Options, host_call

@@ -1,35 +1,139 @@
 """The derivatives of LOOP: LOOPs of the derivatives of its body.
 
-In:    a LOOP, and gradients of its results or tangents of its sources
-Out:   gradients of its sources, tangents of its results
-Next:  picograd/autodiff/gradient.py
+Reverse: the LOOP stacks, as further rows, what its backward part reads of each step (`keep`, autodiff/bodies.py); that part
+is a LOOP over the rows in the opposite order, whose carry is the gradient of the carry. The gradient of an invariant is a
+sum over all steps. The LOOP adds it up, but where a step adds a product of two matrices, or a sum: the operands are stacked
+and multiplied once, after the loop.
 
-Reverse: the LOOP stacks, as further rows, what its backward part reads of each step (split.py); that part is a LOOP over
-the rows turned round, whose carry is the gradient of the carry. The gradient of an invariant is a sum over all steps: the
-LOOP adds it up, but for products of two matrices (step_sums.py), whose operands are stacked and multiplied once.
+    sum over t of a[t] @ b[t]  =  (a[0] a[1] ...) @ (b[0] over b[1] over ...)         a[t] (M, K), b[t] (K, N)
+    sum over t of sum(v[t], axes)  =  sum(v, axes and that of the steps)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from picograd.autodiff.bodies import MOST_BODIES, body_gradients, output, params_of, sink
-from picograd.autodiff.flow import active_slots, is_differentiable
-from picograd.autodiff.forward import forward
-from picograd.autodiff.split import constant_part, depending, keep, reads
-from picograd.autodiff.step_sums import Sum, as_sums, contracted, step_of
-from picograd.ir.build import zeros_like
-from picograd.ir.op import Op, const_value, toposort
-from picograd.ir.opcode import OpCode
+from picograd.autodiff.bodies import (
+    MOST_BODIES,
+    body_gradients,
+    constant_part,
+    depending,
+    keep,
+    output,
+    params_of,
+    reads,
+    sink,
+    stored_base,
+)
+from picograd.autodiff.modes import active_slots, forward, is_differentiable
+from picograd.ir.build import cast, expand, permute, reduce, reshape, zeros_like
+from picograd.ir.op import Dim, Op, const_value, toposort
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
+from picograd.ir.shape import numel
 from picograd.ir.substitute import numbered, param, substitute
 from picograd.record import Record, Struct, field
 
+
+# ---- sums over steps ----
+class Sum(Record):
+    """A product that each step would add.
+
+    product:  of one step: MATMUL, or REDUCE by ADD
+    after:    linear Ops on it, the first one first
+    """
+
+    product: Op
+    after: tuple[Op, ...]
+
+    def operands(self) -> tuple[Op, ...]:
+        """Returns what must be stacked, below views of it."""
+        return tuple(stored_base(operand) for operand in self.product.src)
+
+
+def as_sums(grad: Op) -> tuple[list[Sum], list[Op]]:
+    """Returns the products whose sum a gradient is, and the summands that are none."""
+    sums: list[Sum] = []
+    rest: list[Op] = []
+    stack: list[tuple[Op, tuple[Op, ...]]] = [(grad, ())]
+    while stack:
+        op, after = stack.pop()
+        if op.code in MOVEMENT or op.code is OpCode.NEG or (op.code is OpCode.CAST and op.src[0].dtype.is_float):
+            stack.append((op.src[0], (op, *after)))
+        elif op.code is OpCode.ADD:
+            stack += [(op.src[1], after), (op.src[0], after)]
+        elif op.code is OpCode.MATMUL or (op.code is OpCode.REDUCE and op.arg[0] is OpCode.ADD):
+            sums.append(Sum(op, after))
+        else:
+            rest.append(_again(op, after))
+    return sums, rest
+
+
+def step_of(part: Sum) -> Op:
+    """Returns what one step adds."""
+    return _again(part.product, part.after)
+
+
+def _again(x: Op, after: Sequence[Op]) -> Op:
+    for op in after:
+        x = op.replace(src=(x,))
+    return x
+
+
+def contracted(part: Sum, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
+    """Returns the sum of a product over all steps, from the stacked rows of its operands."""
+    stacks = [_rows(operand, rows_of, steps) for operand in part.product.src]
+    if part.product.code is OpCode.REDUCE:
+        total = reduce(stacks[0], OpCode.ADD, (0, *(axis + 1 for axis in part.product.arg[1])))
+        return _again(total, part.after)
+    lhs, rhs = stacks
+    batch = range(1, len(lhs.shape) - 2)
+    row, column = len(lhs.shape) - 2, len(lhs.shape) - 1
+    lhs = permute(lhs, (*batch, row, 0, column))  # (..., M, T, K)
+    rhs = permute(rhs, (*batch, 0, row, column))  # (..., T, K, N)
+    count = numel(lhs.shape[-2:])
+    lhs = reshape(lhs, (*lhs.shape[:-2], count))
+    rhs = reshape(rhs, (*rhs.shape[:-3], count, rhs.shape[-1]))
+    return _again(Op(OpCode.MATMUL, part.product.dtype, (lhs, rhs), part.product.arg), part.after)
+
+
+def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
+    """Returns the rows of `op` from those of its base: the same views, one axis later."""
+    views: list[Op] = []
+    base = stored_base(op)
+    while op is not base:
+        views.append(op)
+        op = op.src[0]
+    rows = rows_of(base)
+    for view in reversed(views):
+        rows = _later(view, rows, steps)
+    return rows
+
+
+def _later(view: Op, rows: Op, steps: Dim) -> Op:
+    """Returns what movement `view` makes of the rows of all steps, which lie along an axis in front."""
+    if view.code is OpCode.CAST:
+        return cast(rows, view.dtype)
+    if view.code is OpCode.RESHAPE:
+        return reshape(rows, (steps, *view.shape))
+    if view.code is OpCode.PERMUTE:
+        return permute(rows, (0, *(axis + 1 for axis in view.arg)))
+    if view.code is OpCode.EXPAND:
+        if not view.src[0].shape:
+            rows = reshape(rows, (steps, *(1,) * len(view.shape)))
+        return expand(rows, (steps, *view.shape))
+    if view.code is OpCode.FLIP:
+        return Op(OpCode.FLIP, rows.dtype, (rows,), tuple(axis + 1 for axis in view.arg))
+    whole = (0, 0) if view.code is OpCode.PAD else (0, steps)
+    return Op(view.code, rows.dtype, (rows,), (whole, *view.arg))
+
+
+# ---- LOOP ----
 Given = tuple[tuple[int, "Op | None"], ...]
 
 
-def turned(op: Op) -> Op:
+def flipped(op: Op) -> Op:
     """Returns rows in the opposite order."""
     return Op(OpCode.FLIP, op.dtype, (op,), (0,))
 
@@ -97,17 +201,17 @@ def _run_backward(loop: Op, grads: Mapping[int, Op], made: LoopGradient, found: 
     begin[len(made.carries) :] = zeros[len(made.carries) :]
     params = params_of(body.src)
     fixed = substitute(made.fixed, {op: loop.src[slot] for slot, op in params.items()})
-    rows = [turned(row(*what)) for what in made.rows]
+    rows = [flipped(row(*what)) for what in made.rows]
     num_carry = len(begin) + len(fixed)
     run = Op(OpCode.LOOP, back.dtype, (*begin, *fixed, *rows), (back, num_carry, steps))
     for place, slot in enumerate((*made.carries, *made.added)):
         _add(found, slot, output(run, back.src, place))
     for slot, number in made.stacked.items():
-        _add(found, slot, turned(output(run, back.src, number)))
+        _add(found, slot, flipped(output(run, back.src, number)))
 
     def rows_of(op: Op) -> Op:
         if op in made.emitted:  # type: ignore[operator]
-            return turned(output(run, back.src, made.emitted[op]))  # type: ignore[index]
+            return flipped(output(run, back.src, made.emitted[op]))  # type: ignore[index]
         return row(*_place(op, made.forward, loop.arg[1]))
 
     for slot, part in made.sums:

@@ -1,34 +1,121 @@
-"""Traces a function into a body: a graph over PARAMs, with whatever it reads of the world outside made a source.
+"""Traces a Python function, and cuts its graphs from the outside: a body over PARAMs, with what it reads outside made a
+source.
 
-In:    a Python function, and graphs for its arguments
-Out:   `BodyTrace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
-Called by: control/scan.py, control/outline.py, control/accumulate.py, control/custom.py.    Next: picograd/control/trace.py
-
-While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
-it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed
-outside and becomes a source; constants stay inside. Views of what is outside are made inside, where they cost nothing.
+`FunctionTrace` notes the cells that a function makes, reads and writes in one run, in which nothing is computed. In a
+`BodyTrace` each cell made before that the function reads holds a stand-in: a BUFFER of nobody's memory. So the graphs it
+builds end at stand-ins. `close` cuts them there. What does not depend on an argument, or on a cell that the function
+writes, is computed outside and becomes a source; constants stay inside. Views of what is outside are made inside, where
+they cost nothing.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
-from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import default_device
 from picograd.errors import DeviceError, JitError
+from picograd.interrupts import held_back
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.living import LivingSet
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, set_op, trace
 from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
 
 
+class FunctionTrace:
+    """What cells tell of a function that is traced.
+
+    transform:  what the user called, for errors
+    function:   name of the user's function, for errors
+    before:     cells made before that the function read or wrote, in order, and what they held
+    written:    cells made before that the function wrote to, in order, and a value that they had inside
+    """
+
+    def __init__(self, transform: str, function: str):
+        self.transform, self.function = transform, function
+        self.before: dict[Cell, Op] = {}
+        self.written: dict[Cell, Op] = {}
+        self._made: LivingSet[Cell] = LivingSet()
+        self._around = trace.get()
+        self._hold = held_back()
+
+    def __enter__(self) -> Self:
+        self._hold.__enter__()
+        trace.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        trace.set(self._around)
+        self.leave()
+        self._hold.__exit__()
+
+    def leave(self) -> None:
+        """Gives cells made before their values again, and keeps in `written` what they had inside."""
+        for cell, op in self.before.items():
+            if cell in self.written:
+                self.written[cell] = cell.op
+                cell.op = op
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, in a `with` block of the trace: an interrupt ends it, but waits for what is put back."""
+        return self._hold.let_in(function, *args, **kwargs)
+
+    def enter(self, cell: Cell) -> None:
+        """Notes in `before` what a cell holds that is touched for the first time; may give it another value."""
+        raise NotImplementedError
+
+    # ---- what cells tell ----
+    def on_make(self, cell: Cell) -> None:
+        self._made.add(cell)
+
+    def on_read(self, cell: Cell) -> None:
+        if cell.made_in is not self and cell not in self.before:
+            self.enter(cell)
+
+    def on_write(self, cell: Cell) -> None:
+        if cell.made_in is not self:
+            self.on_read(cell)
+            self.written[cell] = cell.op
+
+    def on_look(self, leaf: Any) -> None:
+        if self._around is not None:
+            self._around.on_look(leaf)
+
+    def on_forget(self, leaf: Any) -> None:
+        if self._around is not None:
+            self._around.on_forget(leaf)
+
+    def on_host_read(self, function: str) -> None:
+        raise JitError(
+            f"{self.transform}: {function}() asks for a value while {self.function} is traced; there is none yet.",
+            "return the tensor and read it outside.",
+        )
+
+    # ---- afterwards ----
+    def check_kept(self, known: Iterable[Tensor], fault: str, hint: str) -> None:
+        """Raises JitError where a tensor that the function made, none of those known, outlives the trace."""
+        accounted = {tensor.cell for tensor in known}
+        if all(cell in accounted for cell in self._made.living()):
+            return
+        gc.collect()  # what only cycles keep alive is not kept
+        kept = next((cell for cell in self._made.living() if cell not in accounted), None)
+        if kept is not None:
+            raise JitError(
+                f"{self.transform}: {self.function} keeps a tensor of shape {kept.op.shape} that it made; {fault}",
+                hint,
+                line=line_of(kept.op),
+            )
+
+
+# ---- bodies ----
 class BodyTrace(FunctionTrace):
     """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
 

@@ -2,10 +2,9 @@
 
 In:    a class with forward and backward
 Out:   `Function`, `FunctionContext`
-Next:  picograd/control/closure.py
 
 Both are traced when the function is applied: forward is the body of the CALL, backward the body of another one, which
-differentiation puts in (autodiff/custom.py). What backward reads of forward are arguments, results, or further results.
+differentiation puts in (autodiff/bodies.py). What backward reads of forward are arguments, results, or further results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A repeated part of a graph as a CALL: its body is one graph, compiled once, however often it is called.
 
-In:    a function, a method or a Module
-Out:   a callable with the same results and gradients, each call of which is one CALL
-Next:  picograd/control/custom.py
+`checkpoint` marks the body, so that the backward pass computes its inside again instead of keeping it.
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from picograd.autodiff.flow import varying
+from picograd.autodiff.bodies import RECOMPUTE
+from picograd.autodiff.modes import varying
 from picograd.control.closure import BodyTrace, close, name_of, stand_in, store
 from picograd.control.structure import put, take
 from picograd.errors import JitError
@@ -57,7 +56,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
 
     Args:
       transform:  what the user called, for errors
-      mark:       of the body; see autodiff/split.py
+      mark:       of the body; see autodiff/bodies.py
     """
     given = take((args, kwargs), "arguments")
     start = [tensor.read() for tensor in given.tensors]
@@ -98,3 +97,31 @@ def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op
             result = Op(OpCode.OUTPUT, root.dtype, (call,), number)
             values[root] = result if root in reached else detached(result)
     return [sources[root.arg[0]] if root.code is OpCode.PARAM else values[root] for root in roots]
+
+
+# ---- memory for time ----
+
+
+def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Calls a function whose inside the backward pass computes again instead of keeping it.
+
+    Values and gradients are those of function(*args), random numbers inside are drawn once. Kept for the backward pass
+    are the arguments and what else the function reads.
+
+    Args:
+      function:      or method, or Module
+      args, kwargs:  Tensors, alone or in lists, tuples, dicts and dataclasses, and anything else that it takes
+
+    Returns:   what the function returns
+
+    Raises:
+      JitError: a value is asked for inside, a tensor made inside is kept, or an argument is written in place.
+
+    Cost:      the forward pass of the function twice.
+
+    >>> x = Tensor([2.0], requires_grad=True)
+    >>> checkpoint(lambda x: (x * x).exp().log(), x).sum().backward()
+    >>> x.grad
+    Tensor([4.])
+    """
+    return cast(R, called("checkpoint", function, args, kwargs, mark=RECOMPUTE))

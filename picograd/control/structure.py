@@ -2,8 +2,6 @@
 
 In:    a container that a user's function takes or gives
 Out:   `take`: its Tensors with their names, and its form;  `put`: with other Tensors;  `parts_of`: what one holds
-Called by: control/scan.py, control/outline.py, control/accumulate.py, transforms/capture.py, transforms/examples.py,
-           transforms/jit.py, transforms/steps.py.    Next: picograd/tensor/tensor.py
 """
 
 from __future__ import annotations

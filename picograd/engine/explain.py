@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import parametrize, template

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.offsets import BLOCKS, FIXED
 from picograd.engine.plan import Template
 from picograd.ir.op import Buffer, Op, const, toposort

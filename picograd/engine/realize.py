@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.config import setting
 from picograd.device import chosen_device, named
 from picograd.dtype import DType

@@ -2,9 +2,8 @@
 
 In:    Ops, Kernels, Programs and arrays
 Out:   arrays
-Next:  picograd/evaluator/elementwise.py
 """
 
 from picograd.evaluator.graph import evaluate as evaluate
-from picograd.evaluator.kernel import evaluate_kernel as evaluate_kernel
+from picograd.evaluator.graph import evaluate_kernel as evaluate_kernel
 from picograd.evaluator.program import evaluate_program as evaluate_program

@@ -2,7 +2,6 @@
 
 In:    an Op and the arrays of its sources, of one shape
 Out:   the array of its result, in the precision it was computed in; `rounded` brings it to the Op's dtype
-Next:  picograd/evaluator/arrays.py
 
 float16, bfloat16 and float8 are computed in float32, functions other than + - * / sqrt in float64, and rounded once
 at the end, so results are correctly rounded but for what NumPy's own float64 functions leave (below 1 ulp of float64).

@@ -1,32 +1,316 @@
-"""Runs a tensor graph Op by Op with NumPy: what every graph means.
+"""The meaning of Ops on whole arrays, of graphs of them, and of Kernels: NumPy, Op by Op.
 
-In:    output Ops, and arrays for the Ops whose values are known
-Out:   an array for each output, of its dtype and shape
-Next:  picograd/evaluator/kernel.py
+In order: movement, reductions and indexing; products, convolutions and attention; a graph, run Op by Op; a Kernel, whose
+nests' outputs are graphs over PARAMs. Sums and products of floats are accumulated in float64 and rounded once: the
+reference that every blocked, pairwise or split summation of a device is compared with. Integers are multiplied and added in
+the dtype of the result, where they wrap: exact modulo 2**bits.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
-from picograd.evaluator.arrays import ARRAY_RULES, Rule, Variables, shape_value
-from picograd.evaluator.contractions import CONTRACTION_RULES
-from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, double, rounded
 from picograd.evaluator.host import HOST_FUNCTIONS, Failed
 from picograd.ir.checks import Unsolvable
+from picograd.ir.dims import dim_value
 from picograd.ir.holders import out_of_memory
 from picograd.ir.host import HostCall
 from picograd.ir.lines import line_of
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import check_array
+from picograd.ir.shape import AttentionArg, check_array
+from picograd.ir.stages import Kernel, Param
 
+Variables = Mapping[str, int]
+Rule = Callable[[Op, Sequence[Array], Variables], Any]
+
+
+def shape_value(shape: Sequence[Dim], variables: Variables) -> tuple[int, ...]:
+    """Returns a shape with every symbolic dimension resolved."""
+    return tuple(dim_value(dim, variables) for dim in shape)
+
+
+# ---- movement ----
+def _reshape(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return args[0].reshape(shape_value(op.shape, variables))
+
+
+def _permute(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return args[0].transpose(op.arg)
+
+
+def _expand(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return np.broadcast_to(args[0], shape_value(op.shape, variables))
+
+
+def _pad(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return np.pad(args[0], [shape_value(pair, variables) for pair in op.arg]) if op.arg else args[0]
+
+
+def _shrink(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return args[0][tuple(slice(*shape_value(pair, variables)) for pair in op.arg)]
+
+
+def _flip(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    return np.flip(args[0], op.arg)
+
+
+# ---- along axes ----
+UFUNCS: dict[OpCode, np.ufunc] = {
+    OpCode.ADD: np.add,
+    OpCode.MUL: np.multiply,
+    OpCode.MAX: np.maximum,
+    OpCode.MIN: np.minimum,
+}
+BOOL_UFUNCS: dict[OpCode, np.ufunc] = {
+    OpCode.ADD: np.logical_or,
+    OpCode.MUL: np.logical_and,
+    OpCode.MAX: np.logical_or,
+    OpCode.MIN: np.logical_and,
+}
+
+
+def _accumulated(op: Op, array: Array) -> tuple[Array, np.ufunc, np.dtype[Any]]:
+    """Returns the array to combine, the ufunc for the combining opcode and the dtype to combine in."""
+    code = op.arg[0]
+    if op.dtype.kind == "b":
+        return array, BOOL_UFUNCS[code], np.dtype(np.bool_)
+    if op.dtype.is_float:
+        return double(array, op.src[0].dtype), UFUNCS[code], np.dtype(np.float64)
+    return array, UFUNCS[code], op.dtype.numpy
+
+
+def identity_of(code: OpCode, op: Op) -> Any:
+    """Returns what REDUCE(code) of nothing is."""
+    if code in (OpCode.ADD, OpCode.MUL):
+        return code is OpCode.MUL
+    return op.dtype.min if code is OpCode.MAX else op.dtype.max
+
+
+def _reduce(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    array, ufunc, dtype = _accumulated(op, args[0])
+    code, axes = op.arg
+    return ufunc.reduce(array.astype(dtype), axis=axes, initial=dtype.type(identity_of(code, op)))
+
+
+def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    array, ufunc, dtype = _accumulated(op, args[0])
+    return ufunc.accumulate(array.astype(dtype), axis=op.arg[1])
+
+
+def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    """Stable argsort, ties in the order they stand; NaN counts as the greatest value."""
+    axis, descending = op.arg
+    array = double(args[0], op.src[0].dtype)
+    if not descending:
+        return np.argsort(array, axis=axis, kind="stable")
+    order = np.argsort(np.flip(array, axis), axis=axis, kind="stable")
+    return array.shape[axis] - 1 - np.flip(order, axis)
+
+
+def _iota(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    return np.arange(dim_value(op.arg, variables))
+
+
+# ---- indexing ----
+def _within(index: Array, length: int) -> tuple[Array, Array]:
+    """Returns the index as int64, 0 where it is outside an axis, and where it is inside."""
+    inside = (index >= 0) & (index < length)
+    return np.where(inside, index, 0).astype(np.int64), inside
+
+
+def _split(x: Array, index: Array, axis: int, batch: int) -> tuple[tuple[int, int, int, int], Array]:
+    """Returns (batch, left, axis, right) element counts of x, and the index as (batch, J)."""
+    groups = (x.shape[:batch], x.shape[batch:axis], x.shape[axis : axis + 1], x.shape[axis + 1 :])
+    counts = tuple(math.prod(group) for group in groups)
+    num_indices = math.prod(index.shape[batch:])
+    return (counts[0], counts[1], counts[2], counts[3]), index.reshape(counts[0], num_indices)
+
+
+def _gather(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    """Takes the slices the index names; an index outside the axis names zeros."""
+    x, (axis, batch) = args[0], op.arg
+    shape = shape_value(op.shape, variables)
+    if not x.shape[axis]:
+        return np.zeros(shape, x.dtype)
+    index, inside = _within(args[1], x.shape[axis])
+    counts, flat = _split(x, index, axis, batch)
+    rows, left = np.arange(counts[0])[:, None, None], np.arange(counts[1])[None, :, None]
+    taken = x.reshape(counts)[rows, left, flat[:, None, :]]  # (batch, left, J, right)
+    return np.where(inside.reshape(flat.shape)[:, None, :, None], taken, np.zeros((), x.dtype)).reshape(shape)
+
+
+def _scatter(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    """Stores or combines the updates one index after the other, so the last of equal indices wins.
+
+    Updates whose index is outside the axis are left out.
+    """
+    base, (code, axis, batch) = args[0], op.arg
+    index, inside = _within(args[1], base.shape[axis])
+    counts, flat = _split(base, index, axis, batch)
+    result = double(base, op.dtype).reshape(counts).copy()
+    updates = double(args[2], op.dtype).reshape(counts[0], counts[1], flat.shape[1], counts[3])
+    kept, left = inside.reshape(flat.shape), np.arange(counts[1])[None, :]
+    ufunc = None if code is None else (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
+    for j in range(flat.shape[1]):
+        rows = kept[:, j].nonzero()[0]
+        at = (rows[:, None], left, flat[rows, j, None])
+        result[at] = updates[rows, :, j] if ufunc is None else ufunc(result[at], updates[rows, :, j])
+    return result.reshape(base.shape)
+
+
+def _update(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    result = args[0].copy()
+    result[tuple(slice(*shape_value(pair, variables)) for pair in op.arg)] = args[1]
+    return result
+
+
+ARRAY_RULES: dict[OpCode, Rule] = {
+    OpCode.RESHAPE: _reshape,
+    OpCode.PERMUTE: _permute,
+    OpCode.EXPAND: _expand,
+    OpCode.PAD: _pad,
+    OpCode.SHRINK: _shrink,
+    OpCode.FLIP: _flip,
+    OpCode.REDUCE: _reduce,
+    OpCode.SCAN: _scan,
+    OpCode.SORT: _sort,
+    OpCode.IOTA: _iota,
+    OpCode.GATHER: _gather,
+    OpCode.SCATTER: _scatter,
+    OpCode.UPDATE: _update,
+}
+
+
+# ---- products ----
+def _computing(op: Op, args: Sequence[Array]) -> list[Array]:
+    """Returns the operands in the dtype they are contracted in."""
+    dtype = np.dtype(np.float64) if op.dtype.is_float else op.dtype.numpy
+    return [a.astype(dtype) for a in args]
+
+
+def _matmul(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    lhs, rhs = _computing(op, args)
+    result: Array = np.matmul(lhs, rhs)
+    return result
+
+
+# ---- convolution ----
+def _dilated(x: Array, steps: Sequence[int]) -> Array:
+    """Returns x (B, C, *spatial) with steps - 1 zeros between neighbours of each spatial axis."""
+    spatial = tuple(max(0, (length - 1) * step + 1) for length, step in zip(x.shape[2:], steps))
+    result = np.zeros(x.shape[:2] + spatial, x.dtype)
+    result[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = x
+    return result
+
+
+def _padded(x: Array, padding: Sequence[tuple[int, int]]) -> Array:
+    """Returns x with zeros around each spatial axis; negative padding crops."""
+    lengths = x.shape[2:]
+    zeros = [(max(0, before), max(0, after)) for before, after in padding]
+    crop = tuple(slice(max(0, -before), length + min(0, after)) for (before, after), length in zip(padding, lengths))
+    return np.pad(x[(slice(None), slice(None), *crop)], [(0, 0), (0, 0), *zeros])
+
+
+def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    """out[b, o, p] = sum over c, t of x[b, c, p * stride + t * dilation] * w[o, c, t], by groups of channels."""
+    x, w = _computing(op, args)
+    arg, num_spatial = op.arg, x.ndim - 2
+    shape = shape_value(op.shape, variables)
+    x = _padded(_dilated(x, arg.input_dilation), arg.padding)
+    x = x.reshape(x.shape[0], arg.groups, x.shape[1] // arg.groups, *x.shape[2:])
+    w = w.reshape(arg.groups, w.shape[0] // arg.groups, *w.shape[1:])
+    result = np.zeros((shape[0], arg.groups, w.shape[1], *shape[2:]), x.dtype)
+    for tap in np.ndindex(*w.shape[3:]):
+        start = [tap[i] * arg.dilation[i] for i in range(num_spatial)]
+        span = [(shape[2 + i] - 1) * arg.stride[i] + 1 for i in range(num_spatial)]
+        window = tuple(slice(start[i], start[i] + span[i], arg.stride[i]) for i in range(num_spatial))
+        taken = x[(slice(None), slice(None), slice(None), *window)]  # (B, groups, C, *spatial)
+        columns = taken.reshape(*taken.shape[:3], math.prod(shape[2:]))
+        result += np.matmul(w[(..., *tap)], columns).reshape(result.shape)
+    return result.reshape(shape)
+
+
+# ---- attention ----
+def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array:
+    """Returns (T, S) bool: which keys each position sees.
+
+    A query stands at t + S - T. Causal: it sees nothing after itself. window: it sees the last `window` positions, its
+    own among them; 0 is everything.
+    """
+    position = np.arange(num_queries)[:, None] + num_keys - num_queries
+    key = np.arange(num_keys)[None, :]
+    seen = np.ones((num_queries, num_keys), np.bool_)
+    if causal:
+        seen &= key <= position
+    if window:
+        seen &= key > position - window
+    return seen
+
+
+def _of_all_heads(args: Sequence[Array]) -> list[Array]:
+    """Returns the operands of an attention, k and v repeated for the heads that share them."""
+    q, k, v, *rows = (a.astype(np.float64) for a in args)
+    heads = q.shape[1] // k.shape[1]
+    return [q, np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1), *rows]
+
+
+def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
+    """Returns the scores (B, H, T, S), capped, and which of them are visible (T, S)."""
+    scores = np.matmul(q, k.swapaxes(-1, -2)) * arg.scale
+    if arg.soft_cap:
+        scores = arg.soft_cap * np.tanh(scores / arg.soft_cap)
+    return scores, visible(q.shape[2], k.shape[2], arg.causal, arg.window)
+
+
+def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
+    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf.
+
+    A mask of bools is True for keys that take part; one of floats is added to the scores.
+    """
+    q, k, v = _of_all_heads(args[:3])
+    scores, seen = _scores(q, k, op.arg)
+    for mask in args[3:]:
+        seen, scores = (seen & mask, scores) if mask.dtype == np.bool_ else (seen, scores + mask.astype(np.float64))
+    scores = np.where(seen, scores, -np.inf)
+    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isneginf(peak), 0.0, peak))
+    total = weights.sum(axis=-1, keepdims=True)
+    out = np.matmul(weights, v) / np.where(total == 0, 1.0, total)
+    return out, (peak + np.log(total))[..., 0]
+
+
+def _attention_grad(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, ...]:
+    """The gradients of q, k and v, as ir/attention.py gives them; k and v sum over the heads that share them."""
+    q, k, v, grad, logsumexp, delta = _of_all_heads(args)
+    scores, seen = _scores(q, k, op.arg)
+    weights = np.exp(np.where(seen, scores - logsumexp[..., None], -np.inf))
+    slopes = weights * (np.matmul(grad, v.swapaxes(-1, -2)) - delta[..., None])
+    if op.arg.soft_cap:
+        slopes *= 1 - (scores / op.arg.soft_cap) ** 2
+    slopes *= op.arg.scale
+    of_heads = np.matmul(slopes.swapaxes(-1, -2), q), np.matmul(weights.swapaxes(-1, -2), grad)
+    B, G, *_ = args[1].shape
+    split = (x.reshape(B, G, q.shape[1] // G, *x.shape[2:]) for x in of_heads)  # (B, G, R, S, D or E)
+    return np.matmul(slopes, k), *(x.sum(axis=2) for x in split)
+
+
+CONTRACTION_RULES: dict[OpCode, Rule] = {
+    OpCode.MATMUL: _matmul,
+    OpCode.CONV: _conv,
+    OpCode.ATTENTION: _attention,
+    OpCode.ATTENTION_GRAD: _attention_grad,
+}
+
+
+# ---- graphs ----
 Value = Array | tuple[Array, ...]
 
 
@@ -234,3 +518,55 @@ RULES: dict[OpCode, Rule] = {
     **ARRAY_RULES,
     **CONTRACTION_RULES,
 }
+
+
+# ---- kernels ----
+def prepare(params: Sequence[Param], arrays: Sequence[Array | None], variables: Mapping[str, int]) -> list[Array]:
+    """Returns each slot's memory as a flat view; a scratch slot that is missing or None gets memory of its own.
+
+    Raises:
+      VerifyError: an array has another dtype, too few elements, or is not contiguous.
+    """
+    memories: list[Array] = []
+    for slot, param in enumerate(params):
+        given = arrays[slot] if slot < len(arrays) else None
+        numel = dim_value(param.numel, variables)
+        if given is None and param.role in ("scratch", "report"):
+            given = unspecified(numel, param.dtype.numpy)
+        if given is None or given.dtype != param.dtype.numpy or given.size < numel or not given.flags.c_contiguous:
+            found = "nothing" if given is None else f"{given.dtype} {given.shape}"
+            raise VerifyError(f"slot {slot} needs a contiguous {param.dtype} array of {numel} elements, got {found}.")
+        memories.append(given.reshape(-1))
+    return memories
+
+
+def unspecified(numel: int, dtype: np.dtype[np.generic]) -> Array:
+    """Returns memory whose content stands out when read before it is written: NaN or a large number."""
+    memory = np.empty(numel, dtype)
+    memory.view(np.uint8)[...] = 1 if dtype == np.bool_ else 0x7F
+    if np.dtype(dtype).kind in "fV":
+        memory[...] = np.nan
+    return memory
+
+
+def evaluate_kernel(kernel: Kernel, arrays: Sequence[Array | None], variables: Mapping[str, int] | None = None) -> None:
+    """Does what `kernel` says: within a phase everything is read before anything is written.
+
+    Args:
+      arrays:     by slot, of the params' dtypes and at least their elements; None for scratch makes some
+      variables:  values of the kernel's symbolic integers by name
+    """
+    known = dict(variables or {})
+    memories = prepare(kernel.params, arrays, known)
+    for phase in kernel.phases:
+        outputs = [output for nest in phase for output in nest.outputs]
+        values: dict[Op, Array] = {}
+        for op in toposort([value for _, value in outputs]):
+            if op.code is OpCode.PARAM:
+                shape = shape_value(op.shape, known)
+                values[op] = memories[op.arg[0]][: math.prod(shape)].reshape(shape)
+        results = evaluate([value for _, value in outputs], values, known)
+        for (slot, _), result in zip(outputs, results):
+            if kernel.params[slot].role == "in":
+                raise VerifyError(f"kernel {kernel.name} writes slot {slot}, which is an input.")
+            memories[slot][: result.size] = result.reshape(-1)

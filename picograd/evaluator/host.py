@@ -1,26 +1,317 @@
-"""The meaning of the functions of ir/host.py: NumPy's, or a few lines of it, on stacks of matrices and of signals.
+"""The meaning of the functions of ir/host.py, in NumPy, on arrays that the host holds.
 
-In:    the arrays of a CUSTOM's operands, its options
-Out:   the array of its result, factors one after the other; `Failed` where the values have none
-Next:  picograd/evaluator/graph.py
+Functions of numbers come first, in float64: those that go on until they converge (incomplete gamma functions, orthogonal
+polynomials), then Bessel functions and Airy's, by recurrences and integrals near 0 and asymptotic series far away.
+Functions of stacks of matrices and of signals follow; matrices are computed in their own precision, as LAPACK does, and a
+function of several fails by the number of the first one in its batch that has no result.
 
-Matrices are computed in their own precision, as LAPACK does. A function of several matrices fails by the number of the
-first one in its batch that has no result.
+Source: NIST Digital Library of Mathematical Functions: 8.7.1 and 8.9.2 (incomplete gamma functions), 8.12.3 (their uniform
+expansion), 18.9.1 (polynomials), 10.6.1, 10.12.4 and 10.23.15 (recurrence, its scale, Y by a sum of J), 10.17.3 (series for
+large arguments), 10.31.2 (K near 0), 10.32.9 (K as an integral), 10.40.2, 9.5.4, 9.6.2 and 9.7.9 (Airy's).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from picograd.evaluator.bessel import BESSEL
 from picograd.evaluator.elementwise import Array
-from picograd.evaluator.iterated import ITERATED
+
+EPSILON = 2.0**-53
+WIDE_ORDER = 1e8  # above this, two terms of the uniform expansion leave less than rounding does
 
 
+# ---- incomplete gamma functions ----
+def _gammainc(a: Array, x: Array, log_gamma: Array) -> Array:
+    """The part of gamma(a) that the integral of t^(a - 1) e^-t from 0 to x is; log_gamma is that of a + 1."""
+    lower, upper = _gamma_parts(a, x, log_gamma)
+    return np.where(x < a + 1, lower, 1 - upper)
+
+
+def _gammaincc(a: Array, x: Array, log_gamma: Array) -> Array:
+    """The part that is left."""
+    lower, upper = _gamma_parts(a, x, log_gamma)
+    return np.where(x < a + 1, 1 - lower, upper)
+
+
+def _gamma_parts(a: Array, x: Array, log_gamma: Array) -> tuple[Array, Array]:
+    """Returns the lower part, right where x < a + 1, and the upper part, right elsewhere."""
+    lower, upper = np.full(a.shape, np.nan), np.full(a.shape, np.nan)
+    edges = [  # where, lower part
+        ((a > 0) & (x == 0), 0.0),
+        ((a == 0) & (x > 0), 1.0),
+        (np.isinf(a) & (a > 0) & (x >= 0) & ~np.isinf(x), 0.0),
+        ((a >= 0) & ~np.isinf(a) & np.isinf(x) & (x > 0), 1.0),
+    ]
+    for where, part in edges:
+        lower[where], upper[where] = part, 1 - part
+    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    wide = inside & (a > WIDE_ORDER)
+    lower[wide], upper[wide] = _uniform(a[wide], x[wide])
+    below, above = inside & ~wide & (x < a + 1), inside & ~wide & (x >= a + 1)
+    lower[below] = _series(a[below], x[below]) * _power(a[below], x[below], log_gamma[below])
+    upper[above] = _fraction(a[above], x[above]) * a[above] * _power(a[above], x[above], log_gamma[above])
+    return lower, upper
+
+
+def _power(a: Array, x: Array, log_gamma: Array) -> Array:
+    """x^a e^-x / gamma(a + 1); of a large a by Stirling's series, in which no large terms cancel."""
+    held = np.maximum(a, 10.0)
+    rest = (x - held) / held
+    with np.errstate(all="ignore"):
+        small = np.abs(rest) < 0.01
+        near = -(rest**2) * (0.5 - rest * (1 / 3 - rest * (0.25 - rest * (0.2 - rest * (1 / 6 - rest / 7)))))
+        exponent = held * np.where(small, near, np.log1p(rest) - rest)
+        stirling = 1 / (12 * held) - 1 / (360 * held**3) + 1 / (1260 * held**5) - 1 / (1680 * held**7)
+        large = np.exp(exponent - stirling) / np.sqrt(2 * np.pi * held)
+        return np.where(a < 10, np.exp(a * np.log(x) - x - log_gamma), large)
+
+
+def _series(a: Array, x: Array) -> Array:
+    """1 + x / (a + 1) + x^2 / ((a + 1) (a + 2)) + ..., for x < a + 1."""
+    total, term, n = np.ones_like(a), np.ones_like(a), 0
+    while np.any(term > total * EPSILON):
+        n += 1
+        term = term * x / (a + n)
+        total = total + term
+    return total
+
+
+def _fraction(a: Array, x: Array) -> Array:
+    """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / ...)), for x >= a + 1, from its front (Lentz's way)."""
+    b = x + 1 - a
+    c, d = np.full_like(a, 1e300), 1 / b
+    value, n, factor = d, 0, np.zeros_like(a)
+    while np.any(np.abs(factor - 1) > EPSILON * 4):
+        n += 1
+        top, b = n * (a - n), b + 2
+        d = top * d + b
+        d = 1 / np.where(d == 0, 1e-300, d)
+        c = b + top / c
+        c = np.where(c == 0, 1e-300, c)
+        factor = c * d
+        value = value * factor
+    return value
+
+
+def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
+    """Both parts for a large a: those of a normal distribution, and the first correction."""
+    rest = (x - a) / a
+    small = np.abs(rest) < 1e-3
+    series = rest**2 * (0.5 - rest * (1 / 3 - rest * (0.25 - rest * (0.2 - rest / 6))))
+    distance = np.sign(rest) * np.sqrt(2 * np.where(small, series, rest - np.log1p(np.where(small, 0, rest))))
+    tail = np.exp(-a * distance**2 / 2) / np.sqrt(2 * np.pi * a) * (-1 / 3 + np.clip(distance, -1, 1) / 12)
+    scaled = distance * np.sqrt(a / 2)
+    upper = np.array([math.erfc(value) for value in scaled]) / 2 + tail
+    lower = np.array([math.erfc(-value) for value in scaled]) / 2 - tail
+    return lower, upper
+
+
+# ---- counts ----
+FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
+
+
+def _poisson(uniform: Array, rate: Array) -> Array:
+    """The least count whose probability, with all below it, exceeds `uniform`: halving an interval that holds it."""
+    low, high = np.full_like(rate, -1.0), np.ceil(rate + 12 * np.sqrt(rate) + 50)
+    while np.any(high - low > 1):
+        middle = np.floor((low + high) / 2)
+        enough = _gammaincc(middle + 1, rate, FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(rate == 0, 0.0, high)
+
+
+def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
+    """The same of a number of tries: counted up from 0, by logarithms; what is likely is counted by what it is not."""
+    rare = np.minimum(chance, 1 - chance)
+    with np.errstate(divide="ignore"):
+        weight, odds = count * np.log1p(-rare), np.log(rare) - np.log1p(-rare)
+        total, k = np.exp(weight), np.zeros_like(count)
+        while np.any(going := (total <= uniform) & (k < count)):
+            weight = np.where(going, weight + odds + np.log(np.where(going, count - k, 1) / (k + 1)), weight)
+            k = k + going
+            total = np.where(going, total + np.exp(weight), total)
+    return np.where(chance > 0.5, count - k, k)
+
+
+# ---- polynomials ----
+GREATEST_DEGREE = 2**16  # a step for each degree below
+
+# name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
+Step = Callable[[int, Array, Array, Array], Array]
+POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Step]] = {
+    "chebyshev_t": (lambda x: x, lambda k, x, p, q: 2 * x * p - q),
+    "chebyshev_u": (lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - q),
+    "chebyshev_v": (lambda x: 2 * x - 1, lambda k, x, p, q: 2 * x * p - q),
+    "chebyshev_w": (lambda x: 2 * x + 1, lambda k, x, p, q: 2 * x * p - q),
+    "hermite_h": (lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - 2 * k * q),
+    "hermite_he": (lambda x: x, lambda k, x, p, q: x * p - k * q),
+    "laguerre_l": (lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
+    "legendre_p": (lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
+}
+
+
+def _polynomial(name: str) -> Callable[[Array, Array], Array]:
+    """Returns the function of x and degrees that walks the three-term recurrence up to the greatest degree."""
+    first, step = POLYNOMIALS[name]
+
+    def value(x: Array, degrees: Array) -> Array:
+        """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree, NaN for one beyond all use."""
+        has_end = degrees <= GREATEST_DEGREE  # NaN has not
+        n = np.where(has_end, np.trunc(degrees), -1.0)
+        result = np.where(has_end, np.where(n == 0, 1.0, 0.0), np.nan)
+        before, current, k = np.ones_like(x), first(x), 1
+        while np.any(n >= k):
+            result = np.where(n == k, current, result)
+            before, current = current, step(k, x, current, before)
+            k += 1
+        return result
+
+    return value
+
+
+ITERATED: dict[str, Callable[..., Any]] = {
+    "gammainc": _gammainc,
+    "gammaincc": _gammaincc,
+    "poisson": _poisson,
+    "binomial": _binomial,
+    **{name: _polynomial(name) for name in POLYNOMIALS},
+}
+
+
+# ---- Bessel functions and Airy's ----
+FAR = 25.0  # from here on, asymptotic series reach rounding
+TERMS = 30
+EULER = 0.57721566490153286060651209008240243
+
+
+# ---- J and Y ----
+def _orders(x: Array) -> list[Array]:
+    """Returns J_0(x), J_1(x), ... for 0 < x <= FAR: the recurrence downwards, scaled: J_0 + 2 J_2 + ... = 1."""
+    above, current = np.zeros_like(x), np.full_like(x, 1e-290)
+    orders = [current]
+    for k in range(2 * math.ceil(FAR) + 20, 0, -1):
+        above, current = current, 2 * k / x * current - above
+        large = np.abs(current) > 1e200  # of a small x: what came before is nothing beside it
+        scale = np.where(large, 1e-250, 1.0)
+        above, current = above * scale, current * scale
+        orders = [order * scale for order in orders]
+        orders.insert(0, current)
+    total = orders[0] + 2 * sum(orders[2::2])
+    return [order / total for order in orders]
+
+
+def _waves(order: int, x: Array) -> tuple[Array, Array]:
+    """Returns J and Y for x >= FAR: an amplitude times the cosine and the sine of a phase."""
+    even, odd, term = np.ones_like(x), np.zeros_like(x), np.ones_like(x)
+    for k in range(1, TERMS):
+        term = term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
+        if k % 2:
+            odd = odd + term * (-1) ** (k // 2)
+        else:
+            even = even + term * (-1) ** (k // 2)
+    phase = x - (order / 2 + 0.25) * np.pi
+    amplitude = np.sqrt(2 / (np.pi * x))
+    sine, cosine = np.sin(phase), np.cos(phase)
+    return amplitude * (even * cosine - odd * sine), amplitude * (even * sine + odd * cosine)
+
+
+def _first_kind(order: int, x: Array) -> Array:
+    """J of order 0, which is even, or 1, which is odd."""
+    magnitude = np.abs(x)
+    near = _orders(np.clip(magnitude, 1e-300, FAR))[order]
+    far = np.where(np.isinf(x), 0.0, _waves(order, np.where(np.isinf(x), FAR, np.maximum(magnitude, FAR)))[0])
+    value = np.where(magnitude <= FAR, near, far)
+    value = np.where(magnitude < 1e-8, 1.0 if order == 0 else magnitude / 2, value)
+    return np.where(np.isnan(x), np.nan, np.copysign(value, value * x) if order else value)
+
+
+def _second_kind(order: int, x: Array) -> Array:
+    """Y of order 0 or 1; minus infinity at 0, NaN below."""
+    held = np.clip(x, 1e-300, FAR)
+    orders, log = _orders(held), np.log(held / 2) + EULER
+    if order == 0:
+        rest = sum((-1) ** k / k * orders[2 * k] for k in range(1, len(orders) // 2))
+        near = 2 / np.pi * log * orders[0] - 4 / np.pi * rest
+    else:
+        rest = sum((-1) ** k / k * (orders[2 * k - 1] - orders[2 * k + 1]) for k in range(1, len(orders) // 2))
+        near = 2 / np.pi * (log * orders[1] - orders[0] / held + rest)  # -Y_0'
+    far = np.where(np.isinf(x), 0.0, _waves(order, np.where(np.isinf(x), FAR, np.maximum(x, FAR)))[1])
+    value = np.where(x <= FAR, near, far)
+    return np.where(x == 0, -np.inf, np.where(x > 0, value, np.nan))
+
+
+# ---- K ----
+def _decaying(order: float, x: Array) -> Array:
+    """Returns e^x K(x) for x >= 2: the trapezoidal rule, exact to rounding, then the series."""
+    held, step = np.clip(x, 1.0, FAR), 1 / 32
+    total = np.full_like(x, 0.5)
+    for k in range(1, 32 * 5):
+        total = total + np.exp(-held * (math.cosh(k * step) - 1)) * math.cosh(order * k * step)
+    far, term, large = np.ones_like(x), np.ones_like(x), np.maximum(x, FAR)
+    for k in range(1, TERMS):
+        term = term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * large)
+        far = far + term
+    return np.where(x <= FAR, total * step, far * np.sqrt(np.pi / (2 * large)))
+
+
+def _modified(order: int, x: Array, scaled: bool) -> Array:
+    """K of order 0 or 1, scaled: times e^x; infinite at 0, NaN below."""
+    small = np.clip(x, 1e-300, 2.0)
+    square, log = small * small / 4, np.log(small / 2)
+    near, harmonic = np.zeros_like(x) if order == 0 else 1 / small, -EULER
+    for k in range(TERMS):
+        power = square**k / (math.factorial(k) * math.factorial(k + order))
+        if order == 0:
+            near = near + power * (harmonic - log)
+        else:
+            near = near + small / 2 * power * (log - harmonic - 1 / (2 * (k + 1)))
+        harmonic += 1 / (k + 1)
+    held = np.where(np.isnan(x), 2.0, np.maximum(x, 2.0))
+    far = _decaying(order, held)
+    with np.errstate(under="ignore"):
+        value = np.where(x <= 2, near * np.exp(small) if scaled else near, far if scaled else far * np.exp(-held))
+    return np.where(x == 0, np.inf, np.where(x > 0, value, np.nan))
+
+
+# ---- Airy's function ----
+def _airy(x: Array) -> Array:
+    """Ai: an integral along a turned path, K of order 1/3 where it decays, waves far below 0."""
+    held = np.clip(x, -12.0, 1.5)
+    nodes, weights = np.polynomial.legendre.leggauss(160)
+    middle = np.zeros_like(x)
+    for node, weight in zip(nodes * 4.5 + 4.5, weights * 4.5):
+        wave = np.cos(held * node * math.sqrt(0.75) + np.pi / 6)
+        middle = middle + weight * np.exp(-(node**3) / 3 - held * node / 2) * wave
+    right = np.where(np.isinf(x), 1.5, np.maximum(x, 1.5))
+    with np.errstate(under="ignore", over="ignore"):
+        power = 2 / 3 * right**1.5
+        above = np.sqrt(right / 3) / np.pi * _decaying(1 / 3, power) * np.exp(-power)
+    left = np.where(np.isinf(x), 12.0, np.maximum(-x, 12.0))
+    phase = 2 / 3 * left**1.5
+    even, odd, term = np.ones_like(x), np.zeros_like(x), np.ones_like(x)
+    for k in range(1, TERMS):
+        term = term * (6 * k - 5) * (6 * k - 1) / (72 * k * phase)
+        even, odd = (even, odd + term * (-1) ** (k // 2)) if k % 2 else (even + term * (-1) ** (k // 2), odd)
+    below = (np.cos(phase - np.pi / 4) * even + np.sin(phase - np.pi / 4) * odd) / (np.sqrt(np.pi) * left**0.25)
+    value = np.where(x > 1.5, np.where(np.isinf(x), 0.0, above), np.where(x < -12, below, middle / np.pi))
+    return np.where(np.isnan(x) | np.isneginf(x), np.nan, value)
+
+
+BESSEL: dict[str, Callable[..., Any]] = {
+    "airy_ai": _airy,
+    **{f"bessel_j{order}": functools.partial(_first_kind, order) for order in (0, 1)},
+    **{f"bessel_y{order}": functools.partial(_second_kind, order) for order in (0, 1)},
+    **{f"modified_bessel_k{order}": functools.partial(_modified, order, scaled=False) for order in (0, 1)},
+    **{f"scaled_modified_bessel_k{order}": functools.partial(_modified, order, scaled=True) for order in (0, 1)},
+}
+
+
+# ---- matrices and signals ----
 class Failed(Exception):
     """A matrix has no result.
 

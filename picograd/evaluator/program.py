@@ -1,11 +1,9 @@
-"""Runs a Program statement by statement: what loop code means, in its free and in its linear form.
+"""Runs a Program statement by statement: the meaning of loop code, in its free and in its linear form.
 
-In:    a Program, an array for each slot, values of symbolic integers
-Out:   the arrays of "out" and "scratch" slots, written in place
-Next:  picograd/autodiff/flow.py
-
-Each statement becomes a Python closure over a Frame. A body with a Barrier in it becomes a generator that yields the
-number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next (evaluator/threads.py).
+Each statement becomes a Python closure over a Frame, which holds the values and the memory that one thread knows; for
+memory it is known which elements have been stored. A body with a Barrier in it becomes a generator that yields the number
+of the barrier it waits at, or a `Swap` where the threads of a warp exchange values; a BLOCK loop runs its threads from one
+barrier to the next, and the warps of it from exchange to exchange.
 """
 
 from __future__ import annotations
@@ -16,18 +14,15 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import VerifyError
-from picograd.evaluator.elementwise import Array
-from picograd.evaluator.expressions import ValueMaker, lanes_of_access
-from picograd.evaluator.frame import Copy, Frame, Memory
-from picograd.evaluator.kernel import prepare, unspecified
-from picograd.evaluator.mma import as_tf32, matrices_part, product_part
-from picograd.evaluator.threads import Swap, run_threads
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
+from picograd.evaluator.graph import BOOL_UFUNCS, UFUNCS, prepare, unspecified
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
     MATRIX_ROW,
+    WARP_THREADS,
     Alloc,
     Barrier,
     Check,
@@ -48,8 +43,324 @@ from picograd.ir.statements import (
     operands,
     walk,
 )
-from picograd.record import Record
+from picograd.ir.symbolic import to_op
+from picograd.record import Record, Struct, field
 
+
+# ---- what a thread knows ----
+class Memory(Struct):
+    """What a PARAM or an ALLOC names.
+
+    array:   its elements
+    stored:  for each element, whether it has been stored; None where all came from outside
+    """
+
+    array: Array
+    stored: Array | None = None
+
+    @staticmethod
+    def unwritten(array: Array) -> Memory:
+        """Returns memory of which nothing has been stored."""
+        return Memory(array, np.zeros(array.size, np.bool_))
+
+    def copy(self) -> Memory:
+        """Returns the same content in memory of its own."""
+        return Memory(self.array.copy(), None if self.stored is None else self.stored.copy())
+
+
+class Copy(Record):
+    """A copy in the background: `values` for elements `at` of memory."""
+
+    memory: Memory
+    at: Array
+    values: Array
+
+    def arrive(self) -> None:
+        """Stores what was copied."""
+        self.memory.array[self.at] = self.values
+        assert self.memory.stored is not None
+        self.memory.stored[self.at] = True
+
+
+class Frame(Struct):
+    """What one thread knows.
+
+    values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs
+    shared:  SHARED memory of the block, the same object in all its threads
+    copies:  that the thread has started and not waited for, by group; the last group is still open
+    """
+
+    values: dict[Op, Any]
+    shared: dict[Op, Memory]
+    copies: list[list[Copy]] = field(default_factory=lambda: [[]])
+
+    def thread(self) -> Frame:
+        """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
+        values = {op: value.copy() if _is_register(op) else value for op, value in self.values.items()}
+        return Frame(values, self.shared)
+
+
+def _is_register(op: Op) -> bool:
+    return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
+
+
+# ---- threads of a block ----
+END = -1  # what a thread that is done waits at
+
+
+class Swap(Record):
+    """What a thread gives at a Shuffle or an Mma; it gets its number in the warp, and what all threads of that give.
+
+    number:  of the statement
+    """
+
+    number: int
+    value: Any
+
+
+Waiting = int | Swap
+Thread = Generator[Waiting, Any, None]
+
+
+def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
+    """Runs threads, by number and in the order given, each to its next barrier; yields which one that is.
+
+    Args:
+      name: of the program, for errors
+
+    Raises:
+      VerifyError: threads of a block wait at different barriers, or those of a warp at different places.
+    """
+    warps: dict[int, dict[int, Thread]] = {}
+    for number, thread in threads.items():
+        warps.setdefault(number // WARP_THREADS, {})[number] = thread
+    while threads:
+        reached = {place for warp in warps.values() for place in _run_warp(name, warp)}
+        if len(reached) > 1:
+            raise _apart(name, "block", reached)
+        (barrier,) = reached
+        if barrier == END:
+            return
+        yield barrier
+
+
+def _run_warp(name: str, warp: Mapping[int, Thread]) -> set[int]:
+    """Runs a warp from Shuffle to Shuffle, until its threads wait at barriers or have ended; returns where they do."""
+    answers: dict[int, Any] = dict.fromkeys(warp)
+    while True:
+        reached = {number: _resume(thread, answers[number]) for number, thread in warp.items()}
+        swaps = {number: each for number, each in reached.items() if isinstance(each, Swap)}
+        places = {each.number if isinstance(each, Swap) else each for each in reached.values()}
+        if not swaps:
+            return places
+        if len(places) > 1:
+            raise _apart(name, "warp", places)
+        if len(swaps) < WARP_THREADS:
+            raise VerifyError(f"program {name}: a warp has {len(swaps)} threads, and what it does together needs all.")
+        given = [swaps[number].value for number in sorted(swaps)]
+        answers = {number: (number % WARP_THREADS, given) for number in warp}
+
+
+def _resume(thread: Thread, answer: Any) -> Waiting:
+    try:
+        return thread.send(answer)
+    except StopIteration:
+        return END
+
+
+def _apart(name: str, what: str, places: set[int]) -> VerifyError:
+    kind = "shuffle" if what == "warp" else "barrier"
+    shown = sorted("the end" if place == END else f"{kind} {place}" for place in places)
+    return VerifyError(f"program {name}: threads of a {what} wait at {' and '.join(shown)}.")
+
+
+# ---- matrices of a warp ----
+LANES = np.arange(WARP_THREADS)[:, None]
+GROUPS, PLACES = LANES // 4, LANES % 4
+
+
+LHS, RHS, ACC = np.arange(8)[None], np.arange(4)[None], np.arange(4)[None]  # numbers of a thread's elements
+# (row, column) of each element that each thread holds: PTX ISA, fragments of mma.m16n8k16
+LHS_AT = GROUPS + 8 * (LHS // 2 % 2), 2 * PLACES + LHS % 2 + 8 * (LHS // 4)
+RHS_AT = 2 * PLACES + RHS % 2 + 8 * (RHS // 2), GROUPS + 0 * RHS
+ACC_AT = GROUPS + 8 * (ACC // 2), 2 * PLACES + ACC % 2
+
+
+def product_part(lane: int, given: Sequence[tuple[Array, Array]]) -> Array:
+    """Returns four elements of lhs @ rhs in float64: those of a thread, from the parts that all threads give.
+
+    >>> ones = [(np.ones(8), np.ones(4))] * WARP_THREADS
+    >>> product_part(5, ones)
+    array([16., 16., 16., 16.])
+    """
+    lhs, rhs = np.zeros((16, 16)), np.zeros((16, 8))
+    lhs[LHS_AT] = [left for left, _ in given]
+    rhs[RHS_AT] = [right for _, right in given]
+    rows, columns = ACC_AT[0][lane], ACC_AT[1][lane]
+    part: Array = (lhs[rows] * rhs[:, columns].T).sum(1)
+    return part
+
+
+def as_tf32(values: Array) -> Array:
+    """Returns float32 rounded to 11 bits of significand, ties away from zero.
+
+    >>> as_tf32(np.array([1 + 2**-11, 1 + 2**-12, -np.inf], np.float32)).tolist()
+    [1.0009765625, 1.0, -inf]
+    """
+    bits = values.view(np.uint32)
+    rounded = ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
+    kept: Array = np.where(np.isfinite(values), rounded, values)
+    return kept
+
+
+def matrices_part(lane: int, rows: Sequence[Array], turned: bool) -> Array:
+    """Returns two elements of each of four matrices of 8 x 8: those of a thread, from the rows that all threads read.
+
+    >>> rows = [np.arange(8) + 10 * row for row in range(WARP_THREADS)]
+    >>> matrices_part(5, rows, turned=False)
+    array([ 12,  13,  92,  93, 172, 173, 252, 253])
+    """
+    matrices = np.stack(rows).reshape(4, 8, 8)
+    own = matrices.transpose(0, 2, 1) if turned else matrices
+    part: Array = own[:, lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2].reshape(8)
+    return part
+
+
+# ---- expressions ----
+VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
+
+
+class ValueMaker:
+    """Turns expressions into functions.
+
+    name:  of the program, for errors
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    # ---- expressions ----
+    def expression(self, root: Op) -> Callable[[Frame], Any]:
+        """Returns a function from a Frame to the value of `root`: a scalar, or an array of lanes."""
+        if root.code in VALUES:
+            return lambda frame: self._value(root, frame)
+        order = toposort([root], stop=_Leaves())
+        place = {op: i for i, op in enumerate(order)}
+        sources = {op: [] if op.code in VALUES else [place[s] for s in op.src] for op in order}
+        steps = [(self._operation(op), sources[op]) for op in order]
+
+        def run(frame: Frame) -> Any:
+            results: list[Any] = []
+            for operation, places in steps:
+                results.append(operation(frame, [results[i] for i in places]))
+            return results[-1]
+
+        return run
+
+    def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
+        """Returns what one Op of an expression computes from the values of its sources."""
+        if op.code in VALUES:
+            return lambda frame, args: self._value(op, frame)
+        if op.code is OpCode.CONST:
+            constant = rounded(op.arg, op.dtype)[()]
+            return lambda frame, args: constant
+        if op.code is OpCode.LOAD:
+            return self._load_expression(op)
+        if op.code is OpCode.CHECK:
+            length = self.expression(to_op(op.arg[1]))
+            return lambda frame, args: check(op, args, int(length(frame)))[()]
+        elementwise = ELEMENTWISE_RULES.get(op.code)
+        if elementwise is not None:
+            rule = elementwise
+            return lambda frame, args: rounded(rule(op, args), op.dtype)[()]
+        vector = VECTOR_RULES.get(op.code)
+        if vector is None:
+            raise VerifyError(f"program {self.name}: {op} is no expression of a program.")
+        found = vector
+        return lambda frame, args: found(op, args)
+
+    def _value(self, op: Op, frame: Frame) -> Any:
+        value = frame.values.get(op)
+        if value is None:
+            raise VerifyError(f"program {self.name}: {op} is read before it has a value.")
+        return value
+
+    def _load_expression(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
+        def run(frame: Frame, args: list[Any]) -> Any:
+            return self.read(op.src[0], args[0], args[1], args[2] if len(args) > 2 else True, 1)
+
+        return run
+
+    # ---- memory ----
+    def reader(self, op: Op, index: Op, valid: Op | None, lanes: int) -> Callable[[Frame], Any]:
+        memory, at = self.expression(op), self.expression(index)
+        mask = self.expression(valid) if valid is not None else None
+        return lambda frame: self.read(op, memory(frame), at(frame), True if mask is None else mask(frame), lanes)
+
+    def read(self, op: Op, memory: Memory, index: Any, valid: Any, lanes: int) -> Any:
+        at, mask = lanes_of_access(index, lanes, valid)
+        self.check_bounds("load from", op, memory, at[mask])
+        if memory.stored is not None and not memory.stored[at[mask]].all():
+            first = int(at[mask][~memory.stored[at[mask]]][0])
+            raise VerifyError(f"program {self.name}: load from {op} at index {first}, where nothing has been stored.")
+        result = np.zeros(at.shape, memory.array.dtype)
+        result[mask] = memory.array[at[mask]]
+        return result if result.size > 1 else result[0]
+
+    def check_bounds(self, what: str, op: Op, memory: Memory, index: Array) -> None:
+        outside = (index < 0) | (index >= memory.array.size)
+        if outside.any():
+            raise VerifyError(
+                f"program {self.name}: {what} {op} at index {int(index[outside][0])}, "
+                f"outside its {memory.array.size} elements."
+            )
+
+
+class _Leaves:
+    """The Ops `toposort` does not look below: values, whose sources (a RANGE's extent) are read elsewhere."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.code in VALUES
+
+
+def lanes_of_access(index: Any, lanes: int, valid: Any) -> tuple[Array, Array]:
+    """Returns one index and one bool for each lane; a scalar index with several lanes is the first of that many."""
+    at = np.atleast_1d(np.asarray(index))
+    if at.size == 1 and lanes > 1:
+        at = at[0] + np.arange(lanes)
+    return at, np.broadcast_to(np.asarray(valid, np.bool_), at.shape)
+
+
+# ---- lanes ----
+def _spread(op: Op, args: Sequence[Any]) -> Any:
+    return np.full(op.arg, args[0], op.dtype.numpy)
+
+
+def _lane_numbers(op: Op, args: Sequence[Any]) -> Any:
+    return np.arange(op.arg).astype(op.dtype.numpy)
+
+
+def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
+    """Combines lane i with lane i + n/2, then n/4, ... each step rounded to the dtype."""
+    code = op.arg[0]
+    values = np.atleast_1d(args[0])
+    lanes = values.size
+    ufunc = (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
+    while lanes > 1:
+        lanes //= 2
+        low, high = (widened(half, op.dtype) for half in (values[:lanes], values[lanes : 2 * lanes]))
+        values = rounded(ufunc(low, high), op.dtype)
+    return values[0]
+
+
+VECTOR_RULES: dict[OpCode, Callable[[Op, Sequence[Any]], Any]] = {
+    OpCode.EXPAND: _spread,
+    OpCode.LANES: _lane_numbers,
+    OpCode.REDUCE: _combine_lanes,
+}
+
+
+# ---- statements ----
 Order = Callable[[int], Iterable[int]]
 
 

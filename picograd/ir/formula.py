@@ -2,7 +2,7 @@
 
 In:    a function of Ops that gives Ops, and its operands
 Out:   `Formula`; `by_formula`, `one_op`: its results;  `formula_results`: their graphs
-Called by: tensor/formulas.py, optim/updates.py, autodiff/later.py.    Next: picograd/ir/symbolic.py
+Called by: tensor/formulas.py, optim/updates.py, autodiff/gradient.py.    Next: picograd/ir/symbolic.py
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
     y = one_op(gelu, (x,), (False,), {})                               # FORMULA: what has one result is that

@@ -273,7 +273,7 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
 
 
 def _attention_grad(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
-    """q, k, v, the gradient of the output, and for each row logsumexp and delta (see autodiff/attention.py)."""
+    """q, k, v, the gradient of the output, and for each row logsumexp and delta (see autodiff/bodies.py)."""
     grad, *rows = (s.shape for s in src[3:])
     if grad != _attention(src[:3], arg) or any(shape != grad[:3] for shape in rows):
         given = f"grad {grad}, logsumexp {rows[0]}, delta {rows[1]}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd import nn
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.tensor.creation.generator import Generator

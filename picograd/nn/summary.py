@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentTypeError
 from picograd.ir.flops import flops_of
 from picograd.ir.op import Op, toposort

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.onnx.values import KNOWN_NBYTES, Value, spend

@@ -4,7 +4,7 @@ In:    a CONV
 Out:   `is_of_pixels`, `operands_by_image`, `sum_of_images`;  `is_narrow`, `with_roles_swapped`
 Called by: schedule/contract.py.    Next: picograd/schedule/pieces.py
 
-Such a CONV has channels where others have images, and images where others have channels (autodiff/convolution.py):
+Such a CONV has channels where others have images, and images where others have channels (autodiff/transposes.py):
 
     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
 """

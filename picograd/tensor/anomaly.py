@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from picograd.autodiff.later import written_out
-from picograd.autodiff.reverse import describe
+from picograd.autodiff.gradient import written_out
+from picograd.autodiff.modes import describe
 from picograd.engine.realize import to_host
 from picograd.errors import AnomalyError, Line
 from picograd.evaluator.graph import evaluate

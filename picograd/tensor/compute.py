@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.realize import default_device, devices_of, realize, realized
 from picograd.errors import OutOfMemoryError, PicogradError, VerifyError
 from picograd.ir.bodies import bodies_in

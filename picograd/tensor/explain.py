@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from picograd.autodiff import counts
+from picograd.autodiff.gradient import ops_by_code
 from picograd.device import Target
 from picograd.engine import explain as engine
 from picograd.errors import ArgumentError
@@ -56,5 +56,5 @@ def count_ops(*tensors: TensorCore, known: Iterable[TensorCore] = ()) -> dict[st
     >>> count_ops(*grad(y.sum(), [x]), known=[y])
     {'MUL': 3, 'COS': 1, 'ADD': 1}
     """
-    found = counts.count_ops([tensor.op for tensor in tensors], [tensor.op for tensor in known])
+    found = ops_by_code([tensor.op for tensor in tensors], [tensor.op for tensor in known])
     return {code.name: count for code, count in found.items()}

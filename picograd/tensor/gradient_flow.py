@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.later import gradients_later, written_out
-from picograd.autodiff.reverse import reverse
+from picograd.autodiff.gradient import gradients_later, written_out
+from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
 from picograd.ir.custom import custom_gradient
 from picograd.ir.graphless import graphless_in

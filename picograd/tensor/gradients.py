@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from picograd.autodiff.jvp import jvp as forward_gradient
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import jvp as forward_gradient
+from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentError, GradientError, ShapeError
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.autodiff.gradient import gradient
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import gradient, written_out
 from picograd.dtype import DType
 from picograd.engine.realize import realized, to_host
 from picograd.errors import ArgumentError, GradientError

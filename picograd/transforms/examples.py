@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from picograd.control.closure import FunctionTrace
 from picograd.control.structure import parts_of
-from picograd.control.trace import FunctionTrace
 from picograd.errors import ArgumentError, IndexingError
 from picograd.ir.op import Op
 from picograd.tensor.cell import Cell, Trace, trace

@@ -2,7 +2,7 @@
 
 In:    a function, and a point of float64 Tensors
 Out:   True, or an error that names the first element that differs
-Next:  picograd/control/accumulate.py
+Next:  picograd/control/flow.py
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from picograd.autodiff.jvp import jvp
+from picograd.autodiff.gradient import jvp
 from picograd.control.closure import name_of, stand_in
 from picograd.control.structure import mapped
 from picograd.errors import ArgumentError, DTypeError

@@ -17,9 +17,8 @@ from itertools import islice
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.flow import varying
-from picograd.autodiff.jvp import jvp
-from picograd.autodiff.reverse import reverse
+from picograd.autodiff.gradient import jvp
+from picograd.autodiff.modes import reverse, varying
 from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, DTypeError, ShapeError

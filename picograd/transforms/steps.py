@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from picograd.control.scan import Scan
+from picograd.control.flow import Scan
 from picograd.control.structure import put, take
 from picograd.errors import JitError
 from picograd.tensor.tensor import Tensor

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from picograd.control.trace import FunctionTrace
+from picograd.control.closure import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line

@@ -2,7 +2,7 @@
 
 In:    a function and its arguments
 Out:   what it returns; of its inside nothing is kept for the backward pass
-Next:  picograd/control/checkpoint.py
+Next:  picograd/control/outline.py
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from picograd.control.checkpoint import checkpoint as recomputed
+from picograd.control.outline import checkpoint as recomputed
 from picograd.errors import ArgumentError
 from picograd.nn.module import Module
 

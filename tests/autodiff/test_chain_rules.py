@@ -11,8 +11,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.gradient import gradient
-from picograd.autodiff.jvp import jvp
+from picograd.autodiff.gradient import gradient, jvp
 from picograd.evaluator import evaluate
 from picograd.ir.build import (
     cast,

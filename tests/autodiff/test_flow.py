@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.autodiff.flow import active_slots, is_differentiable, varying
+from picograd.autodiff.modes import active_slots, is_differentiable, varying
 from picograd.ir.build import cast, compare, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode

@@ -8,7 +8,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradient
-from picograd.autodiff.reverse import reverse
+from picograd.autodiff.modes import reverse
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, gather, permute, reduce, shrink, unary

@@ -9,9 +9,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.counts import count_ops
-from picograd.autodiff.gradient import gradient
-from picograd.autodiff.jvp import jvp
+from picograd.autodiff.gradient import gradient, jvp, ops_by_code
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, flip, gather, pad, permute, reduce, reshape, scan, shrink, unary
@@ -48,15 +46,15 @@ def test_forward_mode_costs_a_run_for_each_input_and_reverse_mode_one(capsys: py
     result = unary(OpCode.SIN, inputs[0])
     for x in inputs[1:]:
         result = unary(OpCode.SIN, result * x)
-    reverse = count_ops(gradient(result, ONE, inputs).values(), known=[result])
+    reverse = ops_by_code(gradient(result, ONE, inputs).values(), known=[result])
     forward: dict[OpCode, int] = {}
     for x in inputs:
-        for code, count in count_ops([t for t in jvp([result], {x: ONE}) if t], known=[result]).items():
+        for code, count in ops_by_code([t for t in jvp([result], {x: ONE}) if t], known=[result]).items():
             forward[code] = forward.get(code, 0) + count
     print("operations beyond the value itself")
-    for name, counts in (("value", count_ops([result])), ("reverse", reverse), ("forward", forward)):
+    for name, counts in (("value", ops_by_code([result])), ("reverse", reverse), ("forward", forward)):
         print(f"{name:8} {sum(counts.values()):4}  " + ", ".join(f"{code.name} {n}" for code, n in counts.items()))
-    assert count_ops([result]) == {OpCode.SIN: 10, OpCode.MUL: 9}
+    assert ops_by_code([result]) == {OpCode.SIN: 10, OpCode.MUL: 9}
     assert reverse == {OpCode.COS: 10, OpCode.MUL: 10 + 2 * 9}
     # input i moves its product and every SIN and MUL after it
     assert forward == {OpCode.COS: 10 + sum(range(1, 10)), OpCode.MUL: 2 * (10 + sum(range(1, 10))) - 1}

@@ -9,7 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.watch import watch
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.autodiff.split import keep, stored_base
+from picograd.autodiff.bodies import keep, stored_base
 from picograd.ir.build import cast, permute, reshape, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode

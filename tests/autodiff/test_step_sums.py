@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.autodiff.step_sums import as_sums, contracted, step_of
+from picograd.autodiff.loops import as_sums, contracted, step_of
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op

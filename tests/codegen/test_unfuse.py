@@ -19,7 +19,7 @@ import picograd.nn.functional as F
 from picograd import Tensor
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.dtype import dtype_named
-from picograd.evaluator.kernel import evaluate_kernel
+from picograd.evaluator.graph import evaluate_kernel
 from picograd.ir.opts import Matrix, Opts, PlainProduct
 from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Kernel

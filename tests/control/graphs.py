@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.plan import parametrize, template
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode

@@ -12,7 +12,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autograd import Function
-from picograd.control import trace
+from picograd.control import closure
 from picograd.ir import custom
 from tests.helpers import same_as_torch
 
@@ -286,7 +286,7 @@ def test_a_function_with_a_loop_inside_is_checked_without_a_collection(monkeypat
         def backward(ctx, grad):
             return grad.expand(3, 2)
 
-    monkeypatch.setattr(trace.gc, "collect", lambda: pytest.fail("collects"))
+    monkeypatch.setattr(closure.gc, "collect", lambda: pytest.fail("collects"))
     x = Tensor(np.ones((3, 2), np.float32), requires_grad=True)
     Summed.apply(x).sum().backward()
     assert x.grad.tolist() == [[1.0, 1.0]] * 3

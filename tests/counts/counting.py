@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.host import runs_on_host
 from picograd.engine.plan import parametrize, template
 from picograd.ir.bodies import bodies_in

@@ -15,7 +15,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_entry

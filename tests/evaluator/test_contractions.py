@@ -11,7 +11,7 @@ import torch
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
-from picograd.evaluator.contractions import visible
+from picograd.evaluator.graph import visible
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, ConvArg

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd.evaluator.bessel import BESSEL
-from picograd.evaluator.iterated import ITERATED
+from picograd.evaluator.host import BESSEL, ITERATED
 
 
 @pytest.mark.parametrize("name", ["gammainc", "gammaincc"])

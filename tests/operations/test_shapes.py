@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.realize import to_host
 from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort

@@ -11,8 +11,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd import dtype as dtypes
-from picograd.autodiff.gradient import gradient
-from picograd.autodiff.jvp import jvp
+from picograd.autodiff.gradient import gradient, jvp
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
 from picograd.ir.attention import outputs

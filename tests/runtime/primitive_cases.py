@@ -14,7 +14,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES
-from picograd.evaluator.mma import as_tf32
+from picograd.evaluator.program import as_tf32
 from picograd.ir.op import const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import TileMap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.autodiff.convolution import conv_x
+from picograd.autodiff.transposes import conv_x
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg

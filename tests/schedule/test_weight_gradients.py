@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.autodiff.convolution import conv_w
+from picograd.autodiff.transposes import conv_w
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast

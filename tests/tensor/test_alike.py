@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor, dtypes
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.ir.op import toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.nn.init import trunc_normal_

@@ -7,7 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 

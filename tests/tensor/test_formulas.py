@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd import dtype as dtypes
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.engine.realize import realize
 from picograd.engine.watch import watch
 from picograd.ir import formula as later

@@ -10,7 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.ir.op import Op, toposort
 
 Call = Callable[[Tensor, Tensor, Tensor], Any]

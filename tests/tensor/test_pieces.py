@@ -11,7 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
-from picograd.autodiff.later import written_out
+from picograd.autodiff.gradient import written_out
 from picograd.errors import ShapeError
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from picograd.autodiff.convolution import reversed_weight
+from picograd.autodiff.transposes import reversed_weight
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op, Shape

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.functions.losses import check_reduction
 from picograd.nn.functions.precision import widened

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from picograd.control.custom import Function
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.nn.functions.class_losses import cross_entropy
 from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_reduction

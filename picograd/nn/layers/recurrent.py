@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import picograd.nn.functional as functional
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.nn.layers.recurrent_cells import STEPS, Recurrent, State, gru_step, lstm_step

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.errors import DataError, ShapeError
 from picograd.onnx.record import Call, Declared, Graph, Operator, Runner, row
 from picograd.onnx.values import Value, as_array, fixed, numpy_of

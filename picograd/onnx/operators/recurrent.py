@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from picograd.control.scan import scan
+from picograd.control.flow import scan
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
 from picograd.nn import functional as F
 from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, thresholded_relu

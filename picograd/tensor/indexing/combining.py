@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from picograd import dtype as dtypes
-from picograd.autodiff.extremes import no_candidate
+from picograd.autodiff.reductions import no_candidate
 from picograd.errors import DTypeError
 from picograd.ir.build import move_back, move_last, pad, reshape, scan, scatter, shrink, where
 from picograd.ir.checks import Site, checked

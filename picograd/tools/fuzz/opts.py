@@ -14,7 +14,7 @@ import numpy as np
 from picograd.codegen.opts import candidates, guess
 from picograd.device import Target
 from picograd.evaluator import evaluate_kernel, evaluate_program
-from picograd.evaluator.kernel import unspecified
+from picograd.evaluator.graph import unspecified
 from picograd.ir.op import greatest
 from picograd.ir.opts import BlockTile, Opts, RegisterTile, Tile, WarpTile
 from picograd.ir.pattern import graph_rewrite

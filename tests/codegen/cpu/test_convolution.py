@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from picograd import dtype as dtypes
-from picograd.autodiff.convolution import conv_w, conv_x
+from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import ShapeError

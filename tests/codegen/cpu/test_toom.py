@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.autodiff.convolution import conv_w, conv_x
+from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.codegen.cpu.direct_tiles import direct_of, is_direct
 from picograd.codegen.cpu.toom import MOST_LEFT, PLAIN, Toom, linear_combination, toom_for
 from picograd.ir.op import Op
