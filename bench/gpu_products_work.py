@@ -319,10 +319,10 @@ def on_gpu() -> tuple[Any, Any]:
 
 
 def simulated() -> tuple[Any, Any]:
-    from picograd.compilers.hostcxx import compile_source
+    from picograd.devices.cuda.render import render
+    from picograd.devices.cudasim.compile import compile_source
+    from picograd.devices.cudasim.device import TARGET, CudaSimDevice
     from picograd.engine.compiler import Backend, Compiler
-    from picograd.render.cuda import render
-    from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 
     device = CudaSimDevice()
     device.target = replace(TARGET, has_warpgroups=True, multiprocessors=4, shared_bytes=227 * 1024)

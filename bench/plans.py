@@ -24,11 +24,11 @@ import tyro
 
 from picograd import dtype as dtypes
 from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.plan import SHARE_WORK
+from picograd.devices.cpu.walker import libc_address, walker_source
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Launch, Param, Schedule, ScheduleItem, Source
-from picograd.runtime.cpu.device import CPUDevice
-from picograd.runtime.cpu.plan import SHARE_WORK
-from picograd.runtime.cpu.walker import libc_address, walker_source
 
 NUM_KERNELS = 200  # a plan of them is shorter than the time slices of a busy machine
 PIECES = 8  # iterations of a shared kernel: what two threads get four chunks each of

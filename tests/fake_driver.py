@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = Path(__file__).parent / "runtime"
@@ -22,11 +22,11 @@ HEAD = """
 import os
 from types import SimpleNamespace
 import numpy as np
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 hostcxx._folders[hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
-from picograd.render.cuda import render
-from picograd.engine.backends.cuda import make_device
-from picograd.runtime.cuda.driver import available
+from picograd.devices.cuda.render import render
+from picograd.devices.cuda.backend import make_device
+from picograd.devices.cuda.driver import available
 from tests.gpu_programs import *
 device = make_device()
 def load(program):
@@ -43,7 +43,7 @@ devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_so
 LIBRARY = TENSORS + """
 import ctypes
 from pathlib import Path
-from picograd.runtime.cuda import cublaslt_calls
+from picograd.devices.cuda import cublaslt as cublaslt_calls
 folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
     load_nvidia_dynamic_lib=lambda name: SimpleNamespace(abs_path=f"{folder}/lib{name}.so.13"))
@@ -53,7 +53,7 @@ TUNED = LIBRARY + """
 from picograd.engine import realize, tune
 from picograd.engine.watch import watch
 from picograd.ir.opts import Library
-from picograd.runtime.cuda import cublaslt
+from picograd.devices.cuda import cublaslt
 def library_wins(kernel, found, device, make):
     wins = [isinstance(choice, Library) and tune._started(kernel, choice, device, make) is not None for choice in found]
     return [[1.0 if won else 2.0] * 9 for won in wins]

@@ -8,10 +8,10 @@ import numpy as np
 
 import picograd as pg
 from picograd import Tensor
+from picograd.devices.cudasim.device import TARGET
 from picograd.engine.plan import parametrize, template
 from picograd.ir.stages import Kernel
 from picograd.road import schedule_graphs
-from picograd.runtime.cudasim.device import TARGET
 
 Form = Callable[[], Tensor | tuple[Tensor, ...]]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 from picograd.engine.compiler import Compiler
 from picograd.ir.stages import Executable, Kernel
 

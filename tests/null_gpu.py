@@ -11,11 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 from picograd.device import Target
+from picograd.devices.cuda import render as cuda
+from picograd.devices.null.backend import NullDevice
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Program, Source
-from picograd.render import cuda, nvptx
-from picograd.runtime.null import NullDevice
+from picograd.render import nvptx
 from picograd.tensor.creation.generator import default_generator
 
 RENDER = {"cuda": cuda.render, "nvptx": nvptx.render}
@@ -42,6 +43,6 @@ def null_gpu(target: Target) -> Iterator[tuple[str, list[Source]]]:
         patch.setenv("PICOGRAD_DEVICE", device.name)
         patch.setattr(default_generator, "states", {**default_generator.states})  # a device that is gone has none
         patch.setenv("PICOGRAD_CACHE", "off")
-        patch.setitem(devices.FACTORIES, device.name, "picograd.engine.backends.null")
+        patch.setitem(devices.FACTORIES, device.name, "picograd.devices.null.backend")
         patch.setitem(devices._compilers, device.name, Compiler(device, Backend(render, compile_source)))
         yield device.name, made

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from picograd.compilers.nvrtc import ResourceUsage, read_usage
+from picograd.devices.cuda.compile import ResourceUsage, read_usage
 
 
 class AssemblerError(Exception):

@@ -12,14 +12,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from picograd.compilers import hostcxx, llvm
-from picograd.compilers.nvptx import gpu_target
+from picograd.compilers import llvm
 from picograd.device import Target
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import CudaSimDevice
+from picograd.devices.ptx.compile import gpu_target
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace
 from picograd.render.nvptx import render
-from picograd.runtime.cudasim.device import CudaSimDevice
 
 TARGET = replace(gpu_target(9, 0, 99 * 1024), device="PTX_ON_HOST")
 AS_FUNCTIONS = {  # text of the IR -> what it is on this machine

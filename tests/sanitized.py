@@ -5,7 +5,7 @@
 
 Where the compiler has no sanitizers, tests run without, and that is said.
 
-What a kernel does wrong the simulator says itself (runtime/cudasim/); this looks at the simulator, and at the primitives.
+What a kernel does wrong the simulator says itself (devices/cudasim/); this looks at the simulator, and at the primitives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 
 # Most kernels run once: what optimizing them takes it does not give back.
 OPTIONS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O0")
@@ -26,7 +26,7 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 # The compiler is a process without them: under them it takes three times as long.
 INSIDE = """
 import os, sys, pytest
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 del os.environ["LD_PRELOAD"]
 hostcxx.OPTIONS += {!r}
 sys.exit(pytest.main({!r}))

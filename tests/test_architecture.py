@@ -18,11 +18,12 @@ from picograd.errors import PACKAGES
 
 PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
-STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compilers", "runtime"}
+STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "render", "compilers", "runtime"}
 ORDER = [
     {"record", "latest", "living", "interrupts"}, {"loading", "forks", "notebook"},
     {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
-    STAGES, {"road"}, {"engine"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"}, {"control"}, {"nn"},
+    STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"},
+    {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "array_api", "cuda", "distributions"},
     {"backends"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
@@ -48,8 +49,20 @@ def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+# A device's folder has files of three stages, and a page that puts them together, by their names.
+OF_DEVICES = {"render": "render", "compile": "compilers", "backend": "backend"}
+
+
 def part_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    """Returns the part that a module counts to: of a device's folder a stage, by the file's name."""
+    _, *names = module.split(".")
+    if names and names[0] == "devices":
+        return OF_DEVICES.get(names[-1].partition("_")[0], "runtime")
+    return names[0] if names else ""
+
+
+def part_at(relative: Path) -> str:
+    return part_of(".".join(["picograd", *relative.with_suffix("").parts]))
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
@@ -63,7 +76,9 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names if node.module == "picograd"]
+            members = [f"{node.module}.{alias.name}" for alias in node.names]
+            files = [name for name in members if (ROOT / name.replace(".", "/")).with_suffix(".py").is_file()]
+            names = [node.module, *(members if node.module == "picograd" else files)]
         top = node in tree.body or node in for_types
         found += [(name, top) for name in names if name.startswith(("picograd.", "picograd_"))]
     return found
@@ -73,7 +88,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_imports_only_from_its_left(path: Path) -> None:
     relative = path.relative_to(PACKAGE)
-    own = relative.parts[0].removesuffix(".py")
+    own = part_at(relative)
     for module, top in imports(path):
         part = part_of(module)
         if module.startswith("picograd_"):
@@ -241,7 +256,7 @@ class _Calls:
             self.stack.pop()
 
     def enter(self, frame: FrameType, file: str) -> None:
-        part, name = file.split("/")[0].removesuffix(".py"), frame.f_code.co_name
+        part, name = part_at(Path(file)), frame.f_code.co_name
         caller = next((below for _, below in reversed(self.stack) if below not in BETWEEN), part)
         back = frame.f_back
         is_data = back is not None and back.f_code.co_name in ("_at_once", "_called")  # of a FORMULA in a graph

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import picograd as pg
+from picograd.devices.cuda.driver import available
 from picograd.errors import ArgumentError
-from picograd.runtime.cuda.driver import available
 
 NO_GPU = available()
 

@@ -10,9 +10,10 @@ from typing import NoReturn
 import pytest
 
 import picograd as pg
-from picograd.compilers import hostc, hostcxx
+from picograd.devices.c import compile as hostc
+from picograd.devices.cuda import backend as cuda
+from picograd.devices.cudasim import compile as hostcxx
 from picograd.engine import devices
-from picograd.engine.backends import cuda
 from picograd.engine.devices import memory_of
 from picograd.errors import DeviceError, PicogradError
 

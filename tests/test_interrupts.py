@@ -23,10 +23,10 @@ import pytest
 import picograd as pg
 from picograd import Tensor, interrupts
 from picograd.device import chosen_device
+from picograd.devices.opencl import device as opencl
 from picograd.engine.devices import compiler_for
 from picograd.interrupts import held_back, wait_until
 from picograd.ir.op import _replacing
-from picograd.runtime import opencl
 from picograd.tensor import anomaly, modes
 from picograd.tensor.cell import changing
 from tests.on_devices import device_params

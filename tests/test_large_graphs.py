@@ -9,6 +9,7 @@ import pytest
 
 from picograd import Tensor
 from picograd.autodiff.gradient import written_out
+from picograd.devices.cpu.plan import lay_out
 from picograd.engine.plan import parametrize, template
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE
@@ -16,7 +17,6 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
 from picograd.road import schedule_graphs
-from picograd.runtime.cpu.plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_VALUES
 from tests.calls import PYTHON_AND_C, calls
 

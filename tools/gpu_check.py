@@ -29,10 +29,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from picograd.compilers import nvrtc
-from picograd.engine.backends.cuda import make_device
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import driver as cuda_driver
+from picograd.devices.cuda.backend import make_device
 from picograd.errors import CompileError
-from picograd.runtime.cuda import driver as cuda_driver
 
 TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
 MOST_PARTS = 10

@@ -35,8 +35,16 @@ from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.living import AtDeath
 from picograd.render.grids import launch_of
-from picograd.runtime.host_calls import HostFunction, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, LaunchList, list_launches, runner_by_steps
+from picograd.runtime.launches import (
+    REPORT_NBYTES,
+    Argument,
+    Call,
+    HostFunction,
+    LaunchList,
+    list_launches,
+    load_host,
+    runner_by_steps,
+)
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]  # what a running kernel has named: numbers, vectors, and memory as arrays

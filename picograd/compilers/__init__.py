@@ -1,1 +1,1 @@
-"""From a Source to a Binary: by LLVM, NVRTC, an OpenCL driver, or the C and C++ compilers of this machine."""
+"""Machine code of text: LLVM in this process, and libraries by the compilers of this machine; for all devices."""

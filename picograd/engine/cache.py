@@ -2,7 +2,7 @@
 
 In:    a Kernel and a Target
 Out:   the Binary stored for them, or None
-Called by: engine/compiler.py, engine/kept_plans.py, engine/tune.py, engine/backends/cpu.py
+Called by: engine/compiler.py, engine/kept_plans.py, engine/tune.py, devices/cpu/backend.py
 
 An entry is one file, named by the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
 """
@@ -29,7 +29,7 @@ from picograd.record import asdict, astuple
 
 STAGES = (
     "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compilers",
-    "kernels", "runtime",
+    "runtime", "devices",
 )  # fmt: skip
 
 

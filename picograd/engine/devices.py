@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FACTORIES = {
     # name: module that makes its Compiler
-    "CPU": "picograd.engine.backends.cpu",
-    "C": "picograd.engine.backends.c",
-    "NULL": "picograd.engine.backends.null",
-    "CUDA": "picograd.engine.backends.cuda",
-    "PTX": "picograd.engine.backends.ptx",
-    "CUDASIM": "picograd.engine.backends.cudasim",
-    "OPENCL": "picograd.engine.backends.opencl",
+    "CPU": "picograd.devices.cpu.backend",
+    "C": "picograd.devices.c.backend",
+    "NULL": "picograd.devices.null.backend",
+    "CUDA": "picograd.devices.cuda.backend",
+    "PTX": "picograd.devices.ptx.backend",
+    "CUDASIM": "picograd.devices.cudasim.backend",
+    "OPENCL": "picograd.devices.opencl.backend",
 }
 EVALUATOR, COMPUTES_NOTHING = "NUMPY", "NULL"
 _evaluator_memory = MemoryCount()

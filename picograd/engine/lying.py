@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.devices.cpu.memory import Memory
 from picograd.dtype import DType, Scalar, int64
 from picograd.engine.shared import SharedMemory
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.runtime.cpu.memory import Memory
 
 Array = np.ndarray[Any, Any]
 

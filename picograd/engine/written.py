@@ -1,6 +1,6 @@
 """Kernels of which kernels written by hand may compute the product, the attention or its gradients: on Hopper.
 
-kernels/cuda/hopper_product.h, hopper_attention.h and hopper_attention_grad.h are these kernels.
+devices/cuda/hopper_product.h, hopper_attention.h and hopper_attention_grad.h are these kernels.
 
 In:    Kernel, Target
 Out:   `ByHand`, candidates; `merged`: their Source, with what else was generated
@@ -16,12 +16,12 @@ from picograd.codegen.plain_attention import AttentionSplit, split_attention, ti
 from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.device import Target
+from picograd.devices.cuda.render_hopper import functions_of, header_of
 from picograd.ir.heads_opts import PlainAttention, WrittenAttention, WrittenGradients
 from picograd.ir.opts import ByHand, PlainProduct, Written
 from picograd.ir.stages import Kernel, NestKind, Source
 from picograd.look import show
 from picograd.record import replace
-from picograd.render import hopper_attention, hopper_product
 
 MOST_TIMED = 6  # candidates of a kernel
 
@@ -92,12 +92,8 @@ def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | Att
 def merged(kernel: Kernel, split: Split | AttentionSplit, choice: ByHand, generated: Source | None) -> Source:
     """Returns a kernel's source: the functions written by hand behind those that were generated for the rest."""
     params = split.kernel.params if generated is None else generated.params
-    if isinstance(choice, Written):
-        header = hopper_product.HEADER
-        text, *own = hopper_product.function_of(choice, params, f"{kernel.name}_product")
-    else:
-        header = hopper_attention.header_of(choice)
-        text, *own = hopper_attention.functions_of(choice, params, f"{kernel.name}_heads")
+    header, symbol = header_of(choice), f"{kernel.name}_{'product' if isinstance(choice, Written) else 'heads'}"
+    text, *own = functions_of(choice, params, symbol)
     if generated is None:
         return Source(kernel.name, "cuda", f"{header}\n{text}", params, (), tuple(own))
     assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"

@@ -1,4 +1,4 @@
-"""How an attention or its gradient is made by warpgroups, as data (kernels/cuda/hopper_heads.h).
+"""How an attention or its gradient is made by warpgroups, as data (devices/cuda/hopper_heads.h).
 
 In:    nothing
 Out:   `HeadsMatrix`, `HeadsShape`; `PlainAttention`, `PlainGradients`; `HeadsTile`; `WrittenAttention`, `WrittenGradients`

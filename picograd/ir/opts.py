@@ -130,7 +130,7 @@ class WarpTile(Record):
 
 
 class WarpgroupTile(Record):
-    """How a product is cut for a block of warpgroups: one copies, the others multiply (kernels/cuda/hopper_product.h).
+    """How a product is cut for a block of warpgroups: one copies, the others multiply (devices/cuda/hopper_product.h).
 
     rows, columns:  of the result, that the block computes at a time
     stages:         of both operands' tiles, that are on their way or read

@@ -1,1 +1,1 @@
-"""From a Program to a Source: a row for each statement and operation, in LLVM IR, CUDA C, OpenCL C or C."""
+"""Text of Programs: the writers of LLVM IR and of languages like C, of which a device has a dialect."""

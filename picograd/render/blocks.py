@@ -2,7 +2,7 @@
 
 In:    statements of one phase (linear form), Target
 Out:   Phase, the grid of its launch; `BlockWriter`, lines of text
-Called by: render/cuda.py, render/opencl.py, render/nvptx.py.    Next: picograd/render/opencl.py
+Called by: devices/cuda/render.py, devices/opencl/render.py, render/nvptx.py.    Next: picograd/devices/opencl/render.py
 
 The GRID loops of a phase lie one after the other over the blocks of a launch. A BLOCK loop is the threads of the block:
 several in one GRID body are the same threads. What stands in a GRID body but in no BLOCK loop every thread computes for

@@ -2,7 +2,7 @@
 
 In:    statements in the linear form (ir/statements.py)
 Out:   lines of text
-Called by: render/blocks.py, which adds what a GPU has; render/c.py.    Next: picograd/render/rules.py
+Called by: render/blocks.py, which adds what a GPU has; devices/c/render.py.    Next: picograd/render/rules.py
 
 A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in OpenCL C a `Txn`, in C an array); its Let is written
 lane by lane.

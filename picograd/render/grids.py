@@ -2,7 +2,7 @@
 
 In:    statements of one phase, in the linear form
 Out:   Launch; `grid_loops`
-Called by: render/llvm.py, render/c.py.    Next: picograd/render/llvm_values.py
+Called by: render/llvm.py, devices/c/render.py.    Next: picograd/render/llvm_values.py
 
 The grid is an expression of the program's variables, so that one binary serves every length.
 """

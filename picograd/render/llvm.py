@@ -2,7 +2,7 @@
 
 In:    Program in the linear form, Target
 Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
-Called by: engine/backends/cpu.py.    Next: picograd/render/grids.py
+Called by: devices/cpu/backend.py.    Next: picograd/render/grids.py
 
 %args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
 begin..end of the phase's GRID loops, counted one loop after the other. A phase whose stores may pass by the cache has two

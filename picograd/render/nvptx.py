@@ -2,7 +2,7 @@
 
 In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
-Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_rows.py
+Called by: devices/ptx/backend.py.    Next: picograd/render/nvptx_rows.py
 
 How loops lie over blocks and threads is as in CUDA C (render/blocks.py); what an operation is in LLVM IR is as on the CPU
 (render/llvm_rows.py). Here stands what is neither: the number of a thread, barriers, shared memory, and integers of 32 bits

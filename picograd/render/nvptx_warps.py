@@ -2,7 +2,7 @@
 
 In:    Shuffle, Mma and LoadMatrices statements
 Out:   instructions
-Called by: render/nvptx.py.    Next: picograd/compilers/opencl.py
+Called by: render/nvptx.py.    Next: picograd/devices/opencl/compile.py
 
 Mma in ir/statements.py says how a matrix lies in the registers of its threads.
 """

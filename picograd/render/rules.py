@@ -2,10 +2,10 @@
 
 In:    one Op of the linear form, what is known of its integer operands, a Dialect
 Out:   the text of an expression
-Called by: render/cstyle.py.    Next: picograd/render/c.py
+Called by: render/cstyle.py.    Next: picograd/devices/c/render.py
 
-The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in kernels/cuda/primitives.h and, with their
-types in their names, in kernels/c/primitives.h.
+The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their
+types in their names, in render/primitives.h.
 """
 
 from __future__ import annotations

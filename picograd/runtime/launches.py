@@ -2,26 +2,37 @@
 
 In:    Schedule, Executables
 Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`
-Called by: runtime/cuda/plan.py, runtime/opencl.py, runtime/cudasim/device.py.    Next: picograd/compilers/libraries.py
+       `HostFunction`, `load_host`: functions of Python as launches of a plan whose kernels run elsewhere
+       `load_library`: the functions of a shared library
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.errors import DeviceError
 from picograd.forks import lock
 from picograd.interrupts import held_back
+from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Dim, Op, greatest
 from picograd.ir.stages import (
     REPORT_WORDS,
+    Binary,
     BufferUse,
     Executable,
     Launch,
     LoopItem,
+    Param,
     Result,
     Runner,
     Schedule,
@@ -32,6 +43,64 @@ from picograd.latest import Latest
 from picograd.record import Record
 from picograd.runtime.scratch import Piece, place_scratch
 
+
+# ---- shared libraries ----
+def load_library(binary: Binary, device: str) -> ctypes.CDLL:
+    """Loads the library of a kernel, which needs a file only while it is being loaded.
+
+    Raises:
+      DeviceError: the system does not take it.
+    """
+    handle, path = tempfile.mkstemp(prefix="picograd_", suffix=".so")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(binary.data)
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise DeviceError(f"{device}: kernel {binary.name} cannot be loaded ({error}).") from None
+    finally:
+        os.unlink(path)
+
+
+# ---- functions of the host ----
+Array = np.ndarray[Any, Any]
+Function = Callable[[Sequence[Array], Mapping[str, int]], None]
+
+
+class HostFunction(Record):
+    """What a plan calls between its kernels.
+
+    params:  what it takes, by slot; the last one is the report
+    run:     (flat arrays of the others, values of symbolic integers by name): what it does
+    """
+
+    params: tuple[Param, ...]
+    run: Function
+
+    def __call__(self, arrays: Sequence[Array], variables: Mapping[str, int]) -> None:
+        """Runs once, on flat arrays by slot. What it refuses goes to the report, as with a CHECK; an interrupt waits."""
+        try:
+            with held_back():
+                self.run(arrays[:-1], variables)
+        except Refused as refused:
+            assert isinstance(refused.site, int), "a kernel knows its CHECKs by number"
+            arrays[-1][:] = refused.site + 1, refused.value
+
+
+def load_host(name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Function) -> Executable:
+    """Makes a function on arrays a launch; a report is added to its parameters."""
+    function = HostFunction((*params, Param(dtypes.int64, REPORT_WORDS, "report")), run)
+    return Executable(name, function.params, tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (function,), None)
+
+
+def array_at(address: int, numel: int, dtype: DType) -> Array:
+    """Returns memory of this process as a flat array, without a copy."""
+    raw = (ctypes.c_uint8 * (numel * dtype.itemsize)).from_address(address)
+    array: Array = np.ctypeslib.as_array(raw).view(dtype.numpy)
+    return array
+
+
+# ---- launches ----
 REPORT_NBYTES = 8 * REPORT_WORDS
 ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
 MOST_KEPT = 8  # numbers of steps of a plan's loops for which launches are remembered

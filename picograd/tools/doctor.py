@@ -15,9 +15,9 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from picograd.config import OFF, cache_folder, num_threads, setting
+from picograd.devices.cuda.cublaslt import INSTALL, library_name, why_no_library
 from picograd.engine.devices import usable
 from picograd.record import Record
-from picograd.runtime.cuda.cublaslt_calls import INSTALL, library_name, why_no_library
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {

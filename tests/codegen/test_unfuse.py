@@ -18,6 +18,7 @@ import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
+from picograd.devices.cudasim.device import TARGET
 from picograd.dtype import dtype_named
 from picograd.evaluator.graph import evaluate_kernel
 from picograd.ir.opts import Matrix, Opts, PlainProduct
@@ -25,7 +26,6 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Kernel
 from picograd.record import replace
 from picograd.road import lower
-from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_kernels import Form, held, kernels_of, product_kernel_of
 
 pytestmark = pytest.mark.req("E4")

@@ -18,10 +18,11 @@ import pytest
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor, nn
-from picograd.compilers import nvptx, nvrtc
 from picograd.compilers.llvm import assembly
-from picograd.compilers.nvrtc import ResourceUsage
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.compile import ResourceUsage
+from picograd.devices.ptx import compile as nvptx
 from picograd.ir.stages import Source
 from picograd.record import replace
 from picograd.tensor.core import realize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from picograd.compilers import hostc
+from picograd.devices.c import compile as hostc
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
 from tests.on_devices import device_params

@@ -10,12 +10,12 @@ from tempfile import gettempdir
 
 import pytest
 
-from picograd.compilers import hostcxx
-from picograd.compilers.libraries import compile_library
+from picograd.compilers.host_compiler import compile_library
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import TARGET
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
-from picograd.render.cuda import render
-from picograd.runtime.cudasim.device import TARGET
 from tests.gpu_programs import elementwise
 
 

@@ -11,8 +11,9 @@ from functools import cache
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import llvm, nvptx
+from picograd.compilers import llvm
 from picograd.compilers.llvm import assembly
+from picograd.devices.ptx import compile as nvptx
 from picograd.errors import CompileError, DeviceError
 from picograd.ir import build
 from picograd.ir.op import Op, const

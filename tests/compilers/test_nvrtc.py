@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.render import render
 from picograd.errors import CompileError
 from picograd.ir import build
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Program, Source
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
 from tests.gpu_programs import elementwise, matmul, row_sums
 

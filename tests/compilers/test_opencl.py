@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from picograd.compilers.opencl import compile_source
+from picograd.devices.opencl.compile import compile_source
+from picograd.devices.opencl.device import OpenClDevice
 from picograd.engine.devices import compiler_for
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
 from picograd.record import replace
-from picograd.runtime.opencl import OpenClDevice
 from tests.on_devices import device_params
 
 needs_driver = pytest.mark.parametrize("name", device_params("OPENCL"))

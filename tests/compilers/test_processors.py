@@ -17,6 +17,8 @@ import pytest
 import picograd as pg
 from picograd.compilers.llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.device import Target
+from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.walker import walker_source
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, template
 from picograd.ir.dims import dim_value
@@ -26,8 +28,6 @@ from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.render.llvm import render
 from picograd.road import finish, lower, schedule_graphs
-from picograd.runtime.cpu.device import CPUDevice
-from picograd.runtime.cpu.walker import walker_source
 from picograd.tools.ladder.product import product_for
 from picograd.tools.ladder.rungs import RUNGS
 

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.compilers import hostcxx, nvrtc
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import driver as cuda_driver
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.devices import usable
 from picograd.errors import DeviceError
 from picograd.ir.stages import Source
 from picograd.record import replace
-from picograd.render.cuda import render
-from picograd.runtime.cuda import driver as cuda_driver
-from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.device_checks import Check, checks
 from tests.host_compilers import needs_compiler
 from tests.on_devices import ALL_EXPRESSIONS, check_expression, device_params, train

@@ -16,11 +16,11 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.compilers import hostc
+from picograd.devices.c import compile as hostc
+from picograd.devices.opencl import device as opencl
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Binary, Launch
-from picograd.runtime import opencl
 from picograd.tools.doctor import examine_devices
 from tests.device_checks import Check, checks
 from tests.on_devices import device_params

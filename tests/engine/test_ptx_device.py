@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.compilers import nvptx
 from picograd.compilers.llvm import assembly
+from picograd.devices.cuda import driver as cuda_driver
+from picograd.devices.ptx import compile as nvptx
 from picograd.engine import devices
 from picograd.errors import DeviceError
-from picograd.runtime.cuda import driver as cuda_driver
 from tests import ptx_on_host
 from tests.device_checks import Check, checks
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums

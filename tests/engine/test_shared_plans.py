@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.runtime.cudasim import device as cudasim
-from picograd.runtime.cudasim.device import CudaSimDevice
-from picograd.runtime.opencl import OpenClDevice
+from picograd.devices.cudasim import device as cudasim
+from picograd.devices.cudasim.device import CudaSimDevice
+from picograd.devices.opencl.device import OpenClDevice
 from tests.on_devices import check_interrupt, check_threads, device_params
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,9 @@ import picograd as pg
 import picograd.nn.functional as F
 from bench.gpu_cases import gpt_step
 from picograd import Tensor
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
@@ -21,8 +23,6 @@ from picograd.ir.heads_opts import WrittenAttention, WrittenGradients
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Written
 from picograd.record import replace
-from picograd.render.cuda import render
-from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu
 from tests.render.test_hopper_product import HOPPER

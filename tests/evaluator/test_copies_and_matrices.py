@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from picograd.codegen.passes.bounds import prove_bounds
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.text import format_program, parse_program
-from picograd.render.cuda import render
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests import ptx_on_host
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

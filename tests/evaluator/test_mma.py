@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.evaluator.program import evaluate_program
@@ -16,8 +18,6 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
 from picograd.ir.text import format_program, parse_program
-from picograd.render.cuda import render
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import F32, Body, loop_range, memory, param, run
 from tests.host_compilers import needs_compiler
 

@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from picograd.compilers import nvptx, nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import render as cuda_text
+from picograd.devices.cuda import tile_maps
+from picograd.devices.cudasim.device import CudaSimDevice
+from picograd.devices.ptx import compile as nvptx
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.dims import dim_value
 from picograd.ir.stages import Binary, Executable, Source
 from picograd.record import replace
-from picograd.render import cuda as cuda_text
 from picograd.render import nvptx as nvptx_text
-from picograd.runtime import tile_maps
-from picograd.runtime.cudasim.device import CudaSimDevice
-from picograd.runtime.host_calls import HostFunction
-from picograd.runtime.launches import Call
+from picograd.runtime.launches import Call, HostFunction
 from tests.ptx.inline import inline
 from tests.ptx.launch import Buffers, Pointer, launch
 from tests.ptx.module import Module, PtxError

@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import numpy as np
 
+from picograd.devices.cuda import tile_maps
 from picograd.dtype import DType
 from picograd.ir.stages import TileMap
-from picograd.runtime.cuda import tile_maps
 from tests.ptx.descriptors import swizzled
 from tests.ptx.module import PtxError
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.devices.cuda import tile_maps
 from picograd.errors import DeviceError
 from picograd.ir.stages import TileMap
-from picograd.runtime import tile_maps
 from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import ENCODER, Encoder, TensorMap, box_places, encoded
 

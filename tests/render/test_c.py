@@ -12,13 +12,13 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.c.render import render
 from picograd.engine.devices import compiler_for
 from picograd.errors import VerifyError
 from picograd.ir.op import const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, For, Shuffle, Statement, Transpose
-from picograd.render.c import render
 from tests.gpu_programs import F32, Array, Body, N, loop_range, memory, param, run
 from tests.on_devices import device_params
 

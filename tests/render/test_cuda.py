@@ -11,13 +11,13 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.cuda.render import render
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, If, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
-from picograd.render.cuda import render
 from tests.gpu_programs import F32, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"

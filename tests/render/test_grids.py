@@ -56,7 +56,7 @@ def test_a_plan_of_symbolic_lengths_is_long_only_where_these_are(monkeypatch: py
     """Another thread leads a long plan, so that Ctrl-C works: that costs more than a short one does."""
     n, lengths = pg.Variable("n", 64, MOST), (64, MOST, 100)
     work = work_of(plan_of(X[: n.bind(64)].exp()))
-    monkeypatch.setattr("picograd.runtime.cpu.runner.LONG_WORK", work // 2)
+    monkeypatch.setattr("picograd.devices.cpu.runner.LONG_WORK", work // 2)
     found = []
     realize._plans.clear()
     for length in lengths:

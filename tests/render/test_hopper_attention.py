@@ -1,4 +1,4 @@
-"""Attention by warpgroups, kernels/cuda/hopper_attention.h: on the simulator, as machine code, on a GPU."""
+"""Attention by warpgroups, devices/cuda/hopper_attention.h: on the simulator, as machine code, on a GPU."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.plain_attention import tiles_of
-from picograd.compilers import hostcxx, nvrtc
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.render_hopper import functions_of, header_of
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.ir.heads_opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
-from picograd.render.hopper_attention import functions_of, header_of
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params

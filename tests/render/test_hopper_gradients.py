@@ -12,16 +12,17 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.plain_attention import tiles_of_gradients
-from picograd.compilers import hostcxx, nvrtc
-from picograd.compilers.nvrtc import KERNELS
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.compile import HEADERS
+from picograd.devices.cuda.render_hopper import functions_of, header_of
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.heads_opts import HeadsMatrix, HeadsShape, HeadsTile, PlainGradients, WrittenGradients
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
-from picograd.render.hopper_attention import functions_of, header_of
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
@@ -136,7 +137,7 @@ BUGS = {
 def test_a_seeded_bug_is_found(name: str) -> None:
     problem, (pattern, becomes, says) = given(200, 200, heads=(2, 2)), BUGS[name]
     source = source_of(problem, TWO, THREE)
-    heads, gradients = ((KERNELS / each).read_text() for each in ("hopper_heads.h", "hopper_attention_grad.h"))
+    heads, gradients = ((HEADERS / each).read_text() for each in ("hopper_heads.h", "hopper_attention_grad.h"))
     inlined = gradients.replace('#include "hopper_heads.h"\n', heads)
     text, count = re.subn(pattern, becomes, inlined)
     assert count, "the kernel has no such place any more"

@@ -1,4 +1,4 @@
-"""Products by warpgroups, kernels/cuda/hopper_product.h: on the simulator, as machine code, on a GPU."""
+"""Products by warpgroups, devices/cuda/hopper_product.h: on the simulator, as machine code, on a GPU."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from picograd.codegen.gpu.warpgroup_tiles import MENU, MENU_OF_ADDS, tiles_of, why_not
-from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.render_hopper import functions_of, header_of
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct, WarpgroupTile, Written
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
-from picograd.render.hopper_product import HEADER, function_of
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
@@ -83,8 +84,9 @@ def by_adds(problem: Given) -> Given:
 
 
 def source_of(problem: Given, tile: WarpgroupTile) -> Source:
-    text, launch = function_of(Written(problem.product, tile), problem.params, "product_0")
-    return Source("product", "cuda", f"{HEADER}\n{text}", problem.params, (), (launch,))
+    choice = Written(problem.product, tile)
+    text, *launches = functions_of(choice, problem.params, "product_0")
+    return Source("product", "cuda", f"{header_of(choice)}\n{text}", problem.params, (), tuple(launches))
 
 
 def check(device: Any, binary: Any, problem: Given) -> None:

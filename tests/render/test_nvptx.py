@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers.nvptx import gpu_target
+from picograd.devices.cuda import render as cuda
+from picograd.devices.ptx.compile import gpu_target
 from picograd.errors import VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -19,7 +20,6 @@ from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
 from picograd.record import replace
-from picograd.render import cuda
 from picograd.render.nvptx import render
 from tests.gpu_programs import F32, Body, N, loop_range, matmul, memory, param, row_sums
 from tests.render.test_cuda import TARGET as CUDA_TARGET

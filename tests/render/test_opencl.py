@@ -12,6 +12,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.opencl.device import OpenClDevice, library
+from picograd.devices.opencl.render import render
 from picograd.dtype import DType
 from picograd.engine.devices import compiler_for
 from picograd.errors import VerifyError
@@ -19,8 +21,6 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, Load, Shuffle, Store
-from picograd.render.opencl import render
-from picograd.runtime.opencl import OpenClDevice, library
 from tests.gpu_programs import F32, Body, check_matmul, check_row_sums, loop_range, matmul, memory, param, row_sums
 from tests.on_devices import device_params
 from tests.render.test_cuda import block_program, two_grids

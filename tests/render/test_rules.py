@@ -13,7 +13,7 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
 from picograd.dtype import DType
 from picograd.engine.devices import compiler_for
 from picograd.errors import IndexingError

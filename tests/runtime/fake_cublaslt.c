@@ -1,4 +1,4 @@
-// A libcublasLt.so for machines with no GPU: the functions that runtime/cuda/cublaslt.py calls, on the memory of the fake driver
+// A libcublasLt.so for machines with no GPU: the functions that devices/cuda/cublaslt.py calls, on the memory of the fake driver
 // (fake_driver.c), in its streams. It takes what the library's manual says it takes, and no more. Sums run from the last
 // of K to the first, so that a result tells who computed it. For testing picograd's own code, never for using it.
 #define _GNU_SOURCE

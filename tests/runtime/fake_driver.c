@@ -1,4 +1,4 @@
-// A libcuda.so.1 for machines with no GPU: the calls runtime/cuda/device.py makes, on host memory. A "cubin" is a shared
+// A libcuda.so.1 for machines with no GPU: the calls devices/cuda/device.py makes, on host memory. A "cubin" is a shared
 // library of the simulator, so kernels really run; PTX text is looked at and does not run. For testing the device's own
 // code, never for using it.
 #define _GNU_SOURCE
@@ -301,7 +301,7 @@ EXPORT int cuModuleGetFunction(struct Function** function, void* module, const c
   *function = made;
   return SUCCESS;
 }
-// ---- maps of tiles: a word that tells one, then where the record is that runtime/cudasim/tiles.h has ----
+// ---- maps of tiles: a word that tells one, then where the record is that devices/cudasim/tiles.h has ----
 static const uint64_t IS_MAP = 0x70616d20656c6974;
 EXPORT int cuTensorMapEncodeTiled(uint64_t* map, int kind, unsigned num_axes, void* address, const uint64_t* extents,
                                   const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,

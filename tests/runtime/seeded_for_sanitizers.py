@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.ir.stages import Launch, Param, Source
-from picograd.runtime.cudasim.device import TARGET, CudaSimDevice
 from tests.gpu_programs import run
 
 BODIES = {

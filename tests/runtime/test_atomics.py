@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Launch, Param, Source
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params

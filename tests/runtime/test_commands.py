@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.cpu.device import linked
+from picograd.devices.cuda import commands
+from picograd.devices.cuda.commands import ALWAYS, MOST_ARGUMENTS, NEVER, ONCE, Caller, Commands, Row, bind_caller
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.runtime.cpu.device import linked
-from picograd.runtime.cuda import commands
-from picograd.runtime.cuda.commands import ALWAYS, MOST_ARGUMENTS, NEVER, ONCE, Caller, Commands, Row, bind_caller
 from tests.fake_driver import TENSORS, run_on
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * MOST_ARGUMENTS)
@@ -95,7 +95,7 @@ def test_nothing_to_call_is_right(caller: Caller) -> None:
 def test_a_submission_is_one_call_of_the_native_function(fake_driver: Path) -> None:
     """Of one kernel, of a graph of which nothing changed, and of one that is told other memory."""
     code = TENSORS + """
-from picograd.runtime.cuda.commands import Commands
+from picograd.devices.cuda.commands import Commands
 from tests.calls import calls
 made, ended = [], Commands.ended
 def counted(self):

@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 
 from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
+from picograd.devices.cpu.plan import LOOK_BACK, chunk_of, lay_out
+from picograd.devices.cpu.walker import AFTER, CHUNK, COUNT
+from picograd.devices.null.backend import NullDevice
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const
@@ -22,11 +26,6 @@ from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Se
 from picograd.ir.statements import For, Load, Store
 from picograd.record import replace
 from picograd.render.llvm import render
-from picograd.runtime.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
-from picograd.runtime.cpu.plan import chunk_of, lay_out
-from picograd.runtime.cpu.uses import LOOK_BACK
-from picograd.runtime.cpu.walker import AFTER, CHUNK, COUNT
-from picograd.runtime.null import NullDevice
 from tests.cpu_programs import (
     F32,
     I64,

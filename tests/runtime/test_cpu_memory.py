@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from picograd.runtime.cpu import memory
-from picograd.runtime.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool, size_class
+from picograd.devices.cpu import memory
+from picograd.devices.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool, size_class
 
 pytestmark = pytest.mark.req("G8")
 SMAPS = Path("/proc/self/smaps")

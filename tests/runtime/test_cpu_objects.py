@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from picograd.compilers.llvm import compile_source, host_target, processor_target
+from picograd.devices.cpu import objects
+from picograd.devices.cpu.device import linked
+from picograd.devices.cpu.objects import Placed, image_of
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Source
-from picograd.runtime.cpu import objects
-from picograd.runtime.cpu.device import linked
-from picograd.runtime.cpu.objects import Placed, image_of
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="other objects are linked by LLVM"

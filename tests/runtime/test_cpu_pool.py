@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from picograd.devices.cpu import pool as cpu_pool
+from picograd.devices.cpu.pool import MOST_SPIN_NS, Crew, new_line, pool
+from picograd.devices.cpu.walker import ASLEEP, IDLE, JOB, LOCK, NEXT_LINE, PLANS, SLEEPS, SPIN_NS, Walker
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse
-from picograd.runtime.cpu import pool as cpu_pool
-from picograd.runtime.cpu.pool import MOST_SPIN_NS, Crew, new_line, pool
-from picograd.runtime.cpu.walker import Walker
-from picograd.runtime.cpu.walker_helpers import ASLEEP, IDLE, JOB, LOCK, NEXT_LINE, PLANS, SLEEPS, SPIN_NS
 from tests.cpu_programs import F32, Array, buffer_of, device, make_runner, scale_add
 
 SHORT, LONG = 1 << 16, 1 << 18  # elements: shared by those that are awake; worth to wake them

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import picograd as pg
+from picograd.devices.cuda import cublaslt
+from picograd.devices.cuda import cublaslt as cublaslt_calls
+from picograd.devices.cuda import driver as cuda_driver
 from picograd.engine import tune
 from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import Kernel
-from picograd.runtime.cuda import cublaslt, cublaslt_calls
-from picograd.runtime.cuda import driver as cuda_driver
 from tests.fake_driver import TUNED, run_on
 from tests.on_devices import train
 

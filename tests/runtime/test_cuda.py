@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from picograd.compilers import nvrtc
-from picograd.engine.backends.cuda import make_device
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import driver as cuda_driver
+from picograd.devices.cuda.backend import make_device
+from picograd.devices.cuda.device import CudaDevice
+from picograd.devices.cuda.render import render
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
-from picograd.render.cuda import render
-from picograd.runtime.cuda import driver as cuda_driver
-from picograd.runtime.cuda.device import CudaDevice
 from tests.fake_driver import TENSORS, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
@@ -231,8 +231,8 @@ except DeviceError as error:
 def test_ptx_is_loaded_by_the_same_device(fake_driver: Path) -> None:
     code = """
 from picograd.record import replace
-from picograd.compilers.nvptx import compile_source
-from picograd.engine.backends import ptx
+from picograd.devices.ptx.compile import compile_source
+from picograd.devices.ptx import backend as ptx
 from picograd.errors import DeviceError
 made = ptx.make_compiler()
 assert ptx.why_not() is None and made.device.name == "PTX"
@@ -259,7 +259,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
 
 
 def test_nothing_is_loaded_by_importing_the_device() -> None:
-    code = "import sys, picograd.runtime.cuda.device, picograd.compilers.nvrtc; print('cuda.bindings' in sys.modules)"
+    code = "import sys, picograd.devices.cuda.device, picograd.devices.cuda.compile; print('cuda.bindings' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -276,10 +276,10 @@ print(memory.nbytes)
 def test_code_is_kept_by_the_version_of_its_compiler(fake_driver: Path) -> None:
     """Who puts in an older NVRTC since the driver takes no newer code gets code of that one, not what the disk keeps."""
     code = """
-from picograd.compilers import nvrtc
-from picograd.engine.backends import cuda
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import backend as cuda
 from picograd.engine.cache import entry_name
-from picograd.runtime.cuda.device import target_of
+from picograd.devices.cuda.device import target_of
 target = cuda.make_compiler().device.target
 print(target.arch, target.compiler == "nvrtc {}.{}".format(*nvrtc.version()))
 names = {entry_name("a kernel", each) for each in (target, target_of(cuda.capability(), "nvrtc 12.9"))}
@@ -290,7 +290,7 @@ print(len(names))
 
 def test_a_gpu_without_nvrtc_is_told_of_before_it_is_used(fake_driver: Path) -> None:
     code = """
-from picograd.compilers import nvrtc
+from picograd.devices.cuda import compile as nvrtc
 from picograd.engine.devices import why_not
 print(why_not("CUDA"))
 def missing(name):
@@ -307,7 +307,8 @@ def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """
 import threading
-from picograd.runtime.cuda import code, handles
+from picograd.devices.cuda import handles as code
+from picograd.devices.cuda import handles
 called, call = [], code.call
 code.call = handles.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
 held = [load(elementwise())]
@@ -326,7 +327,7 @@ print(called.count("cuModuleUnload"), called.index("cuModuleUnload") < len(calle
 def test_code_that_is_dropped_while_others_are_waited_for_stays_loaded(fake_driver: Path) -> None:
     """Its kernels may have been submitted after what the wait is for."""
     code = """
-from picograd.runtime.cuda import handles
+from picograd.devices.cuda import handles
 unloaded, call = [], handles.call
 handles.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
 first, second = [load(elementwise())], [load(row_sums(3, 100))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import picograd as pg
-from picograd.compilers import nvrtc
+from picograd.devices.cuda import compile as nvrtc
 from picograd.errors import CompileError
 from tests.fake_driver import run_on
 

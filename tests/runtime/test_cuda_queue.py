@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.runtime.cuda.memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
+from picograd.devices.cuda.memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
 from tests.fake_driver import TENSORS, run_on
 from tests.on_devices import train
 
@@ -54,7 +54,7 @@ def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[
 @MODES
 def test_large_copies_go_through_the_ring_in_pieces(fake_driver: Path, eager: dict[str, str]) -> None:
     code = """
-from picograd.runtime.cuda.staging import RING_NBYTES
+from picograd.devices.cuda.queue import RING_NBYTES
 sent = np.arange(RING_NBYTES // 8 + 1000003)
 memory, got = device.allocate(sent.nbytes), np.zeros_like(sent)
 for turn in range(2):

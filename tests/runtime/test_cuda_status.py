@@ -13,7 +13,7 @@ import pytest
 
 from tests.fake_driver import TENSORS, run_on
 
-ROOM = Path(__file__).resolve().parents[2] / "picograd" / "runtime" / "cuda"
+ROOM = Path(__file__).resolve().parents[2] / "picograd" / "devices" / "cuda"
 # The driver, which counts its calls and fails when it is told to; and a program, of which the first calls make graphs.
 FAILING = TENSORS + """
 import ctypes
@@ -23,7 +23,8 @@ import sys
 from collections import Counter
 from picograd.engine import realize
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.runtime.cuda import commands, driver as cuda_driver
+from picograd.devices.cuda import commands
+from picograd.devices.cuda import driver as cuda_driver
 os.dup2(1, 2)  # what a finalizer prints is seen
 library, real, calls = ctypes.CDLL("libcuda.so.1"), cuda_driver.driver(), Counter()
 def fail(name, number, status):  # returns whether the failure asked for before has come
@@ -124,7 +125,7 @@ print(*sorted(counts))
 def test_a_map_that_the_driver_does_not_encode_is_told(fake_driver: Path, status: int, told: str) -> None:
     code = FAILING + f"status = {status}" + """
 from picograd.ir.stages import TileMap
-from picograd.runtime.cuda.tile_maps import encode
+from picograd.devices.cuda.tile_maps import encode
 memory, room = device.allocate(4096), np.zeros(256, np.uint8)
 into = -(-room.ctypes.data // 64) * 64
 for number in (1, 0):
@@ -175,7 +176,7 @@ print("all")
 @pytest.mark.req("B6")
 def test_a_device_that_cannot_be_made_can_be_made_later(fake_driver: Path) -> None:
     code = FAILING + """
-from picograd.engine.backends import cuda
+from picograd.devices.cuda import backend as cuda
 devices._compilers.clear()
 real.cuDevicePrimaryCtxRelease(0)  # of the device of this file
 calls.clear()
@@ -205,7 +206,7 @@ print(pg.Tensor([1.0], device="CUDA").tolist(), alive()[2])
 @pytest.mark.req("B6")
 def test_nothing_leaks_in_ten_thousand_steps(fake_driver: Path) -> None:
     code = FAILING + """
-from picograd.runtime.cuda.staging import RING_NBYTES
+from picograd.devices.cuda.queue import RING_NBYTES
 from tests.test_steady_memory import RESIDENT_NBYTES, resident_nbytes
 
 MAKE = {"cuMemAlloc", "cuMemHostAlloc", "cuEventCreate", "cuStreamCreate", "cuModuleLoadData", "cuGraphInstantiate"}

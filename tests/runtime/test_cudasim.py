@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
 from picograd.device import Target
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.render.cuda import render
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import (
     F32,
     Array,

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
@@ -27,9 +29,7 @@ from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
 from picograd.record import replace
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

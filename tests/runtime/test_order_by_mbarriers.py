@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from picograd.compilers import hostcxx
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.errors import DeviceError
 from picograd.record import replace
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.host_compilers import needs_compiler
 from tests.runtime import test_primitives
 from tests.runtime.test_primitives import outcome, source_of

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import picograd
-from picograd.compilers import hostcxx, nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import replace
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
@@ -140,7 +141,7 @@ HAVE = [("primitives.h", 10), ("numbers.h", 15), ("matrices.h", 2), ("hopper.h",
 
 @pytest.mark.parametrize("header, least", HAVE)
 def test_every_primitive_has_a_case(header: str, least: int) -> None:
-    text = (Path(picograd.__file__).parent / "kernels" / "cuda" / header).read_text()
+    text = (Path(picograd.__file__).parent / "devices" / "cuda" / header).read_text()
     primitives = set(re.findall(r"\bPRIMITIVE [^(;{]*?\b(\w+)\(", text)) - {"name"}
     bodies = "\n".join(case.body for _, case in CASES.values())
     assert len(primitives) > least

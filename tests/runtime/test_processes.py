@@ -17,7 +17,7 @@ import os, signal, sys, threading, time
 import numpy as np
 import picograd as pg
 from picograd import Tensor
-from picograd.runtime.cpu.pool import pool
+from picograd.devices.cpu.pool import pool
 
 def work(n=512):
     a = Tensor(np.ones((n, n), np.float32))
@@ -159,7 +159,7 @@ def test_a_fork_while_helpers_look_for_a_plan() -> None:
     """The child has no helpers, whatever those of its parent did; it starts its own. The parent keeps its."""
     code = """
 import warnings
-from picograd.runtime.cpu import pool as cpu_pool
+from picograd.devices.cpu import pool as cpu_pool
 warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads is what is tested
 cpu_pool.num_processors = lambda: 2.0  # so that helpers look for plans wherever this runs
 step = pg.jit(lambda x: (x @ x).sum())

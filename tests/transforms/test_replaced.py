@@ -274,7 +274,7 @@ def test_two_states_written_the_same_value_hold_it_each(device: str) -> None:
 @can_tell
 def test_an_interrupt_waits_until_replaced_state_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr("picograd.runtime.cpu.runner.LONG_WORK", 1)
+    monkeypatch.setattr("picograd.devices.cpu.runner.LONG_WORK", 1)
     width = 512
     cache, weight = pg.zeros(width, width).clone().realize(), values(width, width)
 

@@ -25,7 +25,7 @@ from picograd.ir.opts import Matrix, PlainProduct, WarpgroupTile
 from picograd.ir.stages import Param
 from picograd.record import replace
 
-ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: kernels/cuda/hopper_product.h
+ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: devices/cuda/hopper_product.h
 PIECE_NBYTES = 16  # of which copies of tiles need multiples: rows and first elements
 DTYPES = ("float16", "bfloat16", "float32")
 MOST_ELEMENTS = 1 << 31

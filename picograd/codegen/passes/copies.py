@@ -2,7 +2,7 @@
 
 In:    an expression of the free form, the values of the unrolled loops it stands in, the names of values read in this copy
 Out:   `Copies`: the expression as it stands in this copy;  `Split`: an index taken apart, so that copies cost little
-Called by: codegen/passes/linearize.py.    Next: picograd/render/llvm.py, and for a GPU picograd/render/cuda.py
+Called by: codegen/passes/linearize.py.    Next: picograd/render/llvm.py, and for a GPU picograd/devices/cuda/render.py
 
 Example:  For u UNROLL 2: y[i * 2 + u] = LOAD(x, i * 2 + u)      becomes x[i * 2], then x[i * 2 + 1]: the split of the
           index is (rest i * 2, constant 0, steps [(u, 1)]), made once for all copies.

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
-from picograd.compilers.nvptx import gpu_target
 from picograd.device import Target
+from picograd.devices.cuda import render as cuda
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from picograd.devices.ptx.compile import gpu_target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.ir.attention import outputs
@@ -23,10 +26,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace
-from picograd.render import cuda, nvptx
-from picograd.render.cuda import render
+from picograd.render import nvptx
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import hostcxx
 from picograd.device import Target
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.attention import outputs
@@ -23,9 +25,7 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Kernel
 from picograd.record import replace
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.codegen.cpu.test_attention import ARGS, Lengths, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

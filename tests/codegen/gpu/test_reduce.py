@@ -8,8 +8,10 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.gpu.reduce import team_of
 from picograd.codegen.rows import plan_rows
-from picograd.compilers import hostcxx
 from picograd.device import Target
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.evaluator import evaluate
 from picograd.ir.build import expand, reduce
 from picograd.ir.op import Op
@@ -17,9 +19,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, For, Shuffle, walk
 from picograd.record import replace
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.codegen.cpu.test_turned import param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler

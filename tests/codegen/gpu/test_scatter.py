@@ -11,7 +11,9 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.gpu import scatter
 from picograd.codegen.gpu.scatter import FEW, LONG, MANY_ROWS
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
 from picograd.ir.op import Op
@@ -19,9 +21,7 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Barrier, For, Statement, walk
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, backwards

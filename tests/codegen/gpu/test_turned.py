@@ -10,7 +10,9 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen import turned
 from picograd.codegen.gpu import turned as turned_gpu
-from picograd.compilers import hostcxx
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, permute, reshape
 from picograd.ir.op import Op
@@ -18,9 +20,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
-from picograd.render.cuda import render
 from picograd.road import create_schedule, lower
-from picograd.runtime.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler

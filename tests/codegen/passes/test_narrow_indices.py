@@ -10,8 +10,9 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.narrow_indices import narrow_indices
-from picograd.compilers import nvrtc
 from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda import render as cuda
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_program
 from picograd.ir import build
@@ -22,7 +23,6 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Program, ScheduleItem
 from picograd.ir.statements import For, Let, Load, Store, walk
 from picograd.ir.text import format_program, parse_program
-from picograd.render import cuda
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 

@@ -1,0 +1,7 @@
+"""A folder for each device: what renders, compiles and runs its programs, and its target.
+
+`backend.py` puts a device together, and is all that the engine asks for, by the device's name; nothing of a folder is
+loaded before. The other files of a folder do not need to know each other: `render*.py` writes Programs as text,
+`compile*.py` makes machine code of it, and the rest is memory, launches and plans. Devices share render/, compilers/ and
+runtime/; docs/accelerator.md makes one from outside the package.
+"""

@@ -1,0 +1,40 @@
+"""This processor by readable C, compiled by the C compiler of this machine; plans, memory and threads are the CPU's."""
+
+from __future__ import annotations
+
+import ctypes
+
+from picograd.compilers.llvm import host_target
+from picograd.devices.c.compile import c_target, compile_source, compiler
+from picograd.devices.c.render import render
+from picograd.devices.cpu.backend import plan_walker
+from picograd.devices.cpu.device import CPUDevice
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import CompileError
+from picograd.ir.stages import Binary, Executable
+from picograd.runtime.launches import load_library
+
+
+class CDevice(CPUDevice):
+    """Implements ir/backend.py's Device."""
+
+    def load(self, binary: Binary) -> Executable:
+        """Loads the shared library of a kernel; it stays loaded."""
+        library = load_library(binary, self.name)
+        functions = [library[f"{launch.symbol}_words"] for launch in binary.launches]
+        addresses = tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, library)
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of this processor; plans are walked by the same native code as the CPU's."""
+    return Compiler(CDevice(c_target(), plan_walker(host_target())), Backend(render, compile_source))
+
+
+def why_not() -> str | None:
+    """Returns None where there is a C compiler, else the reason."""
+    try:
+        compiler()
+    except CompileError as error:
+        return error.fact
+    return None

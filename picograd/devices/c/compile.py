@@ -1,0 +1,90 @@
+"""Compiles C with the C compiler of this machine.
+
+In:    Source (language "c"), Target
+Out:   Binary: a shared library with a `{symbol}_words(words, begin, end)` for each launch;  `c_target`
+"""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from picograd.compilers.host_compiler import compile_library, find_compiler
+from picograd.compilers.llvm import host_target
+from picograd.device import Target
+from picograd.errors import CompileError
+from picograd.ir.stages import Binary, Source
+
+PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"
+COMPILERS = ("cc", "gcc", "clang")
+
+# No fast math: contraction off. Integers wrap, a kernel may read memory as another type. Nobody reads errno, nor catches
+# what floats raise, so that a loop with a square root or a condition becomes one of vectors.
+OPTIONS = (
+    "-std=c11", "-O2", "-ftree-vectorize", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-fno-math-errno", "-fno-trapping-math", f"-I{PRIMITIVES.parent}",
+)  # fmt: skip
+NATIVE = "-march=native"
+PROBE = "__VERSION__ | __FP_FAST_FMAF __FMA__ __ARM_FEATURE_FMA"  # a macro that is not defined stays as it is
+
+
+@cache
+def compiler() -> str:
+    """Returns the path of the C compiler.
+
+    Raises:
+      CompileError: there is none on PATH.
+    """
+    return find_compiler("C", "C", "CC", COMPILERS)
+
+
+@cache
+def options() -> tuple[str, ...]:
+    """Returns the options of the compiler: those for this very processor where it knows them."""
+    return (*OPTIONS, NATIVE) if _probe(*OPTIONS, NATIVE) is not None else OPTIONS
+
+
+def _probe(*flags: str) -> str | None:
+    """Returns PROBE after the compiler's preprocessor, or None where it does not take the flags."""
+    command = [compiler(), *flags, "-E", "-P", "-x", "c", "-"]
+    done = subprocess.run(command, input=PROBE, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@cache
+def c_target() -> Target:
+    """Returns the description of this processor as the C compiler sees it: with scalars, which it makes vectors of.
+
+    Raises:
+      CompileError: there is no compiler, or it compiles nothing.
+    """
+    answer, host = _probe(*options()), host_target()
+    if answer is None:
+        raise CompileError(f"C: {compiler()} does not compile C for this machine.", hint="PICOGRAD_DEVICE=CPU")
+    version, _, macros = answer.rpartition("|")
+    version = version.strip(' "')
+    named = f"{Path(compiler()).resolve().name} {version}"
+    has_fma = any(not word.startswith("__") for word in macros.split())
+    return Target(
+        "C", "c", host.arch, vector_bytes=1, features=host.features, triple=host.triple, has_fma=has_fma, compiler=named
+    )
+
+
+def compile_source(source: Source, target: Target) -> Binary:
+    """Compiles C to a shared library.
+
+    Raises:
+      CompileError: there is no compiler, or it rejected the source; the message shows the line.
+
+    Cost: 40 to 200 ms.
+    """
+    words = [f"words[{slot}]" for slot in range(len(source.params))]
+    words += [f"(int64)words[{len(words) + i}]" for i in range(len(source.variables))]
+    wrappers = [
+        f"void {launch.symbol}_words(void **words, int64 begin, int64 end) "
+        f"{{ {launch.symbol}({', '.join([*words, 'begin', 'end'])}); }}"
+        for launch in source.launches
+    ]
+    library = compile_library(compiler(), options(), source, target.arch, "c", wrappers)
+    return Binary(source.name, library, source.params, source.variables, source.launches)

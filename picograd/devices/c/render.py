@@ -1,0 +1,98 @@
+"""Writes a Program as C that people can read: a function a phase, plain loops over scalars.
+
+In:    Program (linear form, of a CPU), Target
+Out:   Source (language "c"): `void {name}_{phase}(<pointers>, <variables>, int64 begin, int64 end)`
+
+A call runs the iterations begin..end of the phase's GRID loops, counted one loop after the other, as in LLVM IR
+(render/llvm.py). The target has vectors of one lane, so that a VECTOR loop is a plain one, which the C compiler may
+turn into vectors again. The text needs one header, render/primitives.h.
+NOTE: pointers are not `restrict`: an output may be the same memory as an input of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd.device import Target
+from picograd.ir.intervals import interval_of
+from picograd.ir.op import Op
+from picograd.ir.stages import Param, Program, Source
+from picograd.ir.statements import Alloc, For, Statement, Transpose
+from picograd.render.cstyle import Writer
+from picograd.render.grids import grid_loops, launch_of
+from picograd.render.rules import C
+
+
+def render(program: Program, target: Target) -> Source:
+    """Writes every phase of a Program as C.
+
+    Raises:
+      VerifyError: the Program breaks a rule of the linear form, or has what only a GPU runs.
+    """
+    functions, launches = ['#include "primitives.h"\n'], []
+    for phase, statements in enumerate(program.phases):
+        symbol = f"{program.name}_{phase}"
+        writer = CWriter(program)
+        writer.write_phase(statements)
+        functions.append("\n".join([f"{signature(program, symbol)} {{", *writer.lines, "}", ""]))
+        launches.append(launch_of(symbol, statements))
+    return Source(program.name, "c", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def signature(program: Program, symbol: str) -> str:
+    """Returns the head of one function."""
+    params = [f"{param_type(param)} *p{slot}" for slot, param in enumerate(program.params)]
+    params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
+    return f"void {symbol}({', '.join([*params, 'int64 begin', 'int64 end'])})"
+
+
+def param_type(param: Param) -> str:
+    """Returns the type of an argument's elements: memory that is only read is const."""
+    return f"{'const ' if param.role == 'in' else ''}{param.dtype}"
+
+
+class CWriter(Writer):
+    """Writes the body of one phase's function."""
+
+    dialect = C
+
+    def write_phase(self, statements: Sequence[Statement]) -> None:
+        """Writes what stands before the GRID loops, then of each the part that lies in begin..end."""
+        loops = grid_loops(statements)
+        self.write([statement for statement in statements if statement not in loops])
+        if len(loops) == 1:
+            self.write_part(loops[0], "begin", "end")
+            return
+        start = "0"
+        for number, loop in enumerate(loops):
+            extent = self.operand(loop.range.src[0])
+            first, stop = f"first{number}", f"stop{number}"
+            self.line(f"const int64 {first} = {start}, {stop} = {first} + larger_int64({extent}, 0);")
+            self.write_part(loop, f"larger_int64(begin, {first}) - {first}", f"smaller_int64(end, {stop}) - {first}")
+            start = stop
+
+    def write_part(self, loop: For, low: str, high: str) -> None:
+        """Writes the iterations of a GRID loop from `low` up to `high`."""
+        self.intervals[loop.range] = 0, max(0, interval_of(loop.range.src[0], self.intervals)[1] - 1)
+        name = self.operand(loop.range)
+        with self.braces(f"for (int64 {name} = {low}; {name} < {high}; {name}++)"):
+            self.write(loop.body)
+
+    def write_alloc(self, alloc: Alloc) -> None:
+        name, numel, _ = alloc.memory.arg
+        self.line(f"{alloc.memory.dtype} {name}[{numel}];")
+
+    def write_transpose(self, transpose: Transpose) -> None:
+        """Writes a square as two loops."""
+        into = self.place(transpose.into, transpose.place, f"j * {transpose.step} + i")
+        memory = self.place(transpose.memory, transpose.index, f"i * {transpose.stride} + j")
+        lanes = transpose.lanes
+        with self.braces(f"for (int64 i = 0; i < {lanes}; i++)"):
+            self.line(f"for (int64 j = 0; j < {lanes}; j++) {into} = {memory};")
+
+    def place(self, memory: Op, index: Op, offset: str) -> str:
+        """Returns the text of the element `offset` behind another."""
+        return f"{self.memory(memory)}[{self.operand(index)} + {offset}]"
+
+    def write_barrier(self) -> None:
+        """Writes nothing: a block is one thread."""

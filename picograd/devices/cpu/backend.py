@@ -1,0 +1,38 @@
+"""The CPU: LLVM IR, compiled and linked in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from picograd.compilers.llvm import compile_source, host_target
+from picograd.config import num_threads
+from picograd.device import Target
+from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.walker import walker_source
+from picograd.engine.cache import kept
+from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.pipeline import ahead
+from picograd.errors import DeviceError
+from picograd.ir.stages import Binary
+from picograd.render.llvm import render
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of this processor."""
+    target = host_target()
+    return Compiler(CPUDevice(target, plan_walker(target)), Backend(render, compile_source))
+
+
+def plan_walker(target: Target) -> Callable[[], Binary]:
+    """Returns what gives the code that walks plans on a processor; it is compiled while the first plan is made."""
+    make = kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
+    return ahead(make) if num_threads() > 1 else make
+
+
+def why_not() -> str | None:
+    """Returns None where the CPU can be used, else the reason."""
+    try:
+        host_target()
+    except DeviceError as error:
+        return error.fact
+    return None

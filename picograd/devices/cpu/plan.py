@@ -1,0 +1,460 @@
+"""The flat form of a schedule: arguments and entries as arrays of words, and which entry waits for which.
+
+In:    Schedule, Executables, the number of threads
+Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
+
+An entry waits for the last one before it with which it conflicts: one writes what the other reads or writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.devices.cpu.walker import (
+    AFTER,
+    ARGUMENTS,
+    BODY,
+    CARRIED,
+    CHUNK,
+    COUNT,
+    ENTRY_WORDS,
+    FUNCTION,
+    PATCH_WORDS,
+    PLACES,
+    REVERSED,
+    ROW,
+    STATE_WORDS,
+    TURNS,
+)
+from picograd.ir.op import Dim, greatest
+from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
+from picograd.record import Record, Struct
+from picograd.runtime.scratch import place_scratch
+
+# ---- which entry waits for which ----
+LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
+
+Piece = tuple[str, int, int]  # space, start, end
+
+
+class Use(Record):
+    """What a kernel or a loop does with one piece of memory.
+
+    space:      "outer" (inputs and outputs), "arena" or "step" (what differs from step to step of a loop)
+    start, end: bytes of the arena; for "outer" and "step" a number, counted from 0
+    writes:     False: it only reads
+    """
+
+    space: str
+    start: int
+    end: int
+    writes: bool
+
+
+class Touched(Record):
+    """What is read and what is written, in rising order; of either no two pieces overlap."""
+
+    reads: tuple[Piece, ...]
+    writes: tuple[Piece, ...]
+
+
+History = list[tuple[Touched, int]]  # what each item used, and the number of entries after it
+
+
+def touched(uses: Iterable[Use]) -> Touched:
+    """Returns the uses of one item in the form that `last_conflict` compares."""
+    uses = list(uses)
+    reads, writes = (joined((u.space, u.start, u.end) for u in uses if u.writes is kind) for kind in (False, True))
+    return Touched(reads, writes)
+
+
+def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Returns pieces in rising order, those that overlap as one and those without a byte left out."""
+    result: list[Piece] = []
+    for space, start, end in sorted(piece for piece in pieces if piece[1] < piece[2]):
+        if result and result[-1][0] == space and start < result[-1][2]:
+            result[-1] = space, result[-1][1], max(end, result[-1][2])
+        else:
+            result.append((space, start, end))
+    return tuple(result)
+
+
+def last_conflict(history: History, now: Touched) -> int:
+    """Returns how many entries must be done before an item that uses `now` may begin."""
+    for before, entries in reversed(history[-LOOK_BACK:]):
+        if meet(before.writes, now.writes) or meet(before.writes, now.reads) or meet(before.reads, now.writes):
+            return entries
+    return history[-LOOK_BACK - 1][1] if len(history) > LOOK_BACK else 0
+
+
+def meet(some: tuple[Piece, ...], others: tuple[Piece, ...]) -> bool:
+    """True when a piece of `some` overlaps one of `others`; both as `joined` returns them."""
+    few, many = (some, others) if len(some) < len(others) else (others, some)
+    for space, start, end in few:
+        last = bisect_left(many, (space, end)) - 1  # the last one that begins before this one ends
+        if last >= 0 and many[last][0] == space and many[last][2] > start:
+            return True
+    return False
+
+
+# ---- the layout ----
+Words = np.ndarray[Any, np.dtype[np.int64]]
+# In the unit of `Launch.work`, of which a core (AVX-512, 2.5 GHz) does 2^32 a second where memory sets the pace, six times
+# as much where it computes exp and the like, and 25 times as much in products.
+SHARE_WORK = 1 << 17  # of a launch below which a second thread costs more than it brings (bench/plans.py measures it)
+HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it comes when half of them are done
+STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
+CHUNKS_PER_THREAD = 4
+ALIGNMENT = 64  # bytes, of places in the arena
+MOST_BUFFERS = 1 << 62
+LINE_WORDS = 8
+
+
+class Symbolic(Record):
+    """A word of the plan that depends on variables: the count of a launch, the steps of a loop, or a patch's stride.
+
+    row:   of `entries`, or of `patches`
+    dim:   its value; a stride is `scale` times that
+    work:  of one iteration of a launch; 0 for a loop
+    """
+
+    row: int
+    dim: Dim
+    work: int = 0
+    scale: int = 1
+
+
+class Layout(Struct):
+    """A schedule as words, all in one array; each part of it begins on a cache line.
+
+    words:         the walker's state, then the parts in the order they have here
+    num_places, num_table, num_entries, num_patches, num_reports, num_offsets:  rows of each part
+    entries:       (number of entries, ENTRY_WORDS)
+    patches:       (number of patches, PATCH_WORDS)
+    table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
+                   then addresses of reports, then what the patches of loops set
+    places:        for each argument of each kernel its place in the table
+    offsets:       bytes from the start of the arena, for each place in it
+    reports:       what kernels say of their CHECKs
+    work:          elements of one iteration, for each entry, times the steps of the loops around it
+    num_outer:     inputs and outputs
+    variables:     names, by their order in the table
+    checks:        by report, what its kernel's numbers are in the plan
+    arena_nbytes:  of the schedule's temporaries and of the kernels' "scratch" parameters
+    scratch_nbytes: of these, how many the temporaries do not need
+    symbolic:      entries that depend on variables
+    strides:       patches that do
+    has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
+    """
+
+    words: Words
+    num_entries: int
+    num_patches: int
+    num_table: int
+    num_places: int
+    num_offsets: int
+    num_outer: int
+    variables: tuple[str, ...]
+    checks: tuple[tuple[Any, ...], ...]
+    arena_nbytes: int
+    scratch_nbytes: int
+    symbolic: tuple[Symbolic, ...]
+    strides: tuple[Symbolic, ...]
+    has_gate: bool
+
+    def lengths(self) -> tuple[int, ...]:
+        """Returns the words of each part, in order."""
+        return (
+            STATE_WORDS, self.num_entries * ENTRY_WORDS, self.num_patches * PATCH_WORDS, self.num_table, self.num_places,
+            self.num_offsets, len(self.checks) * REPORT_WORDS, self.num_entries,
+        )  # fmt: skip
+
+    def part(self, number: int) -> Words:
+        """Returns the part of this number."""
+        lengths = self.lengths()
+        first = sum(map(lines_of, lengths[:number]))
+        return self.words[first : first + lengths[number]]
+
+    @property
+    def state(self) -> Words:
+        return self.part(0)
+
+    @property
+    def entries(self) -> Words:
+        return self.part(1).reshape(-1, ENTRY_WORDS)
+
+    @property
+    def patches(self) -> Words:
+        return self.part(2).reshape(-1, PATCH_WORDS)
+
+    @property
+    def table(self) -> Words:
+        return self.part(3)
+
+    @property
+    def places(self) -> Words:
+        return self.part(4)
+
+    @property
+    def offsets(self) -> Words:
+        return self.part(5)
+
+    @property
+    def reports(self) -> Words:
+        return self.part(6).reshape(-1, REPORT_WORDS)
+
+    @property
+    def work(self) -> Words:
+        return self.part(7)
+
+
+# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
+# "step" and the number of something that a loop sets, "gate" and what the gate needs
+Place = tuple[str, Any]
+GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
+
+
+class Patch(Record):
+    """How a place is set at each step of a loop; see walker.py.
+
+    use:  the buffer of the body whose place it is: a row is as long as that
+    """
+
+    kind: int
+    place: Place
+    base: Place
+    other: Place
+    use: BufferUse
+
+
+class _Builder:
+    """A layout under construction."""
+
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int):
+        self.executables, self.num_threads = iter(executables), num_threads
+        self.gate, self.has_gate = gate, False
+        self.places: list[Place] = []  # of all arguments
+        self.patches: list[Patch] = []
+        self.rows: list[list[int]] = []
+        self.work: list[int] = []
+        self.checks: list[tuple[Any, ...]] = []
+        self.symbolic: list[Symbolic] = []
+        self.num_steps = itertools.count()  # numbers of the places that loops set
+        self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
+        self.num_kernels = 0
+        spaces = {"temporary": "arena", "hosted": "output"}
+        outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
+        self.add_items(schedule, outer, [], 1)
+
+    def add_items(self, schedule: Schedule, home: Sequence[Place], history: History, repeats: int) -> None:
+        """Adds the items of a schedule whose buffers are at the places `home`, in steps of loops `repeats` times."""
+        for number, item in enumerate(schedule.items):
+            if number and number == schedule.commit:
+                self.add_gate(history)
+            if not isinstance(item, LoopItem):
+                self.add_kernel(schedule, item, home, history, repeats)
+            elif item.steps == 1:
+                self.add_items(item.body, self.body_home(item, home), history, repeats)
+            else:
+                self.add_loop(schedule, item, home, history, repeats)
+
+    # ---- kernels ----
+    def add_kernel(
+        self, schedule: Schedule, item: ScheduleItem, home: Sequence[Place], history: History, repeats: int
+    ) -> None:
+        """Adds one kernel: the places of its arguments, and an entry for each launch."""
+        executable = next(self.executables)
+        first, scratch = len(self.places), iter(self.scratch[self.num_kernels])
+        self.num_kernels += 1
+        uses: list[Use] = []
+        for slot, param in enumerate(executable.params):
+            if slot < len(item.buffers):
+                place, use = home[item.buffers[slot]], schedule.buffers[item.buffers[slot]]
+                self.places.append(place)
+                uses.append(_use(place, greatest(use.numel) * use.dtype.itemsize, param.role != "in"))
+            elif param.role == "report":
+                self.places.append(("report", len(self.checks)))
+                self.checks.append(item.checks)
+            else:
+                start, end = next(scratch)
+                self.places.append(("arena", start))
+                uses.append(Use("arena", start, end, True))
+        self.places += [("variable", variable.arg[0]) for variable in executable.variables]
+        now = touched(uses)
+        after = last_conflict(history, now)
+        for launch, function in zip(executable.launches, executable.functions):
+            self.add_entry(launch, function, first, after, repeats)
+            after = len(self.rows)
+        history.append((now, len(self.rows)))
+
+    def add_entry(self, launch: Launch, function: int, first: int, after: int, repeats: int) -> None:
+        """Adds one launch of a kernel: a row of words that the walker reads."""
+        count = launch.grid if isinstance(launch.grid, int) else 0
+        if not isinstance(launch.grid, int):
+            self.symbolic.append(Symbolic(len(self.rows), launch.grid, launch.work))
+        row = [0] * ENTRY_WORDS
+        row[FUNCTION], row[COUNT], row[AFTER] = function, count, after
+        row[PLACES], row[ARGUMENTS] = 8 * first, len(self.places) - first
+        row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
+        self.rows.append(row)
+        self.work.append(launch.work * repeats)
+
+    def add_gate(self, history: History) -> None:
+        """Adds an entry that stops the run where a Check has failed: what comes then overwrites inputs."""
+        self.has_gate = True
+        row = [0] * ENTRY_WORDS
+        row[FUNCTION], row[COUNT], row[CHUNK], row[AFTER] = self.gate, 1, 1, len(self.rows)
+        row[PLACES], row[ARGUMENTS] = 8 * len(self.places), len(GATE_PLACES)
+        self.places += GATE_PLACES
+        self.rows.append(row)
+        self.work.append(1)
+        history.append((touched([Use("outer", 0, MOST_BUFFERS, True)]), len(self.rows)))
+
+    # ---- loops ----
+    def add_loop(self, schedule: Schedule, item: LoopItem, home: Sequence[Place], history: History, repeats: int) -> None:
+        """Adds a loop: an entry of its own, its patches, and the entries of its body."""
+        entry, first = len(self.rows), len(self.patches)
+        row = [0] * ENTRY_WORDS
+        row[COUNT], row[PLACES] = item.steps if isinstance(item.steps, int) else 0, 8 * PATCH_WORDS * first
+        scratch = self.scratch[self.num_kernels : self.num_kernels + len(item.body.kernel_items())]
+        now = touched(_loop_uses(schedule, item, home) + [Use("arena", *piece, True) for own in scratch for piece in own])
+        row[AFTER] = last_conflict(history, now)
+        if not isinstance(item.steps, int):
+            self.symbolic.append(Symbolic(entry, item.steps))
+        self.rows.append(row)
+        self.work.append(0)
+        body_home = self.body_home(item, home)
+        row[ARGUMENTS] = len(self.patches) - first
+        self.add_items(item.body, body_home, [(touched([]), entry + 1)], repeats * greatest(item.steps))
+        row[BODY] = len(self.rows) - entry - 1
+        history.append((now, len(self.rows)))
+
+    def body_home(self, item: LoopItem, home: Sequence[Place]) -> list[Place]:
+        """Returns the place of each buffer of a loop's body; those that differ from step to step get patches."""
+        memory = 0 if item.memory is None else home[item.memory][1]
+        uses = {(use.role, use.source): use for use in item.body.buffers}
+        place: dict[tuple[str, int], Place] = {}
+        results: list[Patch] = []
+        for i, result in enumerate(item.results):
+            key = ("output", i)
+            place[key] = self.place_of(_result_patch(result, home, memory), uses[key], item, results)
+        for i, feed in enumerate(item.feeds):
+            key = ("input", i)
+            place[key] = self.place_of(_feed_patch(feed, home, place), uses[key], item, self.patches)
+        self.patches += results  # NOTE: a carry is read from where the step before stored it, so it is set first
+        temporary = [("arena", memory + use.source) if use.role == "temporary" else None for use in item.body.buffers]
+        return [at or place[use.role, use.source] for at, use in zip(temporary, item.body.buffers)]
+
+    def place_of(
+        self, found: tuple[int | None, Place, Place], use: BufferUse, item: LoopItem, patches: list[Patch]
+    ) -> Place:
+        """Returns the place of an input or output of a body: set by a new patch, where it differs from step to step."""
+        kind, base, other = found
+        if kind is None or item.steps == 1:
+            return base
+        patches.append(Patch(kind, ("step", next(self.num_steps)), base, other, use))
+        return patches[-1].place
+
+
+def _result_patch(result: Result, home: Sequence[Place], memory: int) -> tuple[int | None, Place, Place]:
+    """Returns how the place of an output of a body is found at each step: the kind of patch, base and other."""
+    places = [] if result.buffer is None else [home[result.buffer]]
+    places += [("arena", memory + at) for at in (result.other, result.spare) if at is not None]
+    return (ROW if result.is_row else TURNS), places[0], places[-1]
+
+
+def _feed_patch(
+    feed: Feed, home: Sequence[Place], results: Mapping[tuple[str, int], Place]
+) -> tuple[int | None, Place, Place]:
+    """Returns the same for an input."""
+    source = home[feed.buffer]
+    if feed.carried is not None:
+        return CARRIED, source, results["output", feed.carried]
+    return (REVERSED if feed.reversed else ROW) if feed.is_row else None, source, source
+
+
+def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int) -> Layout:
+    """Returns the flat form of a schedule; the addresses in its entries are offsets in `places` and `patches` as yet.
+
+    Args:
+      gate: address of the walker's `gate`
+    """
+    build = _Builder(schedule, executables, gate, num_threads)
+    outer: list[Place] = []
+    for role, least in (("input", len(schedule.inputs)), ("output", 0)):
+        sources = [use.source + 1 for use in schedule.buffers if use.role == role]
+        outer += [(role, i) for i in range(max([least, *sources]))]
+    named = [*build.places, *(place for p in build.patches for place in (p.place, p.base, p.other))]
+    arena, variables, reports, steps = (
+        list(dict.fromkeys(place for place in named if place[0] == kind))
+        for kind in ("arena", "variable", "report", "step")
+    )
+    gates = GATE_PLACES if build.has_gate else ()
+    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps, *gates])}
+    strides = [(row, p.use.numel, p.use.dtype.itemsize) for row, p in enumerate(build.patches)]
+    layout = Layout(
+        aligned_words(0), len(build.rows), len(strides), len(number), len(build.places), len(arena), len(outer),
+        tuple([name for _, name in variables]), tuple(build.checks), build.arena_nbytes,
+        build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
+        tuple([Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)]),
+        build.has_gate,
+    )  # fmt: skip
+    layout.words = aligned_words(sum(map(lines_of, layout.lengths())))
+    layout.entries[:] = np.array(build.rows, np.int64).reshape(-1, ENTRY_WORDS)
+    patches = layout.patches
+    for (row, numel, itemsize), p in zip(strides, build.patches):
+        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
+    layout.places[:] = [number[place] for place in build.places]
+    layout.offsets[:] = [offset for _, offset in arena]
+    layout.work[:] = build.work
+    return layout
+
+
+def lines_of(count: int) -> int:
+    """Returns the words of the cache lines that so many words take."""
+    return -(-count // LINE_WORDS) * LINE_WORDS
+
+
+def aligned_words(count: int) -> Words:
+    """Returns zeroed words that start on a cache line."""
+    words = np.zeros(count + 8, np.int64)
+    first = -words.ctypes.data % 64 // 8
+    return words[first : first + count]
+
+
+def chunk_of(count: int, work: int, num_threads: int) -> int:
+    """Returns how many iterations a thread takes at a time: all of them where sharing does not pay.
+
+    A chunk is never so long that Ctrl-C would have to wait for it.
+    """
+    patience = max(1, STOP_WORK // work)
+    if num_threads == 1 or count < 2 or count * work < SHARE_WORK:
+        return max(1, min(count, patience))
+    return min(patience, -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1)
+
+
+# ---- what is used ----
+def _use(place: Place, nbytes: int, writes: bool) -> Use:
+    space, at = place
+    if space == "arena":
+        return Use("arena", at, at + nbytes, writes)
+    if space == "step":
+        return Use("step", at, at + 1, writes)
+    # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
+    number = 2 * at + (space == "output")
+    return Use("outer", 0 if writes else number, MOST_BUFFERS if writes else number + 1, writes)
+
+
+def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:
+    """Returns what all steps of a loop use of the memory around it, but for the scratch memory of its kernels."""
+    written = {result.buffer for result in item.results} | {item.memory}
+    uses: list[Use] = []
+    for index in item.buffers:
+        use = schedule.buffers[index]
+        uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
+    return uses

@@ -1,0 +1,336 @@
+"""Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
+
+In:    Schedule, Executables, the walker
+Out:   `Runner`, as ir/stages.py says;  `HostCode`: a function of Python as an entry of a plan
+
+Only the thread that leads a plan calls a function of Python, an entry of one iteration: it is one of Python's own. Nothing
+may leave the call but by memory: what a function refuses goes to its report, as with a CHECK, and any other error waits
+until the runner asks for it. An interrupt waits, too, so that what the plan overwrites is whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from picograd.config import num_threads
+from picograd.devices.cpu.memory import MemoryPool
+from picograd.devices.cpu.plan import HELP_WORK, chunk_of, lay_out
+from picograd.devices.cpu.pool import pool
+from picograd.devices.cpu.walker import (
+    ARGUMENTS,
+    BODY,
+    CHUNK,
+    COPIED,
+    COUNT,
+    ENTRIES,
+    FIRST,
+    FUNCTION,
+    HELPED,
+    HELPERS,
+    MOST_ARGUMENTS,
+    PLACES,
+    STOP,
+    STRIDE,
+    TABLE,
+    WAKES,
+    YIELD,
+    Walker,
+    libc_address,
+)
+from picograd.ir.checks import Refused, first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.op import Buffer, Op
+from picograd.ir.stages import REPORT_WORDS, Executable, Param, Schedule, Settled
+from picograd.living import LivingSet
+from picograd.runtime.launches import Function, array_at
+
+# ---- functions of the host ----
+FAILED = -1  # in a report: the error waits in `failures`
+
+
+class HostCode:
+    """A function that plans can call.
+
+    address:   of a function with the signature of a kernel
+    failures:  errors that are no report, by the address of the report of the call
+    """
+
+    def __init__(self, params: Sequence[Param], variables: Sequence[Op], function: Function):
+        """`params` are the arguments by slot; the last one is the report. `function` takes arrays of the others."""
+        self.params, self.variables, self.function = tuple(params), tuple(variables), function
+        self.failures: dict[int, BaseException] = {}
+        self._callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._run)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def _run(self, arguments: int, begin: int, end: int) -> None:
+        """Runs once; `arguments` is the address of the words."""
+        count = len(self.params) + len(self.variables)
+        words = list((ctypes.c_int64 * count).from_address(arguments))
+        report = words[len(self.params) - 1]
+        interrupt: BaseException | None = None
+        while True:
+            try:
+                self._call(words)
+            except KeyboardInterrupt as error:  # NOTE: it would be lost here; all that was written is written again
+                interrupt = error
+                continue
+            except Refused as refused:
+                assert isinstance(refused.site, int), "a kernel knows its CHECKs by number"
+                self._report(report, refused.site + 1, refused.value)
+            except BaseException as error:
+                self.failures[report] = error
+                self._report(report, FAILED, 0)
+            break
+        if interrupt is not None:
+            self.failures[report] = interrupt
+            self._report(report, FAILED, 0)
+
+    def _call(self, words: Sequence[int]) -> None:
+        variables = {v.arg[0]: value for v, value in zip(self.variables, words[len(self.params) :])}
+        arrays = [
+            array_at(word, dim_value(param.numel, variables), param.dtype) for param, word in zip(self.params[:-1], words)
+        ]
+        self.function(arrays, variables)
+
+    def _report(self, address: int, number: int, value: int) -> None:
+        (ctypes.c_int64 * REPORT_WORDS).from_address(address)[:] = [number, value]
+
+
+# ---- runs ----
+NO_REPORTS = np.zeros((0, REPORT_WORDS), np.int64)
+LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
+
+
+class Runner:
+    """One schedule in its flat form. Calls from many threads run one after the other.
+
+    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
+    """
+
+    __slots__ = (
+        "__weakref__", "_arena_address", "_helpers", "_host_code", "_is_long", "_is_short", "_layout", "_lock", "_memory",
+        "_nothing", "_outer", "_outer_bytes", "_over", "_reports", "_settled", "_state_address", "_variables", "_wakes",
+        "_walker", "_words", "executables", "num_threads",
+    )  # fmt: skip
+
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
+        self.executables = tuple(executables)  # the code must stay loaded
+        self._host_code = tuple([e.owner for e in self.executables if isinstance(e.owner, HostCode)])
+        self.num_threads = num_threads()
+        self._walker, self._memory, self._lock = walker, memory, threading.Lock()
+        self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
+        entries, state, table = layout.entries, layout.state, layout.table
+        self._outer = table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
+        self._outer_bytes = self._outer.cast("B")
+        self._words: list[bytes] = []  # that are in there; [] where they are unknown
+        self._settled: Settled | None = None  # what the last run said of them
+        self._reports = reports = layout.reports if layout.checks else NO_REPORTS
+        self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
+        first = layout.num_outer + layout.num_offsets + len(layout.variables)
+        table[first : first + len(layout.checks)] = [report.ctypes.data for report in layout.reports]
+        is_loop = entries[:, FUNCTION] == 0
+        entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
+        state[ENTRIES], state[FIRST] = len(entries), entries.ctypes.data
+        state[TABLE], state[COPIED] = table.ctypes.data, len(table) if is_loop.any() else 0
+        state[MOST_ARGUMENTS] = entries[~is_loop, ARGUMENTS].max(initial=0)
+        state[YIELD] = libc_address("sched_yield")
+        self._state_address = state.ctypes.data
+        if layout.has_gate:
+            table[-3:] = reports.ctypes.data, reports.size, self._state_address + 8 * STOP
+        over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
+        self._over = tuple(over)
+        self._arena_address = 0
+        self._variables: dict[str, int] = {}
+        self._helpers = 0
+        self._weigh()
+        _runners.add(self)
+
+    def __call__(
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
+    ) -> None:
+        """Runs the schedule once.
+
+        Raises:
+          OutOfRange: a Check of a kernel failed, or a function of the host; the run went on to its end, and the outputs
+                      are not to be used.
+        """
+        layout = self._layout
+        with self._lock:
+            if variables and self._variables != variables:
+                self._set_variables(dict(variables))
+            if settled is None or settled is not self._settled:
+                self._set_addresses(inputs, outputs, settled)
+            else:
+                outer, first = self._outer, len(inputs)
+                for place in settled.inputs:
+                    outer[place] = inputs[place].memory.address
+                for run in settled.runs:
+                    self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
+                for place in settled.outputs:
+                    outer[first + place] = outputs[place].memory.address
+            if self._is_short:
+                self._lead()
+                return
+            lent = layout.arena_nbytes, layout.scratch_nbytes
+            arena = self._memory.borrow_arena(*lent) if layout.arena_nbytes else None
+            try:
+                if arena is not None and arena.address != self._arena_address:
+                    self._set_arena(arena.address)
+                if self._is_long and threading.current_thread() is threading.main_thread():
+                    self._walk_where_it_can_be_stopped(may_stop and not self._overwrites(inputs, outputs))
+                else:
+                    self._lead()
+            finally:
+                if arena is not None:
+                    self._memory.return_arena(arena)
+                reports = self._take_reports() if layout.checks else []
+            if reports:
+                self._raise_failure()
+                raise first_report(reports, layout.checks)
+
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+        """Writes where inputs and outputs are."""
+        words = [buffer.memory.word for buffer in (*inputs, *outputs)]
+        if words != self._words:
+            self._words, self._settled = [], None  # until they are written, lest an interrupt comes meanwhile
+            self._outer_bytes[:] = b"".join(words)
+        self._settled = settled
+        self._words = words if settled is None else []  # which runs that say the same will change
+
+    def _overwrites(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> bool:
+        """Returns whether an output is where an input is."""
+        return any(outputs[output].memory is inputs[i].memory for output, i in self._over)
+
+    def _take_reports(self) -> list[list[int]]:
+        """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""
+        if self._reports.tobytes() == self._nothing:
+            return []
+        found: list[list[int]] = self._reports.tolist()
+        self._reports[:] = self._layout.state[STOP] = 0
+        return found
+
+    def _raise_failure(self) -> None:
+        """Raises what went wrong in a function of the host of this plan, but for what it refused."""
+        for report in self._reports:
+            for code in self._host_code:
+                failure = code.failures.pop(report.ctypes.data, None)
+                if failure is not None:
+                    raise failure
+
+    def _set_arena(self, address: int) -> None:
+        """Writes where the temporaries are."""
+        layout, self._arena_address = self._layout, 0  # until it is written
+        layout.table[layout.num_outer : layout.num_outer + len(layout.offsets)] = address + layout.offsets
+        self._arena_address = address
+
+    def _set_variables(self, variables: dict[str, int]) -> None:
+        """Writes values of symbolic integers, and the grids that depend on them."""
+        layout, self._variables = self._layout, {}  # until they are written
+        first = layout.num_outer + len(layout.offsets)
+        layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
+        dims = {s.dim for s in (*layout.symbolic, *layout.strides)}  # few for many words
+        values = {dim: dim_value(dim, variables) for dim in dims}
+        for symbolic in layout.symbolic:
+            count = max(0, values[symbolic.dim])
+            layout.entries[symbolic.row, COUNT] = count
+            if symbolic.work:
+                layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
+        for stride in layout.strides:
+            layout.patches[stride.row, STRIDE] = stride.scale * values[stride.dim]
+        if layout.symbolic:  # else the grids are those that they were
+            self._weigh()
+        self._variables = variables
+
+    def _weigh(self) -> None:
+        """Sets how long the plan is, how many other threads may help, how far, and how many it is worth to wake."""
+        layout, entries = self._layout, self._layout.entries
+        self._is_long = bool(entries[:, COUNT].astype(np.float64) @ layout.work >= LONG_WORK)
+        self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
+        shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
+        self._helpers = self.num_threads - 1 if len(shared) else 0
+        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ layout.work[shared]) // HELP_WORK)
+        state = layout.state
+        state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
+        state[HELPERS], state[WAKES] = self._helpers, self._wakes
+
+    def _end_of(self, entry: int) -> int:
+        """Returns the number of entries up to this one, and to the end of the outermost loop it stands in."""
+        entries = self._layout.entries
+        for loop in (entries[:, FUNCTION] == 0).nonzero()[0]:
+            end = int(loop + 1 + entries[loop, BODY])
+            if loop < entry < end:
+                return end
+        return entry + 1
+
+    def _lead(self) -> None:
+        """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
+        if self._helpers:
+            crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0)
+            self._walker.walk(self._state_address, 0 if crew is None else crew.address)
+        else:
+            self._walker.walk(self._state_address, 0)
+
+    def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:
+        """Has another thread lead while this one waits for it, or for Ctrl-C.
+
+        Args:
+          may_stop: False where what is wanted is overwritten: an interrupt then waits until all of it is
+        """
+        state = self._layout.state
+        state[STOP] = 0  # an interrupt of an interrupt may have left it
+        turn, finished = threading.Lock(), threading.Event()
+        failures: list[BaseException] = []
+
+        def lead() -> None:
+            if not turn.acquire(blocking=False):  # called off
+                return
+            try:
+                self._lead()
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                finished.set()
+
+        leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
+        while True:  # NOTE: leaving before the leader has would let its memory be freed
+            try:
+                if leader.ident is None:
+                    leader.start()
+                while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
+                    pass
+                break
+            except KeyboardInterrupt as error:
+                if turn.acquire(blocking=False):
+                    raise
+                failures.append(error)
+                state[STOP] |= may_stop
+        state[STOP] = 0
+        for failure in failures[:1]:
+            raise failure
+
+    def after_fork(self) -> None:
+        """Forgets a run that a thread of the parent was in the middle of."""
+        self._lock = threading.Lock()
+        self._reports[:] = self._layout.state[STOP] = 0
+
+
+_runners: LivingSet[Runner] = LivingSet()
+
+
+def _after_fork() -> None:
+    for runner in _runners.living():
+        runner.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,45 @@
+"""An NVIDIA GPU: CUDA C, compiled by NVRTC to machine code."""
+
+from __future__ import annotations
+
+from picograd.compilers import llvm
+from picograd.device import Target
+from picograd.devices.cuda.commands import CALLER, caller_source
+from picograd.devices.cuda.compile import check_architecture, compile_source, version
+from picograd.devices.cuda.device import CudaDevice, target_of
+from picograd.devices.cuda.driver import available, capability
+from picograd.devices.cuda.render import render
+from picograd.engine.cache import kept
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import PicogradError
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the first GPU.
+
+    Raises:
+      DeviceError: there is none.
+      CompileError: NVRTC is not installed, or makes no code for it.
+    """
+    gpu = capability()
+    target = target_of(gpu, "nvrtc {}.{}".format(*version()))
+    check_architecture(target.arch)
+    return Compiler(make_device(target), Backend(render, compile_source))
+
+
+def make_device(target: Target | None = None) -> CudaDevice:
+    """Returns the first GPU, for code of this target."""
+    host = llvm.host_target()
+    return CudaDevice(kept(CALLER, host, lambda: llvm.compile_source(caller_source(), host))(), target)
+
+
+def why_not() -> str | None:
+    """Returns None where there is a GPU to use, and NVRTC makes code for it, else the reason."""
+    reason = available()
+    if reason is not None:
+        return reason
+    try:
+        check_architecture(target_of(capability()).arch)
+    except PicogradError as error:
+        return error.fact
+    return None

@@ -1,0 +1,169 @@
+"""Calls of the CUDA driver API, each checked; and what the first GPU of this machine can do.
+
+In:    names and arguments of the driver's functions
+Out:   `call`; `ask`, for whom another status than success is an answer; `available`; `capability`
+
+Nothing is loaded before the first call.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.record import Record
+
+INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
+LEAST_DRIVER = 12000  # has all functions that are called, and takes arrays by maps of tiles
+NEWER = f"pip install --upgrade cuda-bindings, which then names it; else {INSTEAD}"
+UPDATE = f"update the NVIDIA driver; until then {INSTEAD}"
+
+# After one of these every call of the process fails: CUDA Driver API, "Data types used by CUDA driver", CUresult.
+LOST = frozenset(
+    "CUDA_ERROR_" + name
+    for name in (
+        "ECC_UNCORRECTABLE", "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC", "LAUNCH_FAILED", "CONTAINED", "TENSOR_MEMORY_LEAK",
+        "NVLINK_UNCORRECTABLE", "MPS_CLIENT_TERMINATED", "EXTERNAL_DEVICE", "CONTEXT_IS_DESTROYED",
+    )
+)  # fmt: skip
+START_AGAIN = "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named"
+HIDDEN = f"nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES hides those that it does not name; else {INSTEAD}"
+# What to do about a status, where that is not another device. Source: as above.
+HINTS = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "let go of tensors or use smaller batches; nvidia-smi lists others that hold memory",
+    "CUDA_ERROR_NO_DEVICE": HIDDEN,
+    "CUDA_ERROR_INVALID_DEVICE": HIDDEN,
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": f"another process has the GPU for itself (nvidia-smi lists them); else {INSTEAD}",
+    "CUDA_ERROR_STUB_LIBRARY": "libcuda is a toolkit's, for linking alone: LD_LIBRARY_PATH has to find the driver's first",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver was updated while it was loaded: restart the machine",
+    "CUDA_ERROR_UNKNOWN": f"nvidia-smi says whether the GPU answers; restart the machine if it does not; else {INSTEAD}",
+    **dict.fromkeys(LOST, START_AGAIN),
+}
+
+
+@cache
+def driver() -> Any:
+    """Loads the bindings, which load the driver at their first call.
+
+    Raises:
+      DeviceError: the package is not installed.
+    """
+    try:
+        return import_module("cuda.bindings.driver")
+    except ImportError as error:
+        hint = f'pip install "picograd[cuda]" where there is a GPU; else {INSTEAD}'
+        raise DeviceError(f"CUDA: cuda-bindings cannot be imported ({error}).", hint) from None
+
+
+def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
+    """Calls a function of the driver API and returns its status, and what it gives.
+
+    Raises:
+      DeviceError: it cannot be called, or nobody knows the status.
+    """
+    function = getattr(driver(), name)
+    try:
+        answer: tuple[Any, ...] = function(*arguments)
+        return answer
+    except RuntimeError as error:
+        text = str(error).splitlines()[0]
+        if type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text:  # by version
+            reason, hint = "this machine has no NVIDIA driver (libcuda).", INSTEAD
+        else:
+            reason, hint = f"{text.rstrip('.')}.", UPDATE
+        raise DeviceError(f"CUDA: {name} cannot be called: {reason}", hint) from None
+    except ValueError as error:  # of the bindings' enum
+        raise _nameless(name, error) from None
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Calls a function of the driver API and returns its result: None, one value or a tuple.
+
+    Raises:
+      DeviceError:      with the function, the status's number and its name.
+      OutOfMemoryError: the driver has no memory for it.
+    """
+    status, *values = ask(name, *arguments)
+    if status != driver().CUresult.CUDA_SUCCESS:
+        raise failed(name, status)
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def failed(name: str, status: Any) -> DeviceError | OutOfMemoryError:
+    """Returns the error for a call that gave another status than success, as the bindings have it or as a number."""
+    try:
+        status = driver().CUresult(status)
+    except ValueError as error:
+        return _nameless(name, error)
+    fact = f"CUDA: {name} failed with {int(status)} ({status.name})"
+    made = OutOfMemoryError if status.name == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError
+    return made(f"{fact}: a kernel before it did." if status.name in LOST else f"{fact}.", HINTS.get(status.name, INSTEAD))
+
+
+def _nameless(name: str, error: ValueError) -> DeviceError:
+    return DeviceError(f"CUDA: {name} failed with a status without a name here ({error}).", NEWER)
+
+
+def available() -> str | None:
+    """Returns None if there is a GPU to use, or the reason why not."""
+    try:
+        capability()
+    except PicogradError as error:
+        return error.fact
+    return None
+
+
+def _start() -> None:
+    """Initialises the driver.
+
+    Raises:
+      DeviceError: there is none, it is too old, or it knows no GPU.
+    """
+    call("cuInit", 0)
+    version = call("cuDriverGetVersion")
+    if version < LEAST_DRIVER:
+        known, needed = version_text(version), version_text(LEAST_DRIVER)
+        raise DeviceError(f"CUDA: the driver is made for CUDA {known} and older, and {needed} is needed.", UPDATE)
+    if not call("cuDeviceGetCount"):
+        raise DeviceError("CUDA: the driver knows no device.", HIDDEN)
+
+
+def version_text(number: int) -> str:
+    """Returns a version of CUDA as people write it.
+
+    >>> version_text(12040)
+    '12.4'
+    """
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+class Capability(Record):
+    """What the first GPU of this machine can do.
+
+    major, minor:  its architecture: 9, 0 is sm_90
+    shared_bytes:  memory one block shares where its launch asks for it
+    multiprocessors: how many it has
+    """
+
+    major: int
+    minor: int
+    shared_bytes: int
+    multiprocessors: int
+
+
+def capability() -> Capability:
+    """Asks the driver what the first GPU can do.
+
+    Raises:
+      DeviceError: there is no driver or no GPU.
+    """
+    _start()
+    device, kinds = call("cuDeviceGet", 0), driver().CUdevice_attribute
+    major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+    minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
+    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)
+    multiprocessors = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
+    return Capability(int(major), int(minor), int(shared), int(multiprocessors))

@@ -1,0 +1,172 @@
+"""Memory of a GPU: segments of the driver's, split for those who ask and merged when they let go.
+
+In:    numbers of bytes
+Out:   `Memory`; `Pool`
+
+A block can be used again as soon as its object dies: what comes later in the stream of kernels comes after those that
+used it. Another stream has to wait for them, and only for them: a free block knows the number of the last submission
+before it came back. Who asks for little gets a part of a segment for the little ones, so that a scalar that lives long
+does not keep a large segment in two.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from picograd.forks import lock
+from picograd.interrupts import held_back
+from picograd.ir.backend import MemoryCount
+from picograd.living import AtDeath
+
+STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
+SMALL = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
+SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 32 << 20  # bytes, at least
+SEGMENT_STEP = 2 << 20  # bytes that longer segments are rounded up to
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A piece of a segment.
+
+    start, nbytes:  where it is
+    is_small:       of which kind its segment is
+    ticket:         of the last submission that may use it, while it is free
+    is_free:        nobody holds it
+    before, after:  its neighbours in the segment
+    """
+
+    start: int
+    nbytes: int
+    is_small: bool
+    ticket: int = 0
+    is_free: bool = False
+    before: Block | None = None
+    after: Block | None = None
+
+
+class Memory:
+    """Memory of the GPU; back in the pool when this object dies.
+
+    address:  of the first byte, a multiple of 256
+    nbytes:   asked for
+    freed:    the submission after which nobody else uses it
+    born:     the last submission before it was handed out
+    """
+
+    __slots__ = ("address", "nbytes", "freed", "born", "_given_back", "_counted")
+
+    def __init__(self, block: Block, nbytes: int, born: int, given: deque[Block], counted: AtDeath):
+        self.address, self.nbytes, self.freed, self.born = block.start, nbytes, block.ticket, born
+        self._given_back, self._counted = AtDeath(given.append, block), counted
+
+
+class Pool:
+    """The memory of one GPU that this process holds. Safe for many threads.
+
+    count:  of what objects hold
+    held:   bytes that came from the driver
+
+    Args:
+      new_segment:   asks the driver for bytes: an address, or None where it has no more
+      drop_segment:  gives them back, once nothing uses them any more
+      ticket:        the number of the last submission
+    """
+
+    def __init__(
+        self, new_segment: Callable[[int], int | None], drop_segment: Callable[[int], None], ticket: Callable[[], int]
+    ) -> None:
+        self._new_segment, self._drop_segment, self._ticket = new_segment, drop_segment, ticket
+        self._lock = lock()
+        self._given: deque[Block] = deque()
+        self._by_length: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # by is_small: (nbytes, start), sorted
+        self._free: dict[int, Block] = {}  # by start
+        self.count, self.held = MemoryCount(), 0
+
+    def allocate(self, nbytes: int, is_counted: bool = True) -> Memory | None:
+        """Returns memory of at least `nbytes` bytes, or None where there is no more.
+
+        Args:
+          is_counted:  as what an object holds
+        """
+        wanted = max(1, -(-nbytes // STEP)) * STEP
+        with held_back(), self._lock:
+            self._collect()
+            block = self._best(wanted) or self._grown(wanted)
+            if block is None:
+                return None
+            self._take(block, wanted)
+            return Memory(block, nbytes, self._ticket(), self._given, self.count.take(nbytes if is_counted else 0))
+
+    def trim(self) -> None:
+        """Gives segments that nobody has a part of back to the driver."""
+        with held_back(), self._lock:
+            self._collect()
+            for block in [b for b in self._free.values() if b.before is None and b.after is None]:
+                self._drop_segment(block.start)  # first: if the driver does not take it, it stays here
+                self._remove(block)
+                self.held -= block.nbytes
+
+    # ---- blocks; with the lock ----
+    def _collect(self) -> None:
+        """Makes what came back free, one block with its free neighbours."""
+        while self._given:
+            block = self._given.popleft()
+            block.ticket, block.is_free = self._ticket(), True
+            for other in (block.before, block.after):
+                if other is not None and other.is_free:
+                    self._remove(other)
+                    block = _joined(other, block) if other is block.before else _joined(block, other)
+            self._free[block.start] = block
+            insort(self._by_length[block.is_small], (block.nbytes, block.start))
+
+    def _best(self, wanted: int) -> Block | None:
+        """Returns the shortest free block that is long enough (best fit)."""
+        lengths = self._by_length[wanted <= SMALL]
+        at = bisect_left(lengths, (wanted, 0))
+        return self._free[lengths[at][1]] if at < len(lengths) else None
+
+    def _grown(self, wanted: int) -> Block | None:
+        """Returns a new segment as one free block, of the usual length or as long as is needed, or None."""
+        is_small = wanted <= SMALL
+        rounded = -(-wanted // SEGMENT_STEP) * SEGMENT_STEP
+        usual = SMALL_SEGMENT if is_small else max(LARGE_SEGMENT, rounded)
+        for nbytes in dict.fromkeys((usual, rounded, wanted)):
+            address = self._new_segment(nbytes)
+            if address is not None:
+                self.held += nbytes
+                block = Block(address, nbytes, is_small, is_free=True)
+                self._free[address] = block
+                insort(self._by_length[is_small], (nbytes, address))
+                return block
+        return None
+
+    def _take(self, block: Block, wanted: int) -> None:
+        """Hands a free block out; what is left of it stays free, if it is worth it."""
+        self._remove(block)
+        rest = block.nbytes - wanted
+        if rest >= (STEP if block.is_small else SMALL):
+            other = Block(block.start + wanted, rest, block.is_small, block.ticket, True, block, block.after)
+            if block.after is not None:
+                block.after.before = other
+            block.after, block.nbytes = other, wanted
+            self._free[other.start] = other
+            insort(self._by_length[other.is_small], (other.nbytes, other.start))
+        block.is_free = False
+
+    def _remove(self, block: Block) -> None:
+        """Takes a free block out of the lists."""
+        del self._free[block.start]
+        lengths = self._by_length[block.is_small]
+        del lengths[bisect_left(lengths, (block.nbytes, block.start))]
+
+
+def _joined(left: Block, right: Block) -> Block:
+    """Returns two neighbours as one."""
+    left.nbytes, left.after, left.ticket = left.nbytes + right.nbytes, right.after, max(left.ticket, right.ticket)
+    if right.after is not None:
+        right.after.before = left
+    left.is_free = True
+    return left

@@ -1,0 +1,456 @@
+"""A plan on a GPU: its launches with their arguments in place, from the second run on as graphs of the driver's.
+
+In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
+Out:   `CudaPlan`, a Runner
+
+Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
+that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
+so a plan that runs once has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from picograd.devices.cuda.commands import ALWAYS, NEVER, ONCE, Commands, Row
+from picograd.devices.cuda.cublaslt import ProductCall
+from picograd.devices.cuda.driver import call, driver
+from picograd.devices.cuda.handles import Handles
+from picograd.devices.cuda.memory import Memory
+from picograd.devices.cuda.queue import CommandQueue
+from picograd.devices.cuda.tile_maps import check_inside, encode
+from picograd.interrupts import held_back
+from picograd.ir.backend import Device, MemoryCount
+from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.op import Buffer
+from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.runtime.launches import Call, HostFunction, list_launches
+
+# ---- launches in place and graphs of them ----
+MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
+GRID = 1  # which argument of cuLaunchKernel it is
+
+
+class PreparedLaunch:
+    """A launch with its arguments as the driver takes them, from run to run the same memory.
+
+    call:      what it launches
+    values:    its arguments: addresses, then symbolic integers
+    pointers:  the address of each of them, maps of tiles between
+    grid:      blocks; with none it is left out
+    node:      of a graph that has it, else None
+    """
+
+    __slots__ = ("call", "values", "pointers", "grid", "node", "_maps", "_first_map")
+
+    def __init__(self, call: Call):
+        count, tile_maps = max(1, len(call.arguments) + len(call.variables)), call.launch.tile_maps
+        self.call, self.grid = call, 0
+        self.node: Node | None = None
+        self.values = (ctypes.c_int64 * count)()
+        start, behind = ctypes.addressof(self.values), len(call.arguments)
+        self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
+        self._first_map = 0 if self._maps is None else -(-ctypes.addressof(self._maps) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        pointers = [start + 8 * i for i in range(count)]
+        pointers[behind:behind] = [self._first_map + MAP_NBYTES * i for i in range(len(tile_maps))]
+        self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
+
+    def set_address(self, number: int, address: int) -> None:
+        """Puts an address into an argument, and into the maps that are of its memory; a node is told."""
+        self.values[number] = address
+        if self._maps is not None:
+            for i, tile_map in enumerate(self.call.launch.tile_maps):
+                if tile_map.param == number:
+                    dtype = self.call.arguments[number].dtype
+                    encode(tile_map, dtype, address + tile_map.offset * dtype.itemsize, self._first_map + MAP_NBYTES * i)
+        if self.node is not None and self.grid > 0:
+            self.node.tell()
+
+    def set_grid(self, grid: int, values: Sequence[int]) -> None:
+        """Replaces the grid, and the values of symbolic integers."""
+        self.grid = grid
+        for i, value in enumerate(values, len(self.call.arguments)):
+            self.values[i] = value
+
+
+class KernelLaunch(PreparedLaunch):
+    """A launch of a kernel, which the driver is told of by calls that stand ready.
+
+    row:  the launch itself
+    """
+
+    __slots__ = ("row",)
+
+    def __init__(self, call: Call, stream: int):
+        super().__init__(call)
+        block, shared = call.launch.block, call.launch.shared_nbytes
+        pointers = ctypes.addressof(self.pointers)
+        self.row = Row("cuLaunchKernel", call.function, 0, 1, 1, block, 1, 1, shared, stream, pointers, 0, due=NEVER)
+
+    def set_grid(self, grid: int, values: Sequence[int]) -> None:
+        """Replaces the grid, and the values of symbolic integers; the node is told."""
+        super().set_grid(grid, values)
+        self.row.set(GRID, grid)
+        self.row.set_due(ALWAYS if grid > 0 else NEVER)
+        if self.node is not None:
+            self.node.set_grid(grid)
+
+
+class Node:
+    """A launch in a graph.
+
+    node:  the driver's
+    rows:  what tells the driver of it, for the runs to come; a run under way keeps what it was told
+    """
+
+    def __init__(self, graph: Any, launch: KernelLaunch, before: Sequence[Node]):
+        made = launch.call.launch
+        self._params = params = driver().CUDA_KERNEL_NODE_PARAMS()
+        params.func = launch.call.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
+        params.blockDimX, params.blockDimY, params.blockDimZ = made.block, 1, 1
+        params.sharedMemBytes = made.shared_nbytes
+        params.kernelParams = ctypes.addressof(launch.pointers)
+        self.node: Any = call("cuGraphAddKernelNode", graph, [each.node for each in before], len(before), params)
+        self.rows: tuple[Row, ...] = ()
+
+    def stand_in(self, ready: Any, is_enabled: bool) -> None:
+        """Prepares what is told of it in a graph that is ready to run."""
+        self._enable = Row("cuGraphNodeSetEnabled", ready, self.node, is_enabled, due=NEVER if is_enabled else ONCE)
+        self._tell = Row("cuGraphExecKernelNodeSetParams", ready, self.node, self._params.getPtr(), due=NEVER)
+        self.rows = self._enable, self._tell
+
+    def tell(self) -> None:
+        """Says that its arguments are other ones."""
+        self._tell.set_due(ONCE)
+
+    def set_grid(self, grid: int) -> None:
+        """Says that its grid is another one; with none it does not run."""
+        self._enable.set(2, grid > 0)
+        self._enable.set_due(ONCE)
+        if grid > 0:
+            self._params.gridDimX = grid
+            self._tell.set_due(ONCE)
+
+
+class Graph:
+    """Launches one after the other, as the driver runs them with one call.
+
+    updates:  what tells it of changes
+    launch:   runs it
+    """
+
+    def __init__(self, launches: Sequence[KernelLaunch], stream: int, graphs: Handles, ready_graphs: Handles):
+        for handles in (ready_graphs, graphs):
+            handles.give_back(len(handles))  # one that still runs is freed by the driver when it is done
+        self._graph = graphs.hold(call("cuGraphCreate", 0))
+        nodes: list[Node] = []
+        for each in launches:
+            nodes.append(Node(self._graph.value, each, nodes[-1:]))
+        self._ready = ready_graphs.hold(call("cuGraphInstantiate", self._graph.value, 0))
+        for node, each in zip(nodes, launches):
+            node.stand_in(self._ready.value, each.grid > 0)
+        for node, each in zip(nodes, launches):  # now that all of it is there
+            each.node = node
+        self.updates = [row for node in nodes for row in node.rows]
+        self.launch = Row("cuGraphLaunch", self._ready.value, stream)
+
+
+# ---- the plan ----
+UNKNOWN = -1  # where memory is
+MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
+
+
+class QueueDevice(Device, Protocol):
+    """A device with a queue, as a plan needs it.
+
+    graphs, ready_graphs:  the driver's, those for updates and those to launch
+    is_forked:             this process is not the one that made it
+    """
+
+    is_forked: bool
+
+    queue: CommandQueue
+    graphs: Handles
+    ready_graphs: Handles
+
+    @property
+    def memory(self) -> MemoryCount:
+        """How much memory is in use."""
+        ...
+
+    def check_process(self) -> None:
+        """Raises DeviceError in a process that was forked."""
+        ...
+
+    def enter(self) -> None:
+        """Makes the context current in the calling thread."""
+        ...
+
+    def arena(self, nbytes: int) -> Memory:
+        """Returns memory for a plan's temporaries."""
+        ...
+
+
+class KernelPart:
+    """Kernels one after the other: launched one by one the first time, then as one graph.
+
+    rows:         the calls of a run
+    same:         of these what is to be called where no argument and no grid is another one than in the run before
+    is_prepared:  they will be these rows from now on
+    """
+
+    def __init__(self, calls: Sequence[Call], stream: int):
+        self.launches = [KernelLaunch(each, stream) for each in calls]
+        self.rows: list[Row] = [each.row for each in self.launches]
+        self.same = self.rows
+        self._stream, self._has_run, self.is_prepared = stream, False, False
+        self._graph: Graph | None = None
+
+    def prepare(self, device: QueueDevice) -> None:
+        """Makes a graph of the launches at the second run."""
+        if self._has_run and 1 < len(self.launches) <= MOST_NODES and self._graph is None:
+            device.enter()
+            graph = Graph(self.launches, self._stream, device.graphs, device.ready_graphs)
+            self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
+        self.is_prepared, self._has_run = self._has_run, True
+
+    def run(self, device: QueueDevice) -> None:
+        """Submits the launches; while kernels are timed, one by one."""
+        queue = device.queue
+        if queue.laps is None:
+            if not self.is_prepared:
+                self.prepare(device)
+                self._commands = Commands(queue.caller, self.rows)
+            self._commands()
+            return
+        for each in self.launches:
+            queue.launch(each.call.launch.symbol, each.row)
+
+
+class HostPart:
+    """A call of a function of the host between kernels: it waits for them, and works on copies of their memory."""
+
+    def __init__(self, call: Call):
+        self.launches = [PreparedLaunch(call)]
+
+    def run(self, device: QueueDevice) -> None:
+        """Calls the function."""
+        queue, (prepared,) = device.queue, self.launches
+        call, count = prepared.call, len(prepared.call.arguments)
+        variables = {variable.arg[0]: int(prepared.values[count + i]) for i, variable in enumerate(call.variables)}
+        arrays = [np.zeros(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
+        queue.wait()
+        for param, address, array in zip(call.function.params, prepared.values, arrays):
+            if param.role in ("in", "inout") and array.nbytes:
+                queue.copy_out(address, array.ctypes.data, array.nbytes)
+        call.function(arrays, variables)
+        for param, address, array in zip(call.function.params, prepared.values, arrays):
+            if param.role != "in" and array.nbytes:
+                queue.copy_in(address, array.ctypes.data, array.nbytes, after=0)
+        queue.begin()
+
+
+class LibraryPart:
+    """A product that a library submits between kernels, to their stream: nobody waits.
+
+    Cost: some microseconds of the host at each run, and what stands before and after it is a graph each. As a node of
+    one graph it would have to be captured again whenever memory is another.
+    """
+
+    def __init__(self, call: Call):
+        self.launches = [PreparedLaunch(call)]
+
+    def run(self, device: QueueDevice) -> None:
+        """Submits the product."""
+        (prepared,) = self.launches
+        device.queue.launch_product(prepared.call.function, prepared.call.launch.symbol, list(prepared.values))
+
+
+AnyPart = KernelPart | HostPart | LibraryPart
+ALONE: dict[type, type[HostPart | LibraryPart]] = {HostFunction: HostPart, ProductCall: LibraryPart}
+
+
+def cut(calls: Sequence[Call], stream: int) -> list[AnyPart]:
+    """Returns calls in parts: kernels that follow each other, and calls of the host or of a library one by one."""
+    parts: list[AnyPart] = []
+    for alone, group in groupby(calls, lambda call: ALONE.get(type(call.function))):
+        own = list(group)
+        parts += [KernelPart(own, stream)] if alone is None else [alone(call) for call in own]
+    return parts
+
+
+class CudaPlan:
+    """Runs a schedule on a GPU: submits everything, and waits only where kernels report what they have checked.
+
+    Its loops have the numbers of steps that symbolic integers of these values say.
+    """
+
+    def __init__(
+        self, device: QueueDevice, schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int]
+    ):
+        listed = list_launches(schedule, executables, variables)
+        self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
+        self._arena_nbytes = listed.temporary_nbytes
+        queue = device.queue
+        num_inputs, num_outputs = (sum(use.role == role for use in schedule.buffers) for role in ("input", "output"))
+        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # after each of which the reports are looked at
+        self._parts = [part for stage in self._stages for part in stage]
+        self._reports = Reports(device, listed.checks) if listed.checks else None
+        first_part = self._parts[0] if len(self._parts) == 1 and self._reports is None else None
+        self._only = first_part if isinstance(first_part, KernelPart) else None
+        self._all = self._same = Commands(queue.caller, ())  # with what its graph has to be told, and without
+        self._num_outer = outer = num_inputs + num_outputs
+        first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
+        self._addresses = [UNKNOWN] * (outer + 2)  # of memory, as the arguments have them
+        self._readers: list[list[tuple[PreparedLaunch, int, int]]] = [[] for _ in self._addresses]
+        for part in self._parts:
+            for each in part.launches:
+                for i, argument in enumerate(each.call.arguments):
+                    place = argument.place
+                    self._readers[first[place.group] + place.number].append((each, i, place.offset))
+        self._has_temporaries = bool(self._readers[outer])
+        self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
+        self._is_changed = True  # something that the graph has not been told
+        self._settled: Settled | None = None  # what the run before said of inputs and outputs
+        self._variables: dict[str, int] | None = None
+
+    def __call__(
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
+    ) -> None:
+        """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
+        if may_stop or (self._only is not None and self._device.queue.laps is None):
+            self._run(inputs, outputs, variables, settled)
+        else:
+            with held_back():
+                self._run(inputs, outputs, variables, settled)
+
+    def _run(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
+    ) -> None:
+        """Runs it, while no other thread submits anything."""
+        device, queue, only = self._device, self._device.queue, self._only
+        with queue.lock:
+            if device.is_forked:
+                device.check_process()
+            if not queue.is_whole:
+                queue.make_whole()
+            counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
+            try:
+                if self._has_maps:
+                    device.enter()
+                if self._has_temporaries:
+                    self._set(self._num_outer, device.arena(self._arena_nbytes).address)
+                self._set_addresses(inputs, outputs, settled)
+                if self._variables != variables:
+                    self._bind(variables)
+                if only is None or queue.laps is not None:
+                    self._run_parts()
+                else:
+                    if not only.is_prepared:
+                        self._prepare(only)
+                    queue.run(self._all if self._is_changed else self._same)
+                    self._is_changed = False
+            except BaseException:
+                queue.is_whole = False
+                raise
+            finally:
+                del counted
+
+    def _prepare(self, part: KernelPart) -> None:
+        """Makes one call of a submission that has this part alone."""
+        queue = self._device.queue
+        part.prepare(self._device)
+        self._all, self._same = (
+            Commands(queue.caller, [*queue.before, *rows, *queue.after]) for rows in (part.rows, part.same)
+        )
+
+    def _run_parts(self) -> None:
+        """Submits the parts one by one."""
+        queue = self._device.queue
+        queue.begin()
+        for stage in self._stages:
+            if self._reports is not None:
+                self._set(self._num_outer + 1, self._reports.memory.address)
+                self._reports.begin()
+            for part in stage:
+                part.run(self._device)
+            if self._reports is not None:
+                self._reports.look()
+        queue.end()
+
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+        """Puts the addresses of inputs and outputs into the arguments."""
+        if settled is None or settled is not self._settled:
+            self._settled = None  # until all of them are there
+            found = [buffer.memory.address for buffer in (*inputs, *outputs)]
+            if found != self._addresses[: len(found)]:
+                for slot, address in enumerate(found):
+                    self._set(slot, address)
+            self._settled = settled
+            return
+        for place in settled.inputs:
+            self._set(place, inputs[place].memory.address)
+        for run in settled.runs:
+            for place in range(run.start, run.stop):
+                self._set(place, inputs[place].memory.address)
+        for place in settled.outputs:
+            self._set(len(inputs) + place, outputs[place].memory.address)
+
+    def _set(self, slot: int, address: int) -> None:
+        """Puts an address into the arguments that are there, if it is another than before."""
+        addresses = self._addresses
+        if addresses[slot] == address:
+            return
+        addresses[slot], self._is_changed = UNKNOWN, True  # as long as not all arguments have it
+        for launch, i, offset in self._readers[slot]:
+            launch.set_address(i, address + offset)
+        addresses[slot] = address
+
+    def _bind(self, variables: Mapping[str, int]) -> None:
+        """Puts values of symbolic integers into the arguments, and into grids."""
+        self._variables, self._is_changed = None, True  # as long as not all arguments have them
+        for part in self._parts:
+            for each in part.launches:
+                for tile_map in each.call.launch.tile_maps:
+                    check_inside(tile_map, dim_value(each.call.arguments[tile_map.param].numel, variables))
+                if each.call.variables or each.grid == 0:
+                    values = [variables[variable.arg[0]] for variable in each.call.variables]
+                    each.set_grid(dim_value(each.call.launch.grid, variables), values)
+        self._variables = dict(variables)
+
+
+class Reports:
+    """What the Checks of a plan have reported. NOTE: to know it, a plan that has Checks is waited for."""
+
+    def __init__(self, device: QueueDevice, checks: Sequence[Sequence[int]]):
+        self.device, self.checks = device, checks
+        self.words = np.zeros((len(checks), REPORT_WORDS), np.int64)
+        self.memory = device.allocate(self.words.nbytes)
+        self._is_clear = False  # the GPU's memory holds no report
+
+    def begin(self) -> None:
+        """Forgets what an earlier run has reported: an error or an interrupt may have ended it before anyone looked."""
+        if not self._is_clear:
+            self.words[:] = 0
+            self.device.copy_in(self.memory, self.words)
+            self.device.queue.begin()  # kernels come after it
+        self._is_clear = False
+
+    def look(self) -> None:
+        """Raises the first report, if there is one."""
+        self.device.copy_out(self.memory, self.words)
+        if self.words.any():
+            raise first_report(self.words.tolist(), self.checks)
+        self._is_clear = True

@@ -1,0 +1,325 @@
+"""What a GPU has to do, in order: kernels on one stream, and copies from the host on another, while kernels run.
+
+In:    launches, graphs, host memory
+Out:   `CommandQueue`;  `Staging`, pinned host memory through which copies go;  `Moment`, to wait for and measure from
+
+Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
+the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
+no others: the next batch comes while a step runs. What an error or an interrupt ended halfway may be noted nowhere: then
+everything is waited for before anything else is submitted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from picograd.devices.cuda.commands import NEVER, ONCE, Caller, Commands, Row
+from picograd.devices.cuda.cublaslt import ProductCall
+from picograd.devices.cuda.driver import ask, call, failed
+from picograd.devices.cuda.handles import NO_TIMING, Events
+from picograd.forks import rlock
+from picograd.interrupts import wait_until
+from picograd.living import AtDeath
+
+# ---- pinned memory ----
+RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
+ALIGNMENT = 256
+MOST_PIECES = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
+
+
+class Staging:
+    """A ring of pinned memory.
+
+    Args:
+      events:    by which it knows what is done
+      wait_for:  waits for one
+    """
+
+    def __init__(self, events: Events, wait_for: Callable[[Any], None]):
+        self._events, self._wait_for = events, wait_for
+        self._ring = 0  # its address
+        self._head = 0  # bytes from its start to the next piece
+        self._piece = 0, 0  # start and end of the piece handed out last
+        self._used: deque[tuple[int, int, Any]] = deque()  # (start, end, event) of pieces, the oldest first
+
+    def pieces(self, nbytes: int) -> Iterator[tuple[int, int, int]]:
+        """Cuts a copy into pieces: (bytes before it, its address in the ring, its bytes). Each must be `used` in turn."""
+        if not self._ring:
+            self._ring = int(call("cuMemHostAlloc", RING_NBYTES, 0))
+        for at in range(0, nbytes, PIECE_NBYTES):
+            length = min(PIECE_NBYTES, nbytes - at)
+            yield at, self._ring + self._room(length), length
+
+    def _room(self, nbytes: int) -> int:
+        """Returns where in the ring a piece can be, once the copies that used it are done."""
+        start = self._head if self._head + nbytes <= RING_NBYTES else 0
+        end = start + nbytes
+        while len(self._used) >= MOST_PIECES or any(a < end and start < b for a, b, _ in self._used):
+            self._wait_for(self._used[0][2])
+            self._events.give(self._used.popleft()[2])
+        self._head, self._piece = -(-end // ALIGNMENT) * ALIGNMENT, (start, end)
+        return start
+
+    def used(self, stream: Any) -> Any:
+        """Notes that the copy just submitted to a stream uses the last piece; returns the event after it."""
+        event = self._events.recorded(stream)
+        self._used.append((*self._piece, event))
+        return event
+
+
+# ---- the queue ----
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
+NOT_READY = 600  # CUDA_ERROR_NOT_READY
+MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
+
+
+class CommandQueue:
+    """The commands of one GPU.
+
+    caller:  makes calls of the driver
+    stream:  the handle of the kernels' stream
+    ticket:  the number of the last submission of kernels
+    lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
+    moments: events with a time that nobody needs any more
+    laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
+    before, after: rows with which a submission begins and ends
+
+    Args:
+      context:  of the GPU
+    """
+
+    def __init__(self, caller: Caller, context: Any) -> None:
+        self.ticket, self.lock = 0, rlock()
+        self.laps: list[tuple[str, Any, Any]] | None = None
+        self.moments: deque[Any] = deque()
+        self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
+        self._marks: deque[tuple[int, int]] = deque()  # (ticket, event) of submissions that may not be done
+        self._events = Events()
+        self._arrival = call("cuEventCreate", NO_TIMING)  # behind the last copy from the host
+        self._staging = Staging(self._events, self.wait_for)
+        self.is_whole = True  # all that was submitted is noted
+        self.caller, self.stream = caller, int(self._kernels)
+        # Once a copy was submitted that no kernel has waited for:
+        self._arriving = Row("cuStreamWaitEvent", self.stream, self._arrival, 0, due=NEVER)
+        self._record, self._query = Row("cuEventRecord", 0, self.stream), Row("cuEventQuery", 0)
+        self.before = Row("cuCtxSetCurrent", context), self._arriving
+        self.after = self._record, self._query
+        self._enter = Commands(caller, self.before[:1])
+        self._begin, self._end = Commands(caller, self.before), Commands(caller, self.after)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Guards a block that submits work: where it ends in an error, the next one first waits for all there is."""
+        self.make_whole()
+        try:
+            yield
+        except BaseException:
+            self.is_whole = False
+            raise
+
+    def make_whole(self) -> None:
+        """Waits for all there is, where an error has ended what submitted something."""
+        if not self.is_whole:
+            self._enter()
+            for stream in (self._kernels, self._copies):
+                wait_until(partial(_is_done, "cuStreamQuery", stream))
+            self.is_whole = True
+
+    # ---- kernels ----
+    def run(self, commands: Commands) -> None:
+        """Makes calls that end with those of `after`: a submission, which gets its number.
+
+        The oldest one is forgotten if it is done; where the host is too far ahead, it is waited for.
+        """
+        if not self._events.spare:
+            self._enter()
+        marks, event = self._marks, self._events.take()
+        self.ticket += 1
+        marks.append((self.ticket, event))
+        self._record.set(0, event)
+        self._query.set(0, marks[0][1])
+        ended = commands.ended()
+        if ended == 0:
+            self._events.give(marks.popleft()[1])
+        elif ended != commands.last | NOT_READY:
+            raise commands.failed(ended)
+        while len(marks) > MOST_AHEAD:
+            self.wait_for(marks[0][1])
+            self._events.give(marks.popleft()[1])
+
+    def launch(self, name: str, row: Row) -> None:
+        """Submits one kernel, if its launch is due."""
+        if row.is_due:
+            self._submit(name, Commands(self.caller, [row]))
+
+    def launch_product(self, product: ProductCall, name: str, addresses: Sequence[int]) -> None:
+        """Has a library submit a product, on the stream of kernels."""
+        self._submit(name, lambda: product(addresses, self.stream))
+
+    def _submit(self, name: str, submit: Callable[[], Any]) -> None:
+        """Submits a kernel, between two events where kernels are timed."""
+        if self.laps is None:
+            submit()
+            return
+        start, stop = self.take_moments(2)
+        self.laps.append((name, start, stop))
+        call("cuEventRecord", start, self._kernels)
+        submit()
+        call("cuEventRecord", stop, self._kernels)
+
+    def begin(self) -> None:
+        """Has the kernels that follow wait for copies on their way."""
+        self._begin()
+
+    def end(self) -> None:
+        """Ends a submission of kernels."""
+        self.run(self._end)
+
+    # ---- copies ----
+    def copy_in(self, target: int, source: int, nbytes: int, after: int) -> None:
+        """Submits a copy from host memory, which may change as soon as this returns.
+
+        Args:
+          target, source:  addresses
+          after:           the submission that has to be done before
+        """
+        event = next((event for number, event in self._marks if number >= after), None)
+        if event is not None:
+            call("cuStreamWaitEvent", self._copies, event, 0)
+        for at, staged, length in self._staging.pieces(nbytes):
+            ctypes.memmove(staged, source + at, length)
+            call("cuMemcpyHtoDAsync", target + at, staged, length, self._copies)
+            self._staging.used(self._copies)
+        call("cuEventRecord", self._arrival, self._copies)
+        self._arriving.set_due(ONCE)
+
+    def copy_out(self, source: int, target: int, nbytes: int) -> None:
+        """Copies to host memory what is there after all submissions, and waits: one piece leaves as the next comes."""
+        self.begin()
+        before: tuple[int, int, int, Any] | None = None
+
+        def deliver(at: int, staged: int, length: int, event: Any) -> None:
+            self.wait_for(event)
+            ctypes.memmove(target + at, staged, length)
+
+        for at, staged, length in self._staging.pieces(nbytes):
+            call("cuMemcpyDtoHAsync", staged, source + at, length, self._kernels)
+            event = self._staging.used(self._kernels)
+            if before is not None:
+                deliver(*before)
+            before = at, staged, length, event
+        if before is not None:
+            deliver(*before)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Submits a copy within the GPU."""
+        self.begin()
+        call("cuMemcpyDtoDAsync", target, source, nbytes, self._kernels)
+        self.end()
+
+    # ---- waiting ----
+    def wait(self) -> None:
+        """Waits until everything submitted is done; a kernel that failed is reported here."""
+        self.begin()
+        event = self._events.recorded(self._kernels)
+        try:
+            self.wait_for(event)
+        finally:
+            self._events.give(event)
+
+    def wait_for(self, event: Any) -> None:
+        """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
+        wait_until(lambda: self.is_done(event))
+
+    # ---- time ----
+    def take_moments(self, count: int) -> list[Any]:
+        """Returns events that are to know their time."""
+        while len(self.moments) < count:
+            self.moments.append(call("cuEventCreate", 0))
+        return [self.moments.popleft() for _ in range(count)]
+
+    def record(self, event: Any) -> None:
+        """Makes an event the moment at which everything submitted so far is done."""
+        self.begin()
+        call("cuEventRecord", event, self._kernels)
+
+    def timed(self, work: Callable[[], Any]) -> float:
+        """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
+        start, stop = self.take_moments(2)
+        try:
+            self.record(start)
+            work()
+            self.record(stop)
+            self.wait_for(stop)
+            return seconds_between(start, stop)
+        finally:
+            self.moments += (start, stop)
+
+    def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
+        """Returns name and seconds of each kernel that `work` submits, in order, by events of the stream."""
+        laps: list[tuple[str, Any, Any]] = []
+        self.laps = laps
+        try:
+            work()
+            self.wait()
+            return [(name, seconds_between(start, stop)) for name, start, stop in laps]
+        finally:
+            self.laps = None
+            for _, *events in laps:
+                self.moments += events
+
+    def is_done(self, event: Any) -> bool:
+        """True if all before an event is done."""
+        return _is_done("cuEventQuery", event)
+
+
+def _is_done(query: str, waited_for: Any) -> bool:
+    """Asks the driver whether an event, or a stream, is done."""
+    (status,) = ask(query, waited_for)
+    if status.name == "CUDA_SUCCESS":
+        return True
+    if status.name == "CUDA_ERROR_NOT_READY":
+        return False
+    raise failed(query, status)
+
+
+def seconds_between(start: Any, stop: Any) -> float:
+    """Returns the time between two moments that have come."""
+    return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds
+
+
+# ---- moments ----
+class Moment:
+    """When everything that had been submitted was done. Its event goes back to the queue with it.
+
+    enter: makes the GPU's context that of the calling thread
+    """
+
+    def __init__(self, queue: CommandQueue, event: Any, enter: Callable[[], None]):
+        self.queue, self.event, self.enter = queue, event, enter
+        # No driver is called: whatever thread a finalizer runs in, it may have no context.
+        self._given_back = AtDeath(queue.moments.append, event)
+
+    def has_come(self) -> bool:
+        """True if it is over."""
+        with self.queue.lock:
+            self.enter()
+            return self.queue.is_done(self.event)
+
+    def wait(self) -> None:
+        """Waits for it."""
+        with self.queue.lock:
+            self.enter()
+            self.queue.wait_for(self.event)
+
+    def seconds_until(self, later: Moment) -> float:
+        """Returns the seconds to a later moment, for which it waits."""
+        later.wait()
+        with self.queue.lock:
+            self.enter()
+            return seconds_between(self.event, later.event)

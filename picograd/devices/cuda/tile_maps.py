@@ -1,0 +1,106 @@
+"""Maps of tiles, which kernels copy by: the rules that the driver has for them, on a GPU and on the simulator.
+
+In:    TileMaps of a Launch, the dtype and address of the memory they are of
+Out:   `checked`: how the array lies; `check_inside`; `encode`: what the driver makes of a map
+
+hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.devices.cuda.commands import address_of
+from picograd.devices.cuda.driver import driver, failed
+from picograd.dtype import DType
+from picograd.errors import DeviceError
+from picograd.ir.stages import TileMap
+
+# ---- rules ----
+MOST_AXES = 5
+PIECE_NBYTES, ROW_NBYTES = 16, 128  # what copies move at once; a row of a swizzled tile
+MOST_BOX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
+# What the driver calls elements: CUtensorMapDataType. Of one byte it knows one kind: they are moved, and nothing else.
+KINDS = {
+    dtypes.float16: "FLOAT16", dtypes.bfloat16: "BFLOAT16", dtypes.float32: "FLOAT32", dtypes.float64: "FLOAT64",
+    dtypes.uint8: "UINT8", dtypes.int8: "UINT8", dtypes.float8_e4m3: "UINT8", dtypes.float8_e5m2: "UINT8",
+    dtypes.uint16: "UINT16", dtypes.int32: "INT32", dtypes.uint32: "UINT32", dtypes.int64: "INT64", dtypes.uint64: "UINT64",
+}  # fmt: skip
+
+
+def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], list[int], list[int]]:
+    """Returns extents, strides in bytes and box from the innermost axis on.
+
+    Args:
+      address:  of the array
+
+    Raises:
+      DeviceError: a rule of the driver's is broken.
+    """
+    extents, box = list(tile_map.shape[::-1]), list(tile_map.box[::-1])
+    strides = [dtype.itemsize * each for each in tile_map.steps[::-1]]
+    row = box[0] * dtype.itemsize if box else 0
+    rules = [
+        (dtype in KINDS, f"has elements of {dtype}"),
+        (not tile_map.rounds or dtype is dtypes.float32, f"rounds elements of {dtype}; it is float32"),
+        (
+            1 <= len(box) == len(extents) == len(strides) <= MOST_AXES,
+            f"has {len(extents)} axes, its box {len(box)}; one to five can be",
+        ),
+        (address % PIECE_NBYTES == 0, f"begins at {address:#x}, no multiple of {PIECE_NBYTES}"),
+        (
+            all(each % PIECE_NBYTES == 0 for each in strides[1:]),
+            f"has strides of {strides[1:]} bytes, not all multiples of 16",
+        ),
+        (strides[0] == dtype.itemsize, "has an innermost axis that does not lie without gaps"),
+        (row % PIECE_NBYTES == 0, f"has a box of {row} bytes a row, no multiple of {PIECE_NBYTES}"),
+        (not tile_map.swizzles or row == ROW_NBYTES, f"is swizzled with {row} bytes a row; it is {ROW_NBYTES}"),
+        (all(1 <= each <= MOST_BOX for each in box), f"has a box of {tile_map.box}; each of it is 1 to {MOST_BOX}"),
+    ]
+    for holds, but in rules:
+        if not holds:
+            raise DeviceError(f"tile map of parameter {tile_map.param}: an array of {tile_map.shape} {but}.")
+    return extents, strides, box
+
+
+def check_inside(tile_map: TileMap, numel: int) -> None:
+    """Raises DeviceError where a map is of more than the elements that there are."""
+    last = tile_map.offset + sum((extent - 1) * step for extent, step in zip(tile_map.shape, tile_map.steps))
+    if last >= numel:
+        raise DeviceError(f"tile map of parameter {tile_map.param}: {tile_map.shape} is more than its {numel} elements.")
+
+
+# ---- for a driver ----
+def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
+    """Has the driver write a map to 128 bytes of this process, at an address that is a multiple of 64.
+
+    Raises:
+      DeviceError: a rule of the driver's is broken, or it has another.
+    """
+    extents, strides, box = checked(tile_map, dtype, address)
+    names, count = driver(), len(box)
+    name = "TFLOAT32" if tile_map.rounds else KINDS[dtype]
+    kind = getattr(names.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+    swizzles = names.CUtensorMapSwizzle
+    swizzle = swizzles.CU_TENSOR_MAP_SWIZZLE_128B if tile_map.swizzles else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE
+    status = _encoder()(
+        into, int(kind), count, address, (ctypes.c_uint64 * count)(*extents), (ctypes.c_uint64 * count)(*strides[1:], 0),
+        (ctypes.c_uint32 * count)(*box), (ctypes.c_uint32 * count)(*[1] * count),
+        int(names.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE), int(swizzle),
+        int(names.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+        int(names.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+    )  # fmt: skip
+    if status:
+        raise failed("cuTensorMapEncodeTiled", status)
+
+
+@cache
+def _encoder() -> Any:
+    """Returns the driver's function. NOTE: the bindings' own gives it memory at a multiple of 16, and it asks for 64."""
+    word, memory = ctypes.c_int, ctypes.c_void_p
+    return ctypes.CFUNCTYPE(word, memory, word, word, memory, *[memory] * 4, *[word] * 4)(
+        address_of("cuTensorMapEncodeTiled")
+    )

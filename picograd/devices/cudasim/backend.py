@@ -1,0 +1,28 @@
+"""The simulator: the same CUDA C, compiled by the C++ compiler of this machine."""
+
+from __future__ import annotations
+
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim.compile import compile_source, compiler
+from picograd.devices.cudasim.device import CudaSimDevice
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import CompileError
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the simulator.
+
+    Raises:
+      CompileError: there is no C++ compiler.
+    """
+    compiler()
+    return Compiler(CudaSimDevice(), Backend(render, compile_source))
+
+
+def why_not() -> str | None:
+    """Returns None where there is a C++ compiler, else the reason."""
+    try:
+        compiler()
+    except CompileError as error:
+        return error.fact
+    return None

@@ -1,0 +1,196 @@
+"""The CUDASIM device: CUDA C run on the CPU, with every access checked.
+
+In:    Binaries from devices/cudasim/compile.py, Schedules, host arrays
+Out:   `CudaSimDevice`
+
+It is for finding bugs, not for speed. devices/cudasim/cudasim.h says what is found; a launch that breaks a rule raises
+DeviceError with the kernel, the block and the thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
+from picograd.errors import DeviceError
+from picograd.forks import lock
+from picograd.ir.backend import MemoryCount
+from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.holders import out_of_memory
+from picograd.ir.op import Buffer
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled, TileMap
+from picograd.runtime.launches import (
+    REPORT_NBYTES,
+    Argument,
+    Call,
+    HostFunction,
+    array_at,
+    list_launches,
+    load_host,
+    load_library,
+    runner_by_steps,
+)
+
+TARGET = Target(
+    "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=99 * 1024, has_mma=True,
+    has_async_copies=True,
+)  # fmt: skip
+ORDERS = ("forward", "backward", "shuffled")
+ALIGNMENT = 64
+UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
+
+_running = lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
+
+
+class HostMemory:
+    """Bytes of this process.
+
+    address:  of the first byte, a multiple of 64
+    nbytes:   asked for
+    """
+
+    __slots__ = ("address", "nbytes", "bytes", "_counted")
+
+    def __init__(self, nbytes: int, count: MemoryCount):
+        try:
+            whole = np.full(nbytes + ALIGNMENT, UNWRITTEN, np.uint8)
+        except MemoryError:
+            raise out_of_memory("CUDASIM", nbytes) from None
+        start = -whole.ctypes.data % ALIGNMENT
+        self.bytes = whole[start : start + nbytes]
+        self.address, self.nbytes = int(whole.ctypes.data) + start, nbytes
+        self._counted = count.take(nbytes)
+
+
+class CudaSimDevice:
+    """A simulated GPU.
+
+    order:  in which the threads of a block, and the blocks, follow each other: "forward", "backward" or "shuffled".
+            A correct kernel gives the same result in every order.
+    seed:   of the shuffled order
+    """
+
+    name = "CUDASIM"
+    target = TARGET
+
+    def __init__(self, order: str = "forward", seed: int = 0):
+        self.order, self.seed = ORDERS.index(order), seed
+        self.memory = MemoryCount()
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        """Returns memory of at least `nbytes` bytes, filled with NaN."""
+        return HostMemory(nbytes, self.memory)
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[HostMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
+    def copy_in(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
+        """Stores a C-contiguous host array at the start of `memory`."""
+        memory.bytes[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def copy_out(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
+        """Fills a C-contiguous host array from the start of `memory`."""
+        array.reshape(-1).view(np.uint8)[:] = memory.bytes[: array.nbytes]
+
+    def copy(self, target: HostMemory, source: HostMemory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes."""
+        target.bytes[:nbytes] = source.bytes[:nbytes]
+
+    def load(self, binary: Binary) -> Executable:
+        """Loads the shared library of a kernel."""
+        library = load_library(binary, self.name)
+        functions = []
+        for launch in binary.launches:
+            function = library[f"{launch.symbol}_launch"]
+            function.restype = ctypes.c_char_p
+            function.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4]
+            functions.append(function)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
+
+    load_host = staticmethod(load_host)
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns run(inputs, outputs, variables, may_stop); temporaries are poisoned before each run."""
+        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+
+    def _make_runner(
+        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
+    ) -> Runner:
+        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
+        launches = list_launches(schedule, executables, steps)
+        arena = self.allocate(launches.temporary_nbytes)
+        reports = self.allocate(REPORT_NBYTES * len(launches.checks))
+
+        def run(
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
+        ) -> None:
+            with _running:
+                arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
+                for calls in launches.parts:
+                    self._run(calls, {"temporary": [arena], "report": [reports]}, inputs, outputs, variables)
+                    if reports.bytes.any():
+                        found = reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS)
+                        raise first_report(found.tolist(), launches.checks)
+
+        return run
+
+    def _run(
+        self, calls: Sequence[Call], own: Mapping[str, list[HostMemory]],
+        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """Launches the calls of a plan one after the other, on the memory of this run."""
+        groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
+        for call in calls:
+            places = [argument.place for argument in call.arguments]
+            self._launch(call, [groups[at.group][at.number].address + at.offset for at in places], variables)
+
+    def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
+        """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""
+        if isinstance(call.function, HostFunction):
+            arrays = [
+                array_at(address, dim_value(each.numel, variables), each.dtype)
+                for address, each in zip(addresses, call.arguments)
+            ]
+            call.function(arrays, variables)
+            return
+        grid = dim_value(call.launch.grid, variables)
+        words: list[int] = []
+        for each, address in zip(call.arguments, addresses):
+            words += [address, dim_value(each.numel, variables) * each.dtype.itemsize]
+        maps = [_simulated(tile_map, call.arguments, addresses, variables) for tile_map in call.launch.tile_maps]
+        for one in maps:
+            words += [ctypes.addressof(one), ctypes.sizeof(one)]
+        for variable in call.variables:
+            words += [variables[variable.arg[0]], -1]
+        packed = (ctypes.c_int64 * len(words))(*words)
+        message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
+        if message is not None:
+            raise DeviceError(f"CUDASIM: {message.decode()}")
+
+
+def _simulated(
+    tile_map: TileMap, arguments: Sequence[Argument], addresses: Sequence[int], variables: Mapping[str, int]
+) -> ctypes.Array[ctypes.c_int64]:
+    """Returns a map of a parameter's memory as devices/cudasim/tiles.h has it, in a TileMap.
+
+    Raises:
+      DeviceError: a rule of the driver's is broken.
+    """
+    argument = arguments[tile_map.param]
+    address = addresses[tile_map.param] + tile_map.offset * argument.dtype.itemsize
+    check_inside(tile_map, dim_value(argument.numel, variables))
+    extents, strides, box = checked(tile_map, argument.dtype, address)
+    axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (MOST_AXES - len(values))]]
+    numbers = [address, len(box), argument.dtype.itemsize, int(tile_map.swizzles), int(tile_map.rounds), *axes]
+    return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -1,0 +1,1 @@
+"""A device that compiles for this processor and never runs."""

@@ -1,0 +1,25 @@
+"""A GPU, or any other device with an OpenCL driver: OpenCL C, compiled by the driver."""
+
+from __future__ import annotations
+
+from picograd.device import Target
+from picograd.devices.opencl.compile import compile_source
+from picograd.devices.opencl.device import OpenClDevice, available
+from picograd.devices.opencl.render import render
+from picograd.engine.compiler import Backend, Compiler
+from picograd.ir.stages import Binary, Source
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the first GPU that has an OpenCL driver, or else of the first device."""
+    device = OpenClDevice()
+
+    def compile_(source: Source, target: Target) -> Binary:
+        return compile_source(source, target, device.context)
+
+    return Compiler(device, Backend(render, compile_))
+
+
+def why_not() -> str | None:
+    """Returns None where there is a device to use, else the reason."""
+    return available()

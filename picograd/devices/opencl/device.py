@@ -1,0 +1,340 @@
+"""The OPENCL device: an OpenCL driver's memory, code and queue.
+
+In:    Binaries from devices/opencl/compile.py, Schedules, host arrays
+Out:   `OpenClDevice`; `available`
+
+Everything goes into one queue that keeps its order, so that only what the host reads has to be waited for.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.errors import DeviceError, OutOfMemoryError, warn_user
+from picograd.forks import lock
+from picograd.interrupts import wait_until
+from picograd.ir.backend import MemoryCount
+from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.op import Buffer
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.runtime.launches import (
+    REPORT_NBYTES,
+    Array,
+    Call,
+    HostFunction,
+    Place,
+    list_launches,
+    load_host,
+    runner_by_steps,
+)
+
+BLOCK_THREADS, LEAST_THREADS = 256, 32
+SHARED_NBYTES = 48 * 1024
+INSTEAD = "PICOGRAD_DEVICE=CPU"
+AGAIN = f"start this process again, or use {INSTEAD}"
+SPIN_SECONDS = 1e-4  # of asking the device without a pause: it may be this processor
+DENORMALS, FMA, ROUNDED = 1, 32, 128  # bits of CL_DEVICE_SINGLE_FP_CONFIG (OpenCL 1.2, table 4.3)
+
+
+@cache
+def library() -> Any:
+    """Returns pyopencl.
+
+    Raises:
+      DeviceError: it is not installed.
+    """
+    try:
+        import pyopencl
+    except ImportError as error:
+        reason = str(error).splitlines()[0]
+        raise DeviceError(f"OPENCL: pyopencl cannot be loaded ({reason}).", 'pip install "picograd[opencl]"') from None
+    return pyopencl
+
+
+@cache
+def _devices() -> tuple[int, list[Any]]:
+    """Returns the process that asked first, and the devices of all platforms: asked for them drivers start threads."""
+    cl = library()
+    try:
+        return os.getpid(), [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error:
+        return os.getpid(), []
+
+
+def check_process() -> None:
+    """Checks that this process was not forked: it would wait for threads of the driver that it does not have.
+
+    Raises:
+      DeviceError: it was.
+    """
+    process, _ = _devices()
+    if os.getpid() != process:
+        raise DeviceError(
+            "OPENCL: a forked process cannot use the device of the one that forked it.",
+            'start processes by "spawn", or use the device in the first one alone',
+        )
+
+
+def first_device() -> Any:
+    """Returns the first GPU of all platforms, or else the first device.
+
+    Raises:
+      DeviceError: there is none, or a process found it that has forked this one.
+    """
+    _, found = _devices()
+    if not found:
+        hint = "install an OpenCL driver: that of the GPU, or PoCL (apt-get install pocl-opencl-icd)"
+        raise DeviceError("OPENCL: there is no platform with a device.", hint)
+    check_process()
+    return next((device for device in found if device.type & library().device_type.GPU), found[0])
+
+
+def available() -> str | None:
+    """Returns None where there is a device to use, else the reason."""
+    try:
+        target_of(first_device())
+    except DeviceError as error:
+        return error.fact
+    return None
+
+
+def target_of(device: Any) -> Target:
+    """Returns the description of an OpenCL device.
+
+    Raises:
+      DeviceError: its work-groups are too small.
+    """
+    threads = BLOCK_THREADS
+    while threads > device.max_work_group_size:
+        threads //= 2
+    if threads < LEAST_THREADS:
+        most = device.max_work_group_size
+        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}, {LEAST_THREADS} are needed.", INSTEAD)
+    floats = device.single_fp_config
+    features = {"fp64": "cl_khr_fp64" in device.extensions.split(), "rounded": floats & ROUNDED}
+    return Target(
+        "OPENCL", "opencl", device.name, vector_bytes=16, block_threads=threads,
+        shared_bytes=min(int(device.local_mem_size), SHARED_NBYTES), has_fma=bool(floats & FMA), has_shuffle=False,
+        features=",".join(name for name, has in features.items() if has),
+        compiler=f"{device.platform.version} {device.driver_version}",
+    )  # fmt: skip
+
+
+def warn_of_denormals(device: Any) -> None:
+    """Warns where arithmetic makes a float32 zero that is nearer to it than any normal one."""
+    if not device.single_fp_config & DENORMALS:
+        warn_user(f"OPENCL: {device.name} makes float32 results below 1.2e-38 zero; all other devices keep them.")
+
+
+class OpenClMemory:
+    """Memory of the device; given back when this object dies.
+
+    buffer:  OpenCL's
+    nbytes:  asked for
+    """
+
+    __slots__ = ("buffer", "nbytes", "_counted")
+
+    def __init__(self, buffer: Any, nbytes: int, count: MemoryCount):
+        self.buffer, self.nbytes, self._counted = buffer, nbytes, count.take(nbytes)
+
+
+class OpenClDevice:
+    """Implements ir/backend.py's Device; warns where the driver makes denormal floats zero.
+
+    Raises:
+      DeviceError: there is no device.
+    """
+
+    name = "OPENCL"
+
+    def __init__(self) -> None:
+        cl, device = library(), first_device()
+        self.target = target_of(device)
+        warn_of_denormals(device)
+        self._context = cl.Context([device])
+        self.memory = MemoryCount()
+        self._device, self._commands = device, cl.CommandQueue(self._context)
+        # A plan has its temporaries, its reports and the arguments of its kernels to itself while it runs.
+        self._running = lock()
+
+    @property
+    def context(self) -> Any:
+        """OpenCL's context, of the process that made it."""
+        check_process()
+        return self._context
+
+    @property
+    def _queue(self) -> Any:
+        check_process()
+        return self._commands
+
+    # ---- memory ----
+    def allocate(self, nbytes: int) -> OpenClMemory:
+        """Returns memory of at least `nbytes` bytes.
+
+        Raises:
+          OutOfMemoryError: the device has no more.
+        """
+        try:
+            buffer = self._buffer(nbytes)
+        except library().Error:
+            gc.collect()  # tensors in cycles of references
+            try:
+                buffer = self._buffer(nbytes)
+            except library().Error:
+                raise self._out_of_memory(nbytes) from None
+        return OpenClMemory(buffer, nbytes, self.memory)
+
+    def _buffer(self, nbytes: int) -> Any:
+        cl = library()
+        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[OpenClMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
+    def copy_in(self, memory: OpenClMemory, array: Array) -> None:
+        """Stores a C-contiguous host array at the start of `memory`."""
+        if array.nbytes:
+            self._copy(memory.buffer, array.reshape(-1).view(np.uint8), is_blocking=True)
+
+    def copy_out(self, memory: OpenClMemory, array: Array) -> None:
+        """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
+        if array.nbytes:
+            self._wait()
+            self._copy(array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
+
+    def copy(self, target: OpenClMemory, source: OpenClMemory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
+        if nbytes:
+            self._copy(target.buffer, source.buffer, byte_count=nbytes)
+
+    def _copy(self, target: Any, source: Any, **options: Any) -> None:
+        """Submits a copy; a kernel that failed, or a device that was lost, is told here, too.
+
+        Raises:
+          DeviceError: the driver refuses it.
+          OutOfMemoryError: the driver, which may take memory when it is first used, has none.
+        """
+        cl = library()
+        try:
+            cl.enqueue_copy(self._queue, target, source, **options)
+        except cl.Error as error:
+            raise self._failed("a copy failed, or a kernel before it", error, AGAIN) from None
+
+    def _wait(self) -> None:
+        """Waits until everything submitted is done or has failed; Ctrl-C is heard meanwhile."""
+        cl = library()
+        try:
+            mark = cl.enqueue_marker(self._queue)
+            self._queue.flush()
+            wait_until(lambda: mark.command_execution_status <= cl.command_execution_status.COMPLETE, SPIN_SECONDS)
+        except cl.Error as error:
+            raise self._failed("the queue failed, or a kernel in it", error, AGAIN) from None
+
+    def _failed(self, what: str, error: Any, hint: str) -> DeviceError | OutOfMemoryError:
+        """Returns the error for a call that the driver refuses: for want of memory, or else."""
+        status = library().status_code
+        code = getattr(error, "code", None)  # what pyopencl refuses by itself has none
+        if code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
+            return self._out_of_memory(f"memory that it gave out before ({str(error).splitlines()[0]})")
+        return DeviceError(f"OPENCL: {what} ({str(error).splitlines()[0]}).", hint)
+
+    def _out_of_memory(self, wanted: int | str) -> OutOfMemoryError:
+        held, most = self.memory.in_use, self._device.max_mem_alloc_size
+        state = f"{format_nbytes(held)} are held, one allocation is {format_nbytes(most)} at most"
+        return out_of_memory("OPENCL", wanted, state)
+
+    # ---- code ----
+    def load(self, binary: Binary) -> Executable:
+        """Loads machine code of the device.
+
+        Raises:
+          DeviceError: the driver does not take it.
+        """
+        cl = library()
+        try:
+            program = cl.Program(self.context, [self._device], [binary.data]).build()
+            functions = tuple(cl.Kernel(program, launch.symbol) for launch in binary.launches)
+        except cl.Error as error:
+            reason = str(error).splitlines()[0]
+            raise DeviceError(f"OPENCL: kernel {binary.name} cannot be loaded ({reason}).") from None
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, program)
+
+    load_host = staticmethod(load_host)
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
+        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+
+    def _make_runner(
+        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
+    ) -> Runner:
+        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
+        listed = list_launches(schedule, executables, steps)
+        arena = self.allocate(listed.temporary_nbytes)
+        words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
+        reports = self.allocate(REPORT_NBYTES * len(listed.checks))
+        own = {"temporary": [arena], "report": [reports]}
+
+        def run(
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
+        ) -> None:
+            groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
+
+            def found(place: Place) -> tuple[Any, int]:
+                return groups[place.group][place.number].buffer, place.offset
+
+            check_process()
+            with self._running:
+                words[:] = 0
+                self.copy_in(reports, words)
+                for calls in listed.parts:
+                    for call in calls:
+                        start = self._call_host if isinstance(call.function, HostFunction) else self._launch
+                        start(call, [found(argument.place) for argument in call.arguments], variables)
+                    self.copy_out(reports, words)
+                    if words.any():
+                        raise first_report(words.tolist(), listed.checks)
+
+        return run
+
+    def _launch(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Submits one phase of a kernel; a grid of no blocks is left out."""
+        cl, grid = library(), dim_value(call.launch.grid, variables)
+        if grid <= 0:
+            return
+        arguments = [word for buffer, at in places for word in (buffer, np.int64(at))]
+        arguments += [np.int64(variables[variable.arg[0]]) for variable in call.variables]
+        block = call.launch.block
+        try:
+            call.function.set_args(*arguments)
+            cl.enqueue_nd_range_kernel(self._queue, call.function, (grid * block,), (block,))
+        except cl.Error as error:
+            raise self._failed(f"{call.launch.symbol} cannot be started", error, INSTEAD) from None
+
+    def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
+        params = call.function.params
+        arrays = [np.empty(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
+        filled = [i for i, array in enumerate(arrays) if array.nbytes]
+        for i in filled:
+            self._copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
+        call.function(arrays, variables)
+        for i in filled:
+            if params[i].role != "in":
+                self._copy(places[i][0], arrays[i].view(np.uint8), dst_offset=places[i][1], is_blocking=True)

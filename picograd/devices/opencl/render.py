@@ -1,0 +1,119 @@
+"""Writes a Program as OpenCL C: one `kernel` function a phase, or a GRID loop of it, `{name}_{i}`.
+
+In:    Program (linear form), Target
+Out:   Source (language "opencl"), with a Launch for each phase
+
+A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
+a buffer and the byte at which it begins in there, since a host has no addresses to give. bool lies in bytes, for OpenCL
+does not say how wide its own is. Lanes that lie side by side are one access of up to 16 bytes where memory begins at a
+multiple of that. The text needs one header, render/primitives.h.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.opcode import MemorySpace
+from picograd.ir.stages import Param, Program, Source
+from picograd.ir.statements import Alloc, Barrier, Let, Load, lanes_of, walk
+from picograd.ir.symbolic import from_op
+from picograd.record import replace
+from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
+from picograd.render.rules import OPENCL
+
+WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
+
+
+def render(program: Program, target: Target) -> Source:
+    """Writes every phase of a Program as OpenCL C.
+
+    Raises:
+      VerifyError: the Program breaks a rule of the linear form, needs more local memory than the target has, or has what
+                   only warps run.
+    """
+    functions, launches = ["\n".join(['#include "primitives.h"', *lanes_declared(program), ""])], []
+    phases = [part for statements in program.phases for part in grids_apart(take_apart(program, statements))]
+    for i, phase in enumerate(phases):
+        symbol = f"{program.name}_{i}"
+        writer = OpenClWriter(program, phase, target)
+        writer.write_phase()
+        head = f"{signature(program, symbol, phase.block)} {{"
+        places = [pointer(slot, param) for slot, param in enumerate(program.params)]
+        functions.append("\n".join([head, *places, *writer.shared, *writer.lines, "}", ""]))
+        launches.append(launch_of_blocks(program, phase, symbol))
+    return Source(program.name, "opencl", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def lanes_declared(program: Program) -> list[str]:
+    """Returns the lines that make types of several lanes, with what loads and stores them, for all that a program names."""
+    named = {s.var for statements in program.phases for s in walk(statements) if isinstance(s, Let | Load)}
+    found = {(stored(var.dtype), lanes_of(var), var.dtype.itemsize) for var in named if lanes_of(var) > 1}
+    return [f"LANES({kind}, {lanes}, {WORDS[gcd(16, lanes * nbytes)]})" for kind, lanes, nbytes in sorted(found)]
+
+
+def grids_apart(phase: Phase) -> list[Phase]:
+    """Returns a phase in as many as it has GRID loops, if threads of one wait for each other.
+
+    NOTE: PoCL 3.1 runs a function with barriers in two branches on the number of the block into other memory.
+    """
+    if len(phase.grids) == 1 or not any(isinstance(s, Barrier) for s in walk(phase.grids)):
+        return [phase]
+    return [replace(phase, grids=(grid,), starts=(0, from_op(grid.range.src[0]))) for grid in phase.grids]
+
+
+def signature(program: Program, symbol: str, threads: int) -> str:
+    """Returns the head of one function."""
+    params = [f"{memory_type(param)} *buffer{slot}, int64 at{slot}" for slot, param in enumerate(program.params)]
+    params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
+    return f"kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void {symbol}({', '.join(params)})"
+
+
+def pointer(slot: int, param: Param) -> str:
+    """Returns the line that names the memory of an argument."""
+    kind = memory_type(param)
+    byte = "global const char" if param.role == "in" else "global char"
+    return f"  {kind} *p{slot} = ({kind} *)(({byte} *)buffer{slot} + at{slot});"
+
+
+def memory_type(param: Param) -> str:
+    """Returns the type of an argument's elements: memory that is only read is const."""
+    return f"global {'const ' if param.role == 'in' else ''}{stored(param.dtype)}"
+
+
+def stored(dtype: DType) -> str:
+    """Returns the type that an element has in memory."""
+    return "uint8" if dtype is dtypes.bool_ else str(dtype)
+
+
+class OpenClWriter(BlockWriter):
+    """Writes the body of one phase's function.
+
+    shared:  declarations of local memory, which stand before all statements
+    """
+
+    dialect = OPENCL
+    thread, block = "get_local_id(0)", "get_group_id(0)"
+
+    def __init__(self, program: Program, phase: Phase, target: Target):
+        super().__init__(program, phase, target)
+        self.shared: list[str] = []
+
+    def write_alloc(self, alloc: Alloc) -> None:
+        """Declares SHARED memory of the block or REGISTERS of a thread."""
+        name, numel, space = alloc.memory.arg
+        self.check_space(alloc.memory)
+        text = f"{stored(alloc.memory.dtype)} {name}[{numel}]"
+        if space is MemorySpace.SHARED:
+            self.shared.append(f"  local {text} __attribute__((aligned(16)));")
+        else:
+            self.line(f"{text};")
+
+    def stored(self, dtype: DType) -> str:
+        return stored(dtype)
+
+    def write_barrier(self) -> None:
+        self.check_whole("a Barrier")
+        self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")

@@ -1,0 +1,44 @@
+"""An NVIDIA GPU with nothing but its driver: LLVM IR, compiled by LLVM to PTX, which the driver compiles."""
+
+from __future__ import annotations
+
+from picograd.device import Target
+from picograd.devices.cuda.backend import make_device
+from picograd.devices.cuda.driver import capability
+from picograd.devices.ptx.compile import check_compiler, compile_source, gpu_target
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import DeviceError, PicogradError
+from picograd.render.nvptx import render
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the first GPU.
+
+    Raises:
+      DeviceError: there is no driver or no GPU, or LLVM writes no PTX, or none for it.
+    """
+    return Compiler(make_device(_target()), Backend(render, compile_source))
+
+
+def _target() -> Target:
+    """Returns what code is made for."""
+    check_compiler()
+    try:
+        gpu = capability()
+    except DeviceError as error:
+        raise DeviceError(_of_ptx(error.fact), error.hint) from None
+    return gpu_target(gpu.major, gpu.minor, gpu.shared_bytes)
+
+
+def why_not() -> str | None:
+    """Returns None where there is a GPU to use, and LLVM writes PTX, else the reason."""
+    try:
+        _target()
+    except PicogradError as error:
+        return error.fact
+    return None
+
+
+def _of_ptx(fact: str) -> str:
+    """Returns what calls of the driver say, which begin with the device that shares them, as this device's."""
+    return f"PTX: {fact.removeprefix('CUDA: ')}"
