@@ -20,11 +20,13 @@ from picograd.loading import load_late as _load_late
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import amp as amp
+    from picograd import array_api as array_api
     from picograd import autograd as autograd
     from picograd import cuda as cuda
     from picograd import distributions as distributions
     from picograd import fft as fft
     from picograd import func as func
+    from picograd import onnx as onnx
     from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special

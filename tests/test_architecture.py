@@ -24,16 +24,16 @@ ORDER = [
     {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"},
     {"control"}, {"nn"},
-    {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "array_api", "cuda", "distributions"},
-    {"backends"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "cuda", "distributions"},
+    {"backends"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
 BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
-BESIDE = ["picograd_array_api"]
-PAGES = {"array_api.py"}  # of names that users know: picograd.array_api is picograd_array_api
+BESIDE = ["picograd_array_api", "picograd_onnx"]
+PAGES = {"array_api.py", "onnx.py"}  # of names that users know: picograd.array_api is picograd_array_api
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {

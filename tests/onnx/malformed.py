@@ -29,7 +29,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 import picograd as pg
 import picograd.onnx
 from picograd.errors import PicogradError
-from picograd.onnx.table import OPERATORS
+from picograd_onnx.operators import OPERATORS
 from tests.onnx.suite import decoded, node_cases
 
 SECONDS, NBYTES = 1.0, 200 << 20

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from picograd.errors import UnsupportedOp
-from picograd.onnx.backend import Backend
+from picograd_onnx.backend import Backend
 from tests.onnx.suite import assert_similar, decoded, node_cases
 
 pytestmark = [

@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 import picograd as pg
 import picograd.onnx
 from picograd.errors import DataError, PicogradError, UnsupportedOp
-from picograd.onnx.kinds import kinds_of
-from picograd.onnx.table import OPERATORS
+from picograd_onnx.operators import OPERATORS
+from picograd_onnx.record import kinds_of
 from tests.onnx.build import data
 
 pytestmark = pytest.mark.req("C10")

@@ -13,8 +13,8 @@ import pytest
 import picograd as pg
 import picograd.onnx
 from picograd import Tensor
-from picograd.onnx import values
-from picograd.onnx.operators.movement import number_range
+from picograd_onnx import run, values
+from picograd_onnx.operators.movement import number_range
 from tests.onnx.build import NET, data
 
 pytestmark = pytest.mark.req("C10")
@@ -154,7 +154,7 @@ def test_functions_of_the_model_stand_for_their_bodies() -> None:
 
 
 def test_bodies_made_for_the_shapes_of_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picograd.onnx.run, "MAX_BODIES", 2)
+    monkeypatch.setattr(run, "MAX_BODIES", 2)
     text = "normed (float[N, 4] x, float[4] k) => (float[N, 4] y) { y = RMSNormalization(x, k) }"
     model = picograd.onnx.load(data(text, '<ir_version: 10, opset_import: ["": 23]>'))
     for length in (1, 2, 3, 1, 4):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from picograd.errors import ArgumentError, UnsupportedOp
-from picograd.onnx.patterns import STEPS_MAX, Pattern
+from picograd_onnx.operators.text import STEPS_MAX, Pattern
 
 pytestmark = pytest.mark.req("C10")
 

@@ -9,7 +9,7 @@ import pytest
 
 import picograd.onnx
 from picograd.errors import UnsupportedOp
-from picograd.onnx.backend import Prepared
+from picograd_onnx.backend import Prepared
 from tests.onnx.suite import assert_similar, stored_cases, stored_data
 from tests.onnx.test_backend import unsupported_operator
 

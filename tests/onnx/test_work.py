@@ -13,10 +13,10 @@ from onnx import TensorProto, numpy_helper
 
 import picograd as pg
 import picograd.onnx
-from picograd.onnx.operators import control
-from picograd.onnx.plan import Planner
-from picograd.onnx.read import array_of
-from picograd.onnx.work import FOLDED_WORK_MAX, WORK_MAX, is_little
+from picograd_onnx.operators import control
+from picograd_onnx.plan import Planner
+from picograd_onnx.read import array_of
+from picograd_onnx.values import FOLDED_WORK_MAX, WORK_MAX, is_little
 from tests.onnx.build import data, model
 from tests.onnx.test_fit import fact_of, one
 from tests.onnx.test_hostile import with_functions

@@ -2,7 +2,6 @@
 
 In:    tensors or arrays
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/recurrent.py
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.onnx.record import row
-from picograd.onnx.values import Array, choose
 from picograd.tensor.tensor import Tensor
+from picograd_onnx.record import row
+from picograd_onnx.values import Array, choose
 
 ML, TRAINING = "ai.onnx.ml", "ai.onnx.preview.training"
 

@@ -2,7 +2,6 @@
 
 In:    a Graph and the values of its inputs
 Out:   `Run`; the values of its outputs, as graphs of Ops
-Next:  picograd/onnx/table.py
 
 A step whose inputs are all known is computed at once, on the host. So shapes are numbers when they are needed, under
 jit too.
@@ -17,24 +16,23 @@ import numpy as np
 
 from picograd.errors import DataError, UnsupportedOp
 from picograd.latest import Latest
-from picograd.onnx.check import named
-from picograd.onnx.fit import check_fit, fitted
-from picograd.onnx.plan import Planner
-from picograd.onnx.record import Graph, Operator, Step
-from picograd.onnx.types import check_results, check_types, signature, type_of
-from picograd.onnx.values import (
+from picograd.tensor.tensor import Tensor
+from picograd_onnx.fit import check_fit, check_results, check_types, fitted, signature, type_of
+from picograd_onnx.plan import Planner
+from picograd_onnx.read import named
+from picograd_onnx.record import Graph, Operator, Step
+from picograd_onnx.values import (
     HOST,
     Constants,
     Value,
     element_type,
+    is_little,
     is_tensor_dtype,
     known,
     settled,
     type_name,
     unwatched,
 )
-from picograd.onnx.work import is_little
-from picograd.tensor.tensor import Tensor
 
 MAX_BODIES = 256  # of one model: shapes that change from call to call must not fill memory
 

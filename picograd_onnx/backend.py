@@ -13,9 +13,9 @@ import onnx
 from onnx.backend.base import Backend as OnnxBackend
 from onnx.backend.base import BackendRep
 
-from picograd.onnx.model import Model, load
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd_onnx.model import Model, load
 
 
 class Prepared(BackendRep):

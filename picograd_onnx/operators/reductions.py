@@ -2,7 +2,6 @@
 
 In:    tensors; axes as attributes or as arrays that are known
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/movement.py
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.onnx.record import row
 from picograd.tensor.tensor import Tensor
+from picograd_onnx.record import row
 
 Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 

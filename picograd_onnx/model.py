@@ -2,7 +2,6 @@
 
 In:    a path or bytes
 Out:   `load`, `Model`
-Next:  picograd/onnx/values.py
 
 The road: read (what the file says), check (that it is a graph), plan (a function for each node), apply.
 """
@@ -18,12 +17,15 @@ import numpy as np
 
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.module import Module
-from picograd.onnx.check import check
-from picograd.onnx.plan import Planner
-from picograd.onnx.read import read
-from picograd.onnx.record import Declared, Graph, Operator, Step
-from picograd.onnx.run import Run
-from picograd.onnx.values import (
+from picograd.record import replace
+from picograd.tensor.tensor import Tensor
+from picograd_onnx.plan import Planner
+from picograd_onnx.read import check, read
+from picograd_onnx.record import Declared, Graph, Operator, Step
+from picograd_onnx.run import Run
+from picograd_onnx.values import (
+    FOLDED_WORK_A_BYTE,
+    FOLDED_WORK_MAX,
     KNOWN_NBYTES,
     Array,
     Constants,
@@ -34,9 +36,6 @@ from picograd.onnx.values import (
     spending,
     type_name,
 )
-from picograd.onnx.work import FOLDED_WORK_A_BYTE, FOLDED_WORK_MAX
-from picograd.record import replace
-from picograd.tensor.tensor import Tensor
 
 
 def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> Model:

@@ -2,7 +2,6 @@
 
 In:    tensors: X (T, B, I), W (D, G*H, I), R (D, G*H, H), B (D, 2*G*H)
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/pooling.py
 
 Letters: T steps, B batches, I features of the input, H of the state, G gates, D directions.
 """
@@ -14,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
 from picograd.nn import functional as F
-from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, thresholded_relu
-from picograd.onnx.record import row
-from picograd.onnx.values import choose
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
+from picograd_onnx.operators.math import hard_sigmoid, leaky_relu, thresholded_relu
+from picograd_onnx.record import row
+from picograd_onnx.values import choose
 
 Activation = Callable[[Tensor], Tensor]
 # What an activation is without alpha and beta, and which of them it takes.

@@ -1,8 +1,4 @@
-"""The table of operators: which function on tensors computes which operator of ONNX, from which version on.
-
-In:    the chapters in picograd/onnx/operators/
-Out:   `OPERATORS`, `find`, `newest`
-Next:  picograd/onnx/operators/math.py
+"""The operators of ONNX: a chapter a file, functions on tensors and a row of the table for each operator and version.
 
 An operator that is not here but has a body in onnx.defs is computed through that body.
 """
@@ -12,33 +8,21 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Iterator
 
-from picograd.onnx.operators import (
+from picograd_onnx.operators import (
     casts,
     control,
-    convolution,
-    indexing,
+    images,
+    layers,
     learning,
-    linear,
     math,
     movement,
-    normalization,
-    pooling,
-    quantization,
-    random,
     recurrent,
     reductions,
-    resize,
-    sequences,
-    signal,
     text,
-    vision,
 )
-from picograd.onnx.record import Operator
+from picograd_onnx.record import Operator
 
-CHAPTERS = (
-    math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, pooling, normalization,
-    resize, text, learning, recurrent, vision, signal, convolution,
-)  # fmt: skip
+CHAPTERS = (math, reductions, movement, casts, control, layers, images, text, learning, recurrent)
 # Versions of domains that the rows were written for: what changes later is not computed by an older rule.
 NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}
 

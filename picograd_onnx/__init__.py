@@ -2,7 +2,6 @@
 
 In:    a file or its bytes
 Out:   `load`, `Model`
-Next:  picograd/onnx/model.py
 
 Needs the package onnx (`pip install "picograd[onnx]"`), which nothing else of picograd imports.
 """
@@ -12,7 +11,7 @@ try:
 except ImportError:
     raise ImportError('picograd.onnx needs the package onnx: pip install "picograd[onnx]"') from None
 
-from picograd.onnx.model import Model as Model
-from picograd.onnx.model import load as load
+from picograd_onnx.model import Model as Model
+from picograd_onnx.model import load as load
 
 __all__ = ["Model", "load"]

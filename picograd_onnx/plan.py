@@ -2,7 +2,6 @@
 
 In:    a checked model
 Out:   `Planner`, which makes a Graph of a GraphProto or of a function's body
-Next:  picograd/onnx/types.py
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from onnx.defs import OpSchema
 
 from picograd.errors import DataError, UnsupportedOp
-from picograd.onnx.check import FunctionKey, domain_of, functions_of, named, opsets_of, place_of
-from picograd.onnx.fit import check_attributes
-from picograd.onnx.read import Source
-from picograd.onnx.record import Call, Declared, Graph, Operator, Step
-from picograd.onnx.table import find, newest
-from picograd.onnx.values import numpy_of
+from picograd_onnx.fit import check_attributes
+from picograd_onnx.operators import find, newest
+from picograd_onnx.read import FunctionKey, Source, domain_of, functions_of, named, opsets_of, place_of
+from picograd_onnx.record import Call, Declared, Graph, Operator, Step
+from picograd_onnx.values import numpy_of
 
 # Hints of the first versions about memory; nothing depends on them.
 HINTS = {"consumed_inputs"}

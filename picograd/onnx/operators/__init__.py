@@ -1,1 +1,0 @@
-"""The operators of ONNX by chapter: functions on tensors, and in `OPERATORS` the rows of the table."""
