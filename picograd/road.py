@@ -4,7 +4,7 @@
 
 In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
-Called by: engine/compiler.py.    Next: picograd/schedule/update.py
+Called by: engine/compiler.py.    Next: picograd/schedule/memory.py
 
 A pass takes what stands on its right and gives what stands on its left; its file says what holds after it. `look` checks,
 prints and keeps what a pass has made, where settings ask for that. The engine stands around this page: it keeps what was
@@ -36,14 +36,12 @@ from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.stages import Kernel, Program, Schedule, Source
 from picograd.look import look
 from picograd.rewrites.compose_attention import compose_attention
+from picograd.rewrites.contract import contract
 from picograd.rewrites.merge_bodies import merge_bodies
-from picograd.schedule.contract import contract
-from picograd.schedule.create import make_step, scheduled
+from picograd.schedule.create import group, make_step, scheduled
 from picograd.schedule.fuse import fuse
-from picograd.schedule.group import group
-from picograd.schedule.loops import settle_loops
-from picograd.schedule.reuse import Order, order_steps
-from picograd.schedule.update import versions_of, write_blocks
+from picograd.schedule.loops import normalize_loops
+from picograd.schedule.memory import Order, order_steps, versions_of, write_blocks
 
 
 # ---- graphs -> Schedule ----
@@ -70,7 +68,7 @@ def simplify(roots: Sequence[Op]) -> list[Op]:
 
 def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedule:
     """Returns the Schedule of simplified graphs. A root that is a BUFFER already is its own output and runs nothing."""
-    return _schedule(settle_loops(roots), {}, True, target)  # every result of a loop has memory of its own
+    return _schedule(normalize_loops(roots), {}, True, target)  # every result of a loop has memory of its own
 
 
 def _schedule(

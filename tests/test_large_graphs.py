@@ -17,7 +17,7 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
 from picograd.road import schedule_graphs
-from picograd.schedule.group import MAX_KERNEL_OPS, MAX_VALUES
+from picograd.schedule.create import MAX_KERNEL_OPS, MAX_VALUES
 from tests.calls import PYTHON_AND_C, calls
 
 Roots = tuple[list[Tensor], Tensor]  # results, and what the first is differentiated by

@@ -2,7 +2,6 @@
 
 In:    graphs
 Out:   graphs with the same values
-Called by: road.py.    Next: picograd/ir/attention.py
 
 What an attention is composed of stands in ir/attention.py: its second derivatives are made of the same.
 """

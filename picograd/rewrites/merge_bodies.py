@@ -2,7 +2,6 @@
 
 In:    graphs
 Out:   graphs with the same values
-Called by: road.py, engine/plan.py
 
 A CALL and its extension by what a backward pass reads (autodiff/bodies.py) are two Ops until here. Sources first, each Op
 gets sources that are one Op where they mean the same, so that what belongs together is found by equal sources; readers

@@ -2,7 +2,6 @@
 
 In:    a simplified graph without identities (LEAF, DETACH), and what to store of it
 Out:   `Fused`: nests in an order that works, each with the values it stores
-Called by: road.py.    Next: picograd/schedule/draws.py
 
 Ops are visited sources first. Each is one of
   free      a function of stored values at any point: it costs nothing until somebody reads it
@@ -10,23 +9,35 @@ Ops are visited sources first. Each is one of
             the nest can go on and compute it too
   stored    a nest writes it to memory; from there on it is free
 An Op that reads two nests, or a nest at coordinates that do not match, makes the earlier value stored ("cut").
+
+What it costs to compute a value again wherever it is read is compared with what it costs to store it, in bytes moved: a
+narrow copy of a value costs as many bytes to compute again as what it is a copy of, so bytes are counted, not values.
+Random bits are a hundred instructions an element, a byte that is stored is one: a mask of dropout is read by the step
+forward and by its gradient, and is stored where the ways of its readers part (`drawn_for_several`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
 
 from picograd.device import Target
 from picograd.errors import UnsupportedOp
 from picograd.ir.bodies import WITH_BODY
 from picograd.ir.lines import line_of
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.draft import (
+from picograd.schedule.loops import memory_sources
+from picograd.schedule.nest_draft import (
     KINDS,
+    MAX_OPS,
     Draft,
     Fused,
+    Nests,
+    can_require,
+    depends,
     fits,
     in_memory,
     is_element,
@@ -34,14 +45,165 @@ from picograd.schedule.draft import (
     meet,
     moved,
     nbytes,
+    require,
     sources_in_memory,
 )
-from picograd.schedule.draws import drawn_for_several
-from picograd.schedule.edges import can_require, depends, require
-from picograd.schedule.loops import memory_sources
-from picograd.schedule.nests import MAX_OPS, Nests
-from picograd.schedule.prices import bytes_read, dear_operands, reads_few
 
+# ---- what it costs to compute a value again ----
+MOST_READ = 2  # times its own bytes: more is not read to compute a value again at each of its readers
+TILE = 128  # rows and columns of a GPU's product that a block computes
+LAUNCH_BYTES = 1 << 22  # that a GPU moves while it starts a kernel
+OPS_PER_BYTE = 8  # that a GPU computes while it moves a byte
+
+
+def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
+    """Returns the bytes of the large values that a value is computed from, where `stored` were in memory, too.
+
+    Of memory of which x[k : k + 1] is read that row counts, not the batch: it costs as much as one that stands alone.
+    """
+    leaves = nests.leaves([value], stored, blocks=True)
+    return sum(nbytes(leaf) for leaf in leaves if 2 * leaf.numel > value.numel)
+
+
+def reads_few(nests: Nests, value: Op) -> bool:
+    """True for a value that is computed from few bytes; sums along a network would read ever more."""
+    return bytes_read(nests, value) <= MOST_READ * nbytes(value)
+
+
+def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
+    """Returns what a product's tiles on a GPU would compute again at a higher price than it is stored and read for.
+
+    Each column of tiles reads the whole left operand, each row of tiles the right one. What is computed on the way passes
+    through registers, which takes as long as to read it once more: copies in the background only take what is stored. A CPU
+    computes its operands while it packs them.
+    """
+    if product.code is not OpCode.MATMUL or target is None or not target.is_gpu:
+        return []
+    *_, rows, columns = product.shape
+    found = []
+    for operand, across in zip(product.src, (columns, rows)):
+        value = operand
+        while value.code in MOVEMENT and value.code is not OpCode.PAD:
+            value = value.src[0]
+        readers = -(-greatest(across) // TILE) * max(1, operand.numel // max(1, value.numel))
+        is_computed = value.code in ELEMENTWISE or value.code is OpCode.GATHER
+        is_dear = is_computed and readers > 1 and value not in nests.home
+        if is_dear and _again(nests, value) * readers > _stored(nests, value, readers):
+            found.append(value)
+    return found
+
+
+def _again(nests: Nests, value: Op) -> int:
+    """Returns the price of computing a value in a tile."""
+    return bytes_read(nests, value) + nbytes(value) + nests.num_ops(value) * value.numel // OPS_PER_BYTE
+
+
+def _stored(nests: Nests, value: Op, readers: int) -> int:
+    """Returns the price of storing a value where it is computed anyway, or else in a kernel of its own, and reading it."""
+    is_at_hand = nests.is_bound(value) and nests.is_storable(value)
+    return (0 if is_at_hand else _again(nests, value) + LAUNCH_BYTES) + (1 + readers) * nbytes(value)
+
+
+# ---- random numbers that several readers draw ----
+# A mask of dropout is read by the step forward and by its gradient; which words are hidden by an embedding, its gradient
+# and the loss. Drawn again at each of them it is most of what their kernels are made of.
+#
+#     bits = THREEFRY(IOTA, key);  mask = 0.1 <= bits * 2**-64;  y = WHERE(mask, x, 0);  dx = WHERE(mask, dy, 0)
+#
+# What is computed from random bits, constants and scalars alone is drawn. It is stored where the ways of its readers part
+# and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that is made of
+# draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A GPU computes
+# while it waits for memory: there all is drawn again where it is read.
+MOST_WAYS, NUM_BITS = 8, 256  # ways of one Op, and results, that are told apart
+_OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # these are computed again with what they read
+
+
+def drawn_for_several(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
+    """Returns the values that are drawn once and stored."""
+    drawn = _drawn(order)
+    if not drawn:
+        return set()
+    found, apart, spread = _keys(order), _read_apart(roots, order), _spread(order)
+    draws: set[Op] = set()  # Ops that are computed from bits which are not stored
+    for op in order:
+        if _is_draw(op) or (op.code in _OF_DRAWS and any(s in draws for s in op.src)):
+            (found if op in apart and (op in drawn or op in spread) else draws).add(op)
+    return found
+
+
+def _keys(order: Sequence[Op]) -> set[Op]:
+    """Returns the keys of draws, where there are several: draws that differ in keys alone are one kernel then."""
+    found: set[Op] = set()
+    for op in order:
+        if _is_draw(op):
+            key = op.src[1]
+            while key.code in MOVEMENT:
+                key = key.src[0]
+            found |= {key} if key.code is OpCode.THREEFRY and key.shape == () else set()
+    return found if len(found) > 1 else set()
+
+
+def _is_draw(op: Op) -> bool:
+    return op.code is OpCode.THREEFRY and op.shape != ()
+
+
+def _drawn(order: Sequence[Op]) -> set[Op]:
+    """Returns what is computed from random bits, and what is the same in all elements or known of them, alone.
+
+    What is repeated along an axis is not: there it is better read.
+    """
+    found: set[Op] = set()
+    known: set[Op] = set()
+    for op in order:
+        if _is_draw(op):
+            found.add(op)
+        elif op.shape == () or (op.code in SOURCES and not in_memory(op)):
+            known.add(op)
+        elif op.code in ELEMENTWISE or op.code in MOVEMENT:
+            own = [s for s in op.src if s not in known]
+            if not own:
+                known.add(op)
+            elif op.code is not OpCode.EXPAND and all(s in found for s in own):
+                found.add(op)
+    return found
+
+
+def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
+    """Returns what is computed for each element and then read on several ways, which lead to different results.
+
+    Results are the roots, and what is no function of each element: sums, products. Some of many share a number.
+    """
+    found: set[Op] = set()
+    ways: dict[Op, set[int]] = {}  # of an Op, for each that reads it: the results that this leads to, a bit each
+    is_root = set(roots)
+    for number, op in enumerate(reversed(order)):
+        own = ways.pop(op, set())
+        bit = 1 << number % NUM_BITS
+        if op.code in MOVEMENT and op not in is_root:
+            passed = own
+        elif op.code in _OF_DRAWS:
+            found |= {op} if len(own) > 1 and op.code in ELEMENTWISE else set()
+            passed = {reduce(or_, own, bit if op in is_root else 0)}
+        else:
+            passed = {bit}
+        for s in op.src:
+            if len(known := ways.setdefault(s, set())) < MOST_WAYS:
+                known |= passed
+    return found
+
+
+def _spread(order: Sequence[Op]) -> set[Op]:
+    """Returns what indices and repeated values are made of: an element of it is read many times."""
+    found: set[Op] = set()
+    for op in reversed(order):
+        if op.code in (OpCode.GATHER, OpCode.SCATTER):
+            found.add(op.src[1])
+        elif op.code is OpCode.EXPAND or (op in found and (op.code in ELEMENTWISE or op.code in MOVEMENT)):
+            found.update(op.src)
+    return found
+
+
+# ---- fusion ----
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 MOST_POINTS = 16  # at which stored values are read for one element, where it is computed at several places
 MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too

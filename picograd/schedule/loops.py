@@ -1,8 +1,7 @@
 """Schedules of CALLs and LOOPs: a schedule of its own for each body, and what feeds it at each step.
 
 In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
-Out:   `settle_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
-Called by: road.py, schedule/fuse.py.    Next: picograd/schedule/create.py
+Out:   `normalize_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
 
 The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
 of two places in turn, of which the last step writes the result's own.
@@ -21,12 +20,12 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.ir.substitute import param, substitute
 from picograd.ir.symbolic import bounds, plus, to_op
-from picograd.schedule.draft import nbytes
 from picograd.schedule.memory import aligned
+from picograd.schedule.nest_draft import nbytes
 
 
 # ---- before fusion ----
-def settle_loops(roots: Sequence[Op]) -> list[Op]:
+def normalize_loops(roots: Sequence[Op]) -> list[Op]:
     """Returns graphs whose LOOPs and CALLs, inner ones first, store every result somewhere of its own, once.
 
     After:   a carry that never changes is read from the LOOP's source; a carry that is stacked too is the last row; equal
@@ -34,16 +33,16 @@ def settle_loops(roots: Sequence[Op]) -> list[Op]:
              where a symbolic number of steps may be 0, what the LOOP begins with is chosen then.
     Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
     """
-    return _settled(map_bodies(roots, _settled))
+    return _normalized(map_bodies(roots, _normalized))
 
 
-def _settled(roots: Sequence[Op]) -> list[Op]:
-    """Settles what `roots` hold, whose bodies are settled: what one of these passes on, its CALL or LOOP does not give."""
+def _normalized(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs whose bodies are in this form already: what a body passes on is no result of its CALL or LOOP."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         src = tuple(map(became.__getitem__, op.src))
         if op.code in WITH_BODY:
-            became[op] = _turned_before(with_body(op, _storing(op), src))
+            became[op] = _transposed_before(with_body(op, _storing(op), src))
         elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:
             became[op] = _result(op.replace(src=src))
         else:
@@ -52,8 +51,8 @@ def _settled(roots: Sequence[Op]) -> list[Op]:
     return [became[root] for root in roots]
 
 
-def _turned_before(op: Op) -> Op:
-    """Returns a LOOP that is given turned what every step would turn: an invariant that is the right side of products.
+def _transposed_before(op: Op) -> Op:
+    """Returns a LOOP that is given transposed what every step would transpose: an invariant, the right side of products.
 
     A product reads such an operand against its rows, which takes as long as the product of a few rows itself.
     """
@@ -72,9 +71,9 @@ def _views_as_right_side(carry: Op, body: Op) -> set[Op]:
     order = toposort(body.src)
     views = {op for op in order if carry in op.src}
     readers = [op for op in order if not views.isdisjoint(op.src)]
-    is_turned = all(op.code is OpCode.PERMUTE and op is swap_last(carry) for op in views)
+    is_transposed = all(op.code is OpCode.PERMUTE and op is swap_last(carry) for op in views)
     is_right = all(op.code is OpCode.MATMUL and op.src[0] not in views for op in readers)
-    return views if is_turned and is_right and views.isdisjoint(body.src) else set()
+    return views if is_transposed and is_right and views.isdisjoint(body.src) else set()
 
 
 def _storing(op: Op) -> Op:
@@ -183,7 +182,7 @@ def memory_sources(loop: Op) -> list[Op]:
 
 
 def stacked_source(source: Op) -> Op:
-    """Returns what is read row by row for a stacked input: one that is turned round is read from its end."""
+    """Returns the source of a stacked input's rows; a flipped input is read backwards."""
     return source.src[0] if source.code is OpCode.FLIP and source.arg == (0,) else source
 
 

@@ -15,8 +15,7 @@ from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentError, GradientError, ShapeError
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
-from picograd.rewrites.batch import Examples
-from picograd.rewrites.vmap import for_all
+from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached

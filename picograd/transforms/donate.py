@@ -4,7 +4,7 @@ In:    the arguments of a call, and which of them its caller gives away
 Out:   `give_donated`: memory for outputs;  `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
 Called by: transforms/capture.py, transforms/jit.py.    Next: picograd/transforms/readers.py
 
-Which outputs fit where is decided once for a plan (schedule/reuse.py). At each call reference counts tell whether
+Which outputs fit where is decided once for a plan (schedule/memory.py). At each call reference counts tell whether
 somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
 """
 

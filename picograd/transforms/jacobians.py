@@ -18,8 +18,7 @@ from picograd.ir.build import cast, compare, expand, iota, move_last, reshape
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.rewrites.batch import Examples
-from picograd.rewrites.vmap import for_all
+from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
 from picograd.transforms.gradients import Argnums, renamed

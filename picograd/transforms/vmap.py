@@ -17,8 +17,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.lines import line_of, record
 from picograd.ir.op import Dim, Op
 from picograd.record import Record
-from picograd.rewrites.batch import Examples, Operand, move_axis
-from picograd.rewrites.vmap import draws, for_all
+from picograd.rewrites.vmap import Examples, Operand, draws, for_all, move_axis
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import ExampleTrace, axis_in, check_function, dims_of

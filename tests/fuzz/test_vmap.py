@@ -14,8 +14,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.text import format_graph
-from picograd.rewrites.batch import Examples
-from picograd.rewrites.vmap import for_all
+from picograd.rewrites.vmap import Examples, for_all
 from picograd.tools.fuzz.graphs import any_graph
 from picograd.tools.fuzz.values import Graph
 from tests.fuzz.seeds import run_seeds

@@ -19,9 +19,7 @@ from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, SEVERAL_RESULTS, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
-from picograd.rewrites.batch import Examples, spread
-from picograd.rewrites.vmap import for_all
-from picograd.rewrites.vmap_rules import RULES
+from picograd.rewrites.vmap import RULES, Examples, for_all, spread
 
 f64, i64 = dtypes.float64, dtypes.int64
 COUNT = 3

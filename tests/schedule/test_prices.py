@@ -19,7 +19,7 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
 from picograd.nn import functional as F
 from picograd.road import lower, schedule_graphs
-from picograd.schedule.group import MAX_VALUES
+from picograd.schedule.create import MAX_VALUES
 from picograd.tensor.core import realize
 from tests.compilers.test_generations import CUDA
 from tests.same_meaning import CPU_TARGETS

@@ -6,7 +6,7 @@ Called by: codegen/cpu/panels.py, codegen/cpu/few_rows.py.    Next: picograd/cod
 
 What is transposed is memory as it lies, in its own dtype: sixteen int8 are a quarter of sixteen float32. What is made of
 it, such as int8 times the scale of its column, is computed from lanes that stand side by side already. (One row times int8
-is added up along K instead: schedule/contract.py.)
+is added up along K instead: rewrites/contract.py.)
 
     int8 w (N, K): w[n + i, k + j] in lines  ->  transposed, j after j  ->  float32(w) * scale[n + lane]
 """

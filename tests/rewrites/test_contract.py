@@ -10,7 +10,7 @@ from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.schedule.contract import MANY_STEPS, contract, is_joined, shared_by_convolutions, shared_by_products
+from picograd.rewrites.contract import MANY_STEPS, contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
 from tests.same_meaning import check_same_meaning
 

@@ -11,8 +11,7 @@ from picograd.dtype import DType
 from picograd.ir.build import reduce
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.schedule import pieces
-from picograd.schedule.contract import contract
+from picograd.rewrites.contract import _largest_divisor, contract
 from tests.same_meaning import check_same_meaning
 
 
@@ -52,8 +51,8 @@ def test_what_is_taken_in_how_many_pieces(shape: tuple[int, ...], axes: tuple[in
 def test_pieces_mean_the_same(
     code: OpCode, shape: tuple[int, ...], axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "MANY_TERMS", 512)
-    monkeypatch.setattr(pieces, "PIECE_TERMS", 100)
+    monkeypatch.setattr("picograd.rewrites.contract.MANY_TERMS", 512)
+    monkeypatch.setattr("picograd.rewrites.contract.PIECE_TERMS", 100)
     root = reduce(param(*shape), code, axes)
     assert shape_of_pieces(root) is not None
     check_same_meaning([root], {root.src[0]: np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)})
@@ -74,6 +73,6 @@ def test_a_sum_of_millions_of_float32_keeps_six_digits() -> None:
 def test_the_largest_divisor_is_found_by_few_tries() -> None:
     for dim in (1, 2, 97, 360, 1 << 12, 3**9):
         for most in {1, 2, max(dim // 7, 1), max(dim // 2, 1), dim}:
-            assert pieces._largest_divisor(dim, most) == max(n for n in range(1, most + 1) if dim % n == 0)
-    assert pieces._largest_divisor(1 << 62, (1 << 62) >> 15) == 1 << 47
-    assert pieces._largest_divisor(2**61 - 1, 2**46) == 1  # a prime
+            assert _largest_divisor(dim, most) == max(n for n in range(1, most + 1) if dim % n == 0)
+    assert _largest_divisor(1 << 62, (1 << 62) >> 15) == 1 << 47
+    assert _largest_divisor(2**61 - 1, 2**46) == 1  # a prime

@@ -14,7 +14,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.record import replace
-from picograd.schedule.contract import contract
+from picograd.rewrites.contract import contract
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 TARGET = CPU_TARGETS[-1]  # 16 lanes

@@ -9,8 +9,7 @@ from picograd.autodiff.transposes import conv_x
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.schedule.contract import contract
-from picograd.schedule.phases import has_phases
+from picograd.rewrites.contract import contract, has_phases
 from tests.codegen.cpu.test_convolution import check, conv, param
 
 

@@ -1,0 +1,615 @@
+"""Gives matrix products, convolutions and long sums the form that suits their shapes and readers.
+
+In:    a simplified graph
+Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
+       products are products, and long sums are sums of sums
+
+    (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
+    (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
+    several products or convolutions of one dear value  ->  the value is stored, once
+    conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
+    conv(x with gaps, w)                           ->  a convolution for each phase of its positions
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from math import isqrt, prod
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.ir.attention_parts import parts_of
+from picograd.ir.build import (
+    cast,
+    expand,
+    flip,
+    gather,
+    iota,
+    pad,
+    permute,
+    reduce,
+    repeat_axes,
+    reshape,
+    shrink,
+    static_shape,
+    swap_last,
+    zeros_like,
+)
+from picograd.ir.coordinates import Coords, move, placeholder
+from picograd.ir.lines import copy_lines
+from picograd.ir.op import Dim, Op, greatest_numel, toposort
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
+from picograd.ir.symbolic import affine, floordiv
+from picograd.record import replace
+
+# ---- gradients of a convolution's weight ----
+# Gives gradients of a convolution's weight the form that fills the vectors of a CPU.
+#
+# Such a CONV has channels where others have images, and images where others have channels (autodiff/transposes.py):
+#
+#     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
+WELL_FILLED = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
+
+
+def is_of_pixels(op: Op, target: Target | None) -> bool:
+    """True for a weight that sees one element at a time, of fewer numbers than the images that it sees."""
+    if not _is_plain(op, target) or op.src[0].shape[2:] != op.src[1].shape[2:] or set(op.arg.padding) != {(0, 0)}:
+        return False
+    channels, outputs = static_shape(op.shape[:2])
+    return channels * outputs <= (channels + outputs) * prod(static_shape(op.src[0].shape[2:]))
+
+
+def operands_by_image(op: Op, x: Op, w: Op) -> tuple[Op, Op, MatmulArg | None]:
+    """Returns the operands of a product of each image, as they lie: (B, C, P) and (B, P, O)."""
+    wide, num_pixels = op.dtype.compute_dtype, prod(static_shape(x.shape[2:]))
+    images = permute(reshape(cast(x, wide), (*x.shape[:2], num_pixels)), (1, 0, 2))
+    grads = permute(reshape(cast(w, wide), (*w.shape[:2], num_pixels)), (1, 2, 0))
+    return images, grads, MatmulArg(tf32=True) if op.arg.tf32 else None
+
+
+def sum_of_images(op: Op, products: Op) -> Op:
+    """Returns the gradient, from products of each image."""
+    return reshape(cast(reduce(products, OpCode.ADD, (0,)), op.dtype), op.shape)
+
+
+def is_narrow(op: Op, target: Target | None) -> bool:
+    """True for a weight whose outputs leave lanes empty that its channels fill."""
+    if target is None or not _is_plain(op, target) or min(_padding_of_swapped(op)[0]) < 0:
+        return False
+    lanes = max(1, target.vector_bytes // max(4, op.dtype.compute_dtype.itemsize))
+    channels, outputs = static_shape(op.shape[:2])
+    return _filled(outputs, lanes) < WELL_FILLED <= _filled(channels, lanes)
+
+
+def with_roles_swapped(op: Op, x: Op, w: Op) -> Op:
+    """Returns the sum over p of x[p + t] w[p] as a CONV of w, with taps turned around, whose outputs are channels of x."""
+    spatial = tuple(range(2, len(op.shape)))
+    arg = replace(op.arg, padding=_padding_of_swapped(op))
+    return permute(flip(Op(OpCode.CONV, op.dtype, (w, x), arg), spatial), (1, 0, *spatial))
+
+
+def _padding_of_swapped(op: Op) -> tuple[tuple[int, int], ...]:
+    lengths, windows = static_shape(op.src[0].shape[2:]), static_shape(op.src[1].shape[2:])
+    pairs = zip(lengths, windows, op.arg.padding)
+    return tuple([(length - window + after, length - window + before) for length, window, (before, after) in pairs])
+
+
+def _is_plain(op: Op, target: Target | None) -> bool:
+    """True for the gradient of a weight whose windows are side by side, on a CPU, where sums need not be a result's own."""
+    arg: ConvArg = op.arg
+    if target is not None and (target.is_gpu or target.plain_sums):
+        return False
+    if not arg.of_weight or arg.groups != 1 or {*arg.stride, *arg.dilation, *arg.input_dilation} != {1}:
+        return False
+    return op.dtype.is_float and all(isinstance(n, int) and n > 0 for s in op.src for n in s.shape)
+
+
+def _filled(count: int, lanes: int) -> float:
+    """Returns how much of their vectors so many outputs fill."""
+    width = lanes if count <= lanes else 2 * lanes
+    return count / (-(-count // width) * width)
+
+
+# ---- convolutions with gaps ----
+# Makes of a convolution over an x with gaps, as the gradient by x of one with a stride, several over x itself.
+#
+# With a steps between elements of x, position p = a q + r meets an element only under each a-th tap, t = t0 + a u: that is
+# element q + u + (r + t0 - before) / a. So for each r there is a convolution of every a-th tap, and positions interleave:
+#
+#     x: . 0 . 1 . 2 .    w: 0 1 2    even positions see taps 1, odd ones taps 0 and 2
+#
+# Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are those of a polyphase filter bank.
+MOST_PHASES = 16
+
+
+def has_phases(op: Op) -> bool:
+    """True for a CONV with gaps between the elements of x, and a stride and a dilation of one."""
+    arg: ConvArg = op.arg
+    if max(arg.input_dilation) == 1 or {*arg.stride, *arg.dilation} != {1} or not op.dtype.is_float:
+        return False
+    lengths = (*op.src[0].shape[2:], *op.src[1].shape)
+    return prod(arg.input_dilation) <= MOST_PHASES and all(isinstance(n, int) and n > 0 for n in lengths)
+
+
+def by_phases(op: Op, x: Op, w: Op) -> Op:
+    """Returns a CONV as one for each phase of its positions, put beside each other."""
+    arg, out = op.arg, static_shape(op.shape[2:])
+    aparts = arg.input_dilation
+    counts = [-(-length // apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
+    whole: Op | None = None
+    for at in itertools.product(*map(range, aparts)):
+        part = _phase(op, x, w, at, counts)
+        part = reshape(part, (*part.shape[:2], *(n for count in counts for n in (count, 1))))
+        beside = [(0, 0), (0, 0)]
+        for r, apart in zip(at, aparts):
+            beside += [(0, 0), (r, apart - 1 - r)]
+        part = pad(part, tuple(beside))
+        whole = part if whole is None else whole + part
+    assert whole is not None
+    whole = reshape(whole, (*whole.shape[:2], *(count * apart for count, apart in zip(counts, aparts))))
+    return shrink(whole, ((0, whole.shape[0]), (0, whole.shape[1]), *((0, length) for length in out)))
+
+
+def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[int]) -> Op:
+    """Returns the values at positions a q + r, q < count, for one r of each axis."""
+    arg: ConvArg = op.arg
+    padding, taps, kept = [], [(0, n) for n in static_shape(w.shape[:2])], [(0, x.shape[0]), (0, x.shape[1])]
+    lengths = static_shape(x.shape[2:])
+    for i, (r, apart) in enumerate(zip(at, arg.input_dilation)):
+        before, num_taps = arg.padding[i][0], static_shape(w.shape)[2 + i]
+        first = (before - r) % apart
+        start = (r + first - before) // apart  # the element under the first tap of position 0
+        stop = start + counts[i] + (num_taps - first - 1) // apart  # behind that under the last tap of the last
+        if first >= num_taps or start >= lengths[i] or stop <= 0:  # nothing is met
+            like = (*op.shape[:2], *counts)
+            return zeros_like(Op(OpCode.EXPAND, op.dtype, (Op(OpCode.CONST, op.dtype, (), 0.0),), like))
+        taps.append((first, num_taps))
+        kept.append((max(0, start), min(lengths[i], stop)))
+        padding.append((max(0, -start), max(0, stop - lengths[i])))
+    steps = tuple(arg.input_dilation)
+    plain = replace(arg, padding=tuple(padding), input_dilation=(1,) * len(steps))
+    return Op(OpCode.CONV, op.dtype, (shrink(x, tuple(kept)), _every(shrink(w, tuple(taps)), steps)), plain)
+
+
+def _every(w: Op, steps: tuple[int, ...]) -> Op:
+    """Returns w (O, C, *taps) with each `step`-th tap alone."""
+    for i, step in enumerate(steps):
+        axis, length = 2 + i, static_shape(w.shape)[2 + i]
+        count = -(-length // step)
+        w = pad(w, tuple((0, count * step - length) if j == axis else (0, 0) for j in range(len(w.shape))))
+        w = reshape(w, (*w.shape[:axis], count, step, *w.shape[axis + 1 :]))
+        w = shrink(w, tuple((0, 1) if j == axis + 1 else (0, n) for j, n in enumerate(w.shape)))
+        w = reshape(w, (*w.shape[: axis + 1], *w.shape[axis + 2 :]))
+    return w
+
+
+# ---- long sums ----
+# Takes a reduction of many terms in two steps: pieces, then the results of these.
+#
+# A row is one thread's, so a sum of all would be one thread's too, and each of its 64 partial sums of 16 million numbers
+# would add 262,144 of them one after the other: a float32 loses four of its seven digits that way.
+#
+#     sum of (4096, 4096)  ->  (512, 8, 4096), its axes 1 and 2 added up  ->  (512,), added up
+FEW_RESULTS = 8
+MANY_TERMS = 1 << 17
+PIECE_TERMS = 1 << 15
+FEWEST_PIECES = 4
+TRIED_MAX = 1 << 20  # enough for all lengths up to 2 ** 40
+
+
+def is_long(op: Op) -> bool:
+    """True for a REDUCE of many terms, whose number is known.
+
+    Where axis 0 is kept, it may be a batch: how a row is added up must not depend on how many there are. Where it is
+    reduced, only few results are cut: of many, as of the columns of a matrix, each thread has its own.
+    """
+    if op.code is not OpCode.REDUCE:
+        return False
+    x, results = op.src[0], numel(op.shape)
+    terms = numel(x.shape[axis] for axis in op.arg[1])
+    if not isinstance(terms, int) or terms < MANY_TERMS or results == 0:
+        return False
+    if 0 in op.arg[1] and not (isinstance(results, int) and results <= FEW_RESULTS):
+        return False
+    return prod(_pieces(op)) >= FEWEST_PIECES
+
+
+def in_pieces(op: Op, x: Op) -> Op:
+    """Returns what a long REDUCE gives of `x`: a piece is a part of the outermost axes, so that it is walked in order."""
+    code, axes = op.arg
+    pieces = dict(zip(sorted(axes), _pieces(op)))
+    split: list[Dim] = []  # the shape of x with each axis that is cut as two
+    inner: list[int] = []  # its axes that are reduced first
+    outer: list[int] = []  # and those of what is left of it then
+    for axis, dim in enumerate(x.shape):
+        piece = pieces.get(axis, 1)
+        if piece > 1:
+            outer.append(len(split) - len(inner))
+            split.append(piece)
+            dim = floordiv(dim, piece)
+        if axis in axes:
+            inner.append(len(split))
+        split.append(dim)
+    wide = cast(x, x.dtype.compute_dtype)
+    return cast(reduce(reduce(reshape(wide, tuple(split)), code, tuple(inner)), code, tuple(outer)), op.dtype)
+
+
+def _pieces(op: Op) -> tuple[int, ...]:
+    """Returns into how many parts each reduced axis is cut, the outermost first; 1 where it is not."""
+    x = op.src[0]
+    dims = [dim for axis, dim in enumerate(x.shape) if axis in op.arg[1] and isinstance(dim, int)]
+    wanted = prod(dims) // PIECE_TERMS
+    found = []
+    for dim in dims:
+        largest = _largest_divisor(dim, min(dim, wanted))
+        found.append(largest)
+        wanted //= largest
+        if largest < dim:
+            wanted = 1  # what lies inside of a part is not cut
+    return tuple(found)
+
+
+def _largest_divisor(dim: int, most: int) -> int:
+    """Returns the largest divisor of `dim` up to `most`, or 1 where that is not found among TRIED_MAX numbers.
+
+    Divisors come in pairs: those above the root are found by their partners below it.
+    """
+    if most < 1:
+        return 1
+    root, least_partner = isqrt(dim), -(-dim // most)
+    for partner in range(least_partner, min(root, least_partner + TRIED_MAX) + 1):
+        if dim % partner == 0:
+            return dim // partner
+    start = min(most, root)
+    return next((n for n in range(start, max(start - TRIED_MAX, 1), -1) if dim % n == 0), 1)
+
+
+# ---- matrices of small integers ----
+# Adds up products with a matrix of small integers in the blocks that it was packed in, not element by element.
+#
+# A weight of four bits has two elements in a byte, side by side or half a row apart, and a scale for each group of, say,
+# 128. Its element at k reads bytes at k // 2, scales at k // 128 and chooses by k % 2: no vector along K reads that as it
+# lies. So K is taken apart where the matrix takes it apart, and the short axes, which choose, are written out.
+#
+#     sum over k < 4096 of w[k] * x[k]  ->  sum over g < 32, i < 64 of w[g, i, 0] * x[g, i, 0] + w[g, i, 1] * x[g, i, 1]
+MOST_OF_A_BYTE = 4  # elements
+MOST_TERMS = 16  # that short axes are written out as
+
+
+def is_of_bytes(operand: Op) -> bool:
+    """True for what is computed from integers of one byte, element by element: a weight that is dequantised."""
+    order = toposort([operand], sources=lambda op: op.src if _is_chosen(op) else of_elements(op))
+    return any(op.dtype.itemsize == 1 and not op.dtype.is_float and op.dtype is not dtypes.bool_ for op in order)
+
+
+def sum_of_products(matrix: Op, vector: Op) -> Op:
+    """Returns the sum over the last axis of matrix (..., N, K) times vector (..., 1, K): (..., N)."""
+    parts = _parts(matrix, vector, of_groups=True)
+    total, *others = [part * expand(of_vector, part.shape) for part, of_vector in parts]
+    for term in others:
+        total = total + term
+    front = len(matrix.shape) - 1
+    return reduce(total, OpCode.ADD, tuple(range(front, len(total.shape))))
+
+
+def product_of_parts(rows: Op, matrix: Op) -> Op:
+    """Returns rows (..., M, K) times the transposed matrix (..., N, K): one product for each element of a byte."""
+    parts = _parts(matrix, rows, of_groups=False)
+    total, *others = [_product(_in_one(of_rows, rows), _in_one(part, matrix)) for part, of_rows in parts]
+    for term in others:
+        total = total + term
+    return total
+
+
+def _product(rows: Op, matrix: Op) -> Op:
+    return Op(OpCode.MATMUL, rows.dtype, (rows, swap_last(matrix)))
+
+
+def _in_one(part: Op, whole: Op) -> Op:
+    """Returns a part with its axes of K as one."""
+    front = len(whole.shape) - 1
+    return reshape(part, (*part.shape[:front], numel(part.shape[front:])))
+
+
+def _parts(matrix: Op, rows: Op, of_groups: bool) -> list[tuple[Op, Op]]:
+    """Returns parts of matrix (..., N, K) and rows (..., M, K) whose products are summands of theirs: (..., N or M, *K).
+
+    One for each place along the short axes of K; all of it where it is not taken apart.
+
+    Args:
+      of_groups: K is taken apart into groups too, which share a scale
+    """
+    extents = _extents(matrix, of_groups) if is_of_bytes(matrix) else ()
+    if len(extents) < 2:
+        return [(matrix, rows)]
+    front = len(matrix.shape) - 1
+    short = [axis for axis, extent in enumerate(extents) if extent <= MOST_OF_A_BYTE]
+    long = [axis for axis, extent in enumerate(extents) if extent > MOST_OF_A_BYTE]
+    order = (*range(front), *(front + axis for axis in (*short, *long)))
+    matrix, rows = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, rows))
+    if short and short[-1] > long[0]:
+        rows = Op(OpCode.CONTIGUOUS, rows.dtype, (rows,))  # its elements lie as far apart as those of the matrix
+    places = itertools.product(*(range(extents[axis]) for axis in short))
+    return [(_at(matrix, front, place), _at(rows, front, place)) for place in places]
+
+
+def _at(op: Op, front: int, place: tuple[int, ...]) -> Op:
+    """Returns the elements at one place of the axes that stand behind the first `front`."""
+    rest = op.shape[front + len(place) :]
+    chosen = tuple([(i, i + 1) for i in place])
+    bounds = (*((0, dim) for dim in op.shape[:front]), *chosen, *((0, dim) for dim in rest))
+    return reshape(shrink(op, bounds), (*op.shape[:front], *rest))
+
+
+def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
+    """Returns the lengths of the axes that K consists of, the outermost first, one of them long; () where K stays whole."""
+    depth = matrix.shape[-1]
+    if not isinstance(depth, int):
+        return ()
+    lengths = [1]
+    for length in sorted(length for length, is_group in set(_blocks(matrix)) if of_groups or not is_group):
+        if lengths[-1] < length < depth and length % lengths[-1] == 0 and depth % length == 0:
+            lengths.append(length)
+    extents = tuple([outer // inner for inner, outer in zip(lengths, [*lengths[1:], depth])])[::-1]
+    written_out = prod(extent for extent in extents if extent <= MOST_OF_A_BYTE)
+    return extents if max(extents) > MOST_OF_A_BYTE and written_out <= MOST_TERMS else ()
+
+
+def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
+    """Yields lengths of blocks of K that its elements are computed from; `_extents` leaves out those that do not divide K.
+
+    And whether they are groups: places differ from one to the next, but nothing is chosen.
+    """
+    axis = len(matrix.shape) - 1
+    k = placeholder(axis, matrix.shape[axis])
+    coords: Coords = (*[0] * axis, k)
+    seen, stack = {(matrix, coords)}, [(matrix, coords)]
+    while stack:
+        op, coords = stack.pop()
+        sources: list[tuple[Op, Coords]] = []
+        if op.code in ELEMENTWISE or op.code is OpCode.CONTIGUOUS or _is_chosen(op):
+            sources = [(s, coords) for s in op.src if s.shape == op.shape]
+        elif op.code in MOVEMENT:
+            moved, _ = move(op, coords)
+            sources = [(op.src[0], moved)]
+            if op.code is OpCode.PAD:
+                yield from ((length, False) for length in _bounds_of_parts(op, coords, k))
+            else:
+                yield from ((length, length > MOST_OF_A_BYTE) for length in _divisors(moved, k))
+        for source in sources:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+
+
+def _divisors(coords: Coords, k: Op) -> Iterator[int]:
+    """Yields b for each k // b, k % b, and (k // a) % (b / a) in coordinates."""
+    for op in toposort([coord for coord in coords if isinstance(coord, Op)]):
+        if op.code in (OpCode.IDIV, OpCode.MOD) and op.src[1].code is OpCode.CONST:
+            yield _unit(op.src[0], k) * int(op.src[1].arg)
+
+
+def _bounds_of_parts(pad: Op, coords: Coords, k: Op) -> Iterator[int]:
+    """Yields where, of k, a PAD begins and ends what it has around zeros, and ends: parts that are joined meet there."""
+    for coord, dim, (before, after) in zip(coords, pad.shape, pad.arg):
+        if isinstance(coord, Op) and isinstance(dim, int) and isinstance(before, int) and isinstance(after, int):
+            yield from (_unit(coord, k) * bound for bound in (before, dim - after, dim))
+
+
+def _unit(coord: Op, k: Op) -> int:
+    """Returns by how much k grows while a coordinate made of it grows by one; 0 where it is not made of k alone."""
+    terms, _ = affine(coord)
+    ((atom, factor),) = terms.items() if len(terms) == 1 else ((coord, 0),)
+    if factor != 1 or atom is k:
+        return factor if factor == 1 else 0
+    if atom.code in (OpCode.IDIV, OpCode.MOD) and atom.src[1].code is OpCode.CONST:
+        return _unit(atom.src[0], k) * (int(atom.src[1].arg) if atom.code is OpCode.IDIV else 1)
+    return 0
+
+
+def of_elements(op: Op) -> tuple[Op, ...]:
+    """Returns the sources of an operation that a packing computes element by element."""
+    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT else ()
+
+
+def _is_chosen(op: Op) -> bool:
+    """True for elements of a list, each chosen by an integer: those of a code book."""
+    return op.code is OpCode.GATHER and len(op.src[0].shape) == 1
+
+
+# ---- products and long sums ----
+LONG = 1024  # terms of a sum that a convolution's blocks are too short for
+MANY_STEPS = 64  # of computing a value
+MOST_PLACES = 64  # of a window: few
+
+
+def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
+    """Returns the graphs with every product in its best form.
+
+    Args:
+      target:  whose kernels the products become; None: any CPU's
+    """
+    plain_sums = target is not None and target.plain_sums
+    order = toposort(roots)
+    readers: dict[Op, int] = dict.fromkeys(roots, 1)
+    for op in order:
+        for s in op.src:
+            readers[s] = readers.get(s, 0) + 1
+    became: dict[Op, Op] = {}
+    shared = shared_by_products(order) | shared_by_convolutions(order)
+    for op in order:
+        if is_transposed_product(op) and readers[op.src[0]] == 1:
+            a, b = (became[s] for s in op.src[0].src)
+            became[op] = product(swap_last(b), swap_last(a), op.src[0].arg, plain_sums)
+        elif op.code is OpCode.MATMUL:
+            became[op] = product(became[op.src[0]], became[op.src[1]], op.arg, plain_sums)
+        elif op.code is OpCode.CONV and is_of_pixels(op, target):
+            became[op] = sum_of_images(op, product(*operands_by_image(op, *(became[s] for s in op.src)), plain_sums))
+        elif op.code is OpCode.CONV and is_narrow(op, target):
+            became[op] = with_roles_swapped(op, *(became[s] for s in op.src))
+        elif op.code is OpCode.CONV and has_few_long_sums(op):
+            became[op] = sums_of_windows(op, *(became[s] for s in op.src))
+        elif op.code is OpCode.CONV and has_phases(op):
+            became[op] = by_phases(op, *(became[s] for s in op.src))
+        elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
+            became[op] = attention(op, [became[s] for s in op.src], target)
+        elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:
+            became[op] = cast(Op(op.code, became[op.src[0]].dtype, (became[op.src[0]],), op.arg), op.dtype)
+        elif is_long(op):
+            became[op] = in_pieces(op, became[op.src[0]])
+        else:
+            src = tuple(map(became.__getitem__, op.src))
+            became[op] = op if src == op.src else op.replace(src=src)
+        if op in shared:
+            became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (became[op],))
+        copy_lines(op, became[op], replace=True)
+    return [became[root] for root in roots]
+
+
+def is_transposed_product(op: Op) -> bool:
+    """True for a PERMUTE that swaps the last two axes of a MATMUL."""
+    return is_transposed(op) and op.src[0].code is OpCode.MATMUL
+
+
+def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False) -> Op:
+    """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
+
+    So are batches of products with one row, and, unless sums are plain, one with a matrix of integers of one byte: to add
+    up along them is twice as fast as to turn them (rewrites/contract.py). Any other has a kernel of its own, which adds in
+    the order of products of many rows.
+    """
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    is_row = m == 1 and not batch
+    if is_row and n != 1 and not is_of_bytes(b):
+        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
+    if (m != 1 or is_row and plain_sums) and n != 1 and is_of_bytes(b):
+        wide = a.dtype.compute_dtype
+        return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
+    if m != 1 and n != 1:
+        return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]), arg)
+    wide = a.dtype.compute_dtype
+    matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
+    total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
+    return reshape(total, (*batch, m, n))
+
+
+def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
+    """Returns an attention: where matrix instructions take its operands as they are, or few queries read them but once, and
+    else in the dtype that is computed in, so that narrow ones are widened once, not at each reading."""
+    if target is not None and (target.multiplies(op.dtype, takes_tf32(op)) or parts_of(op, target)):
+        return op.replace(src=tuple(sources))
+    wide = op.dtype.compute_dtype
+    return Op(op.code, wide, tuple([cast(s, wide) if s.dtype is op.dtype else s for s in sources]), op.arg)
+
+
+def shared_by_products(order: Sequence[Op]) -> set[Op]:
+    """Returns the exponentials that several batches of products would compute anew while they pack their operands.
+
+    Those of an attention. They depend on a reduction: what is made of a product alone is stored with the product anyway.
+    The products have a batch: the exponentials of a classifier are as many as its logits, too many to store. Where one of
+    them is computed from another, only the outer one is stored.
+    """
+    needs_rows: set[Op] = set()  # what a packing would compute from a reduction
+    for op in order:
+        if any(s.code is OpCode.REDUCE or s in needs_rows for s in of_elements(op)):
+            needs_rows.add(op)
+    products: dict[Op, set[Op]] = {}  # op -> those whose packing computes it, two at most: more tell no more
+    for op in reversed(order):
+        if op.code is OpCode.MATMUL and len(op.shape) > 2:
+            readers, sources = {op}, op.src
+        else:
+            readers, sources = products.get(op, set()), () if op.code in TRANSCENDENTAL else of_elements(op)
+        for s in sources if readers else ():
+            known = products.setdefault(s, set())
+            known |= set(list(readers - known)[: 2 - len(known)])
+    several = [op for op, readers in products.items() if len(readers) > 1 and op.code in TRANSCENDENTAL]
+    return {op for op in several if op.dtype.is_float and op in needs_rows}
+
+
+def shared_by_convolutions(order: Sequence[Op]) -> set[Op]:
+    """Returns what several convolutions would compute anew from two values or more as large as itself, or in MANY_STEPS.
+
+    As the gradient behind a normalization, which that of x and that of the weight read: windows overlap, so that blocks of
+    positions compute their edges more than once.
+    """
+    readers: dict[Op, set[Op]] = {}
+    for op in order:
+        for s in op.src if op.code is OpCode.CONV else ():
+            while s.code in MOVEMENT:
+                s = s.src[0]
+            if s.code in ELEMENTWISE:
+                readers.setdefault(s, set()).add(op)
+    return {op for op, convolutions in readers.items() if len(convolutions) > 1 and _reads_several(op)}
+
+
+def _reads_several(op: Op) -> bool:
+    """True for a value that is computed from several as large as itself, or in a great many steps."""
+    large: set[Op] = set()
+    seen, stack = {op}, [op]
+    while stack and len(large) < 2 and len(seen) < MANY_STEPS:
+        at = stack.pop()
+        if at.code not in ELEMENTWISE and at.code not in MOVEMENT:
+            large |= {at} if greatest_numel(at.shape) >= greatest_numel(op.shape) else set()
+        else:
+            stack += [s for s in at.src if s not in seen]
+            seen.update(at.src)
+    return bool(stack) or len(large) > 1
+
+
+def is_joined(operand: Op) -> bool:
+    """True for what several values were joined to: PADs, each 0 where the others are not, added up and moved."""
+    while operand.code in MOVEMENT and operand.code is not OpCode.PAD:
+        operand = operand.src[0]
+    sums = {operand: None} if operand.code is OpCode.ADD else {}
+    stack = list(sums)
+    while stack:
+        for s in stack.pop().src:
+            if s.code is OpCode.ADD and s not in sums:
+                sums[s] = None
+                stack.append(s)
+            elif s.code is not OpCode.ADD and s.code is not OpCode.PAD:
+                return False
+    return bool(sums)
+
+
+def stored(operand: Op) -> Op:
+    """Returns an operand that is computed before, once for all products that read it, and not in each one's packing.
+
+    It is stored as it was joined: a view of it is as good, and a product turns its last two axes by itself.
+    """
+    if operand.code is OpCode.RESHAPE or is_transposed(operand):
+        return operand.replace(src=(stored(operand.src[0]),))
+    return Op(OpCode.CONTIGUOUS, operand.dtype, (operand,))
+
+
+def is_transposed(op: Op) -> bool:
+    """True for a PERMUTE that swaps the last two axes."""
+    ndim = len(op.shape)
+    return op.code is OpCode.PERMUTE and bool(op.arg == (*range(ndim - 2), ndim - 1, ndim - 2))
+
+
+def has_few_long_sums(op: Op) -> bool:
+    """True for a CONV that is a product with a vector in each group: the gradient of a weight by channels of their own."""
+    w, arg = op.src[1], op.arg
+    if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
+        return False
+    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= MOST_PLACES
+
+
+def sums_of_windows(op: Op, x: Op, w: Op) -> Op:
+    """Returns a CONV with one output a group as a sum of products; outside of x a gather reads 0."""
+    arg, axes, wide = op.arg, len(op.shape) - 2, op.dtype.compute_dtype
+    batch, groups = x.shape[0], arg.groups
+    windows = reshape(x, (batch, groups, w.shape[1], *x.shape[2:]))
+    for i in reversed(range(axes)):
+        shape = (op.shape[2 + i], w.shape[2 + i])
+        starts, steps = (repeat_axes(iota(n), (1 - axis,), shape) for axis, n in enumerate(shape))
+        windows = gather(windows, starts * arg.stride[i] + steps * arg.dilation[i] - arg.padding[i][0], 3 + i, 0)
+    places, taps = tuple(range(3, 3 + 2 * axes, 2)), tuple(range(4, 4 + 2 * axes, 2))
+    windows = permute(windows, (0, 1, *places, 2, *taps))  # (B, G, *places, C, *taps)
+    weight = reshape(w, (1, groups, *(1 for _ in places), *w.shape[1:]))
+    terms = cast(windows, wide) * expand(cast(weight, wide), windows.shape)
+    return cast(reduce(terms, OpCode.ADD, tuple(range(2 + axes, 3 + 2 * axes))), op.dtype)
