@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special
-    from picograd.nn.state import load, save
+    from picograd.formats.state_file import load, save
     from picograd.tools.view import draw
     from picograd.transforms.compile import compile
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
@@ -186,9 +186,10 @@ _LATE = {
     "compile": "transforms.compile", "draw": "tools.view", "functional_call": "transforms.modules",
     "grad": "transforms.gradients", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
     "hessian": "transforms.jacobians", "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians",
-    "jacrev": "transforms.jacobians", "jvp": "transforms.tangents", "linearize": "transforms.tangents", "load": "nn.state",
-    "profile": "transforms.profile", "save": "nn.state", "value_and_grad": "transforms.gradients",
-    "vhp": "transforms.hessian_products", "vjp": "transforms.gradients", "vmap": "transforms.vmap",
+    "jacrev": "transforms.jacobians", "jvp": "transforms.tangents", "linearize": "transforms.tangents",
+    "load": "formats.state_file", "profile": "transforms.profile", "save": "formats.state_file",
+    "value_and_grad": "transforms.gradients", "vhp": "transforms.hessian_products", "vjp": "transforms.gradients",
+    "vmap": "transforms.vmap",
 }  # fmt: skip
 
 

@@ -37,9 +37,9 @@ def test_a_published_function_can_be_pickled(function: object) -> None:
 
 
 def test_inside_functions_call_each_other_unwrapped() -> None:
-    from picograd.nn.functions import rectifiers
+    from picograd.nn.functions import activations
 
-    assert plain(rectifiers.relu) is rectifiers.relu is plain(nn.functional.relu)
+    assert plain(activations.relu) is activations.relu is plain(nn.functional.relu)
 
 
 def test_a_layer_of_the_users_is_named_by_the_one_of_picograd_below_it() -> None:

@@ -22,8 +22,7 @@ from picograd.data.fetch import Carrier, DataFile, get_files
 from picograd.data.files import unpack_gzip
 from picograd.data.idx import format_idx, parse_idx
 from picograd.errors import DataError
-from picograd.formats.pickled import Unpickler
-from picograd.formats.pickled_arrays import NUMPY_NAMES
+from picograd.formats.pickled import NUMPY_NAMES, Unpickler
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 DIGESTS = {

@@ -1,9 +1,5 @@
 """NumPy's .npy and .npz: numbers and bools, never objects, never larger than the file says and has.
 
-In:    an open file; or arrays
-Out:   `read_npy`, `read_npz`; `write_npy`, `write_npz`
-Called by: nn/state.py
-
 Source: NumPy, numpy/lib/_format_impl.py: the magic text, a version, the header as a dict of Python, the elements.
 """
 
@@ -18,7 +14,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from picograd.errors import DataError
-from picograd.formats.pickled_arrays import numeric_dtype
+from picograd.formats.pickled import numeric_dtype
 from picograd.formats.zipped import opened_zip, read_into
 
 Array = np.ndarray[Any, Any]

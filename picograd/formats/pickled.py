@@ -1,22 +1,23 @@
-"""Pickles, read by a machine that knows containers, text and numbers and calls nothing that a file names.
-
-In:    a file of bytes; the values of the few names that it may hold
-Out:   `Unpickler`; `Stored`
-Called by: formats/torch_file.py, data/mnist.py
+"""Pickles, read by a machine that knows containers, text, numbers and arrays, and calls nothing that a file names.
 
 Python's own unpickler imports and calls everything that a pickle names, sets states on any object, and makes a memo as
 large as a file says. Here a name is a key of a table, an argument of a builder in that table, or refused; nothing is
-larger than the bytes that are there, nothing recurses, and only plain values are hashed.
+larger than the bytes that are there, nothing recurses, and only plain values are hashed. NumPy itself would take a dtype
+of objects and read the bytes as their addresses: its arrays, scalars and dtypes are numbers and bools here.
 
 Source: CPython, Lib/pickletools.py, protocols 0 to 5.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from picograd.device import device
 from picograd.dtype import DType
@@ -391,3 +392,96 @@ STEPS: dict[int, Step] = {
 def _dict_of(machine: Unpickler, values: list[Any]) -> None:
     machine.push({})
     machine.set_items(values)
+
+
+# ---- NumPy's arrays ----
+Array = np.ndarray[Any, Any]
+DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248]|\?|[bBhHiIlLqQefd])")  # as NumPy writes numbers and bools
+NDARRAY = Builder("numpy.ndarray")
+
+
+def numeric_dtype(text: Any) -> np.dtype[Any]:
+    """Returns the dtype of numbers or bools that a file names.
+
+    Raises:
+      DataError: it is another one: of objects, of text, of records.
+    """
+    if type(text) is not str or not DTYPE.fullmatch(text):
+        raise DataError(f"it has an array of dtype {str(text)[:40]!r}; only numbers and bools are read")
+    return np.dtype(text)
+
+
+def array_from(data: bytes | bytearray, dtype: np.dtype[Any], shape: Any, is_fortran: bool = False) -> Array:
+    """Returns an array on the bytes themselves, which many may share.
+
+    Raises:
+      DataError: the bytes are not those of the shape.
+    """
+    if type(shape) is not tuple or not all(type(dim) is int and dim >= 0 for dim in shape) or len(shape) > 64:
+        raise DataError(f"it has an array of shape {str(shape)[:40]}")
+    if math.prod(shape) * dtype.itemsize != len(data) or any(dim >= 2**63 for dim in shape):
+        raise DataError(f"it has {len(data):,} bytes for an array of shape {shape} and dtype {dtype}")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _dtype(text: Any, *flags: Any) -> Unfinished:
+    """Returns a dtype without its byte order, which is the second part of its state."""
+
+    def finish(state: Any) -> np.dtype[Any]:
+        if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", ">", "|", "="):
+            raise DataError("it has a dtype of another form than numbers and bools have")
+        return dtype.newbyteorder(state[1])
+
+    dtype = numeric_dtype(text)
+    return Unfinished(finish)
+
+
+def _array(kind: Any, shape: Any, code: Any) -> Unfinished:
+    """Returns an array whose version, shape, dtype, order and bytes are its state."""
+    if kind is not NDARRAY:
+        raise DataError("it has an array of another class than numpy.ndarray")
+
+    def finish(state: Any) -> Array:
+        *_, shape, dtype, is_fortran, data = state
+        return array_from(_bytes(data), _known(dtype), shape, bool(is_fortran))
+
+    return Unfinished(finish)
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    return array_from(_bytes(data), _known(dtype), ())[()]
+
+
+def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
+    return array_from(_bytes(data), _known(dtype), shape, order == "F")
+
+
+def _known(dtype: Any) -> np.dtype[Any]:
+    if not isinstance(dtype, np.dtype):
+        raise TypeError
+    return dtype
+
+
+def _bytes(data: Any) -> bytes | bytearray:
+    """Returns the bytes of an array; Python 2 wrote them as text."""
+    if type(data) is str:
+        return data.encode("latin1")
+    if not isinstance(data, (bytes, bytearray)):
+        raise TypeError
+    return data
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "multiarray._reconstruct": _array,
+    "multiarray.scalar": _scalar,
+    "numeric._frombuffer": _from_buffer,
+}
+NUMPY_NAMES: dict[str, Any] = {
+    "numpy.ndarray": NDARRAY,
+    "numpy.dtype": Builder("numpy.dtype", _dtype),
+    **{
+        f"{core}.{name}": Builder(f"{core}.{name}", build)
+        for core in ("numpy.core", "numpy._core")  # of NumPy 1 and 2
+        for name, build in _FUNCTIONS.items()
+    },
+}

@@ -1,26 +1,27 @@
-"""The safetensors format: arrays of every dtype and text metadata, as the bytes of a file.
+"""Safetensors files: tensors by name, every other value of a state as JSON in the metadata, and a checksum of both.
 
-In:    arrays by name, or the bytes of a file
-Out:   `encode`, `decode`; `digest_of`
-Called by: formats/state_file.py, train/checkpoint.py
-
-The safetensors library, loaded when first needed, writes and checks the bytes. What is ours is the dtypes, of which it
-knows more than NumPy, and a checksum: a flipped bit of a number is no fault of the format.
+The safetensors library, loaded when first needed, writes and checks the bytes. Ours are the dtypes, of which it knows more
+than NumPy, and the checksum: a flipped bit of a number is no fault of the format. A flat dict of tensors is a file like any
+other. The format has no views: tensors on one memory come back apart.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import DataError
+from picograd.errors import ArgumentError, DataError
+from picograd.formats.torch_file import hint_for
+from picograd.tensor.core import realize
+from picograd.tensor.tensor import Tensor
 
+# ---- arrays ----
 Array = np.ndarray[Any, Any]
 NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
@@ -98,3 +99,111 @@ def digest_of(text: str, arrays: Mapping[str, Array]) -> str:
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode("utf-8", "surrogatepass"))
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+# ---- states ----
+STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
+DIGEST = "picograd.sha256"  # metadata entry with the checksum
+FORMAT = {"format": "pt"}  # what programs that read PyTorch's weights ask of a file that has metadata
+# A dict with one of these keys alone is the form of another value.
+TENSOR, TUPLE = "__tensor__", "__tuple__"
+INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings
+PLAIN = "__dict__"  # a dict that has one of these keys alone itself
+MARKS = frozenset({TENSOR, TUPLE, INTEGERS, PLAIN})
+TensorOf = Callable[[Array, DType], Tensor]
+
+
+def state_bytes(state: Any) -> bytes:
+    """Returns the bytes of a file with a state.
+
+    Raises:
+      ArgumentError: something in it does not fit, or a dict has keys other than strings alone or integers alone.
+    """
+    tensors: dict[str, Tensor] = {}
+    structure = _take_out(state, "", tensors)
+    realize(tensors.values())
+    # Flat: each tensor under its own name.
+    flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
+    arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    text = "" if flat else json.dumps(structure)
+    return encode(arrays, {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: digest_of(text, arrays)})
+
+
+def read_state(file: BinaryIO, tensor_of: TensorOf) -> Any:
+    """Returns the state in a file of `state_bytes`, or of any writer of safetensors.
+
+    Raises:
+      DataError: the file is damaged, or of another format.
+    """
+    arrays, metadata = decode(file.read())
+    text, expected = metadata.get(STRUCTURE, ""), metadata.get(DIGEST)
+    actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
+    if actual != expected:
+        raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
+    tensors = {name: tensor_of(*arrays.pop(name)) for name in list(arrays)}  # each array is freed when it is copied
+    try:
+        return _put_back(json_of(text), tensors) if text else tensors
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"its structure is damaged ({error})") from None
+
+
+def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Returns `value` with each tensor replaced by its name in `tensors`."""
+    if isinstance(value, Tensor):
+        name = path or "tensor"
+        while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
+            name += "_"
+        tensors[name] = value
+        return {TENSOR: name}
+    if isinstance(value, Mapping):
+        return _dict_taken_out(value, path, tensors)
+    if isinstance(value, (list, tuple)):
+        items = [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
+        return {TUPLE: items} if isinstance(value, tuple) else items
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ArgumentError(
+        f"save: {path or 'the state'} is a {type(value).__name__}; tensors, numbers, strings, dicts, lists and tuples fit.",
+        hint=hint_for(value),
+    )
+
+
+def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
+    is_numbered = bool(value) and all(type(key) is int for key in value)
+    for key in value:
+        if not is_numbered and not isinstance(key, str):
+            where = path or "the state"
+            raise ArgumentError(
+                f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are.",
+                hint="a .pt file has keys of every kind.",
+            )
+    taken = {str(key): _take_out(item, f"{path}.{key}" if path else str(key), tensors) for key, item in value.items()}
+    if is_numbered:
+        return {INTEGERS: taken}
+    return {PLAIN: taken} if len(taken) == 1 and MARKS & taken.keys() else taken
+
+
+def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Returns a value of JSON with tensors and containers as they were."""
+    if isinstance(value, list):
+        return [_put_back(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1 or not MARKS & value.keys():
+        return {name: _put_back(item, tensors) for name, item in value.items()}
+    ((mark, held),) = value.items()
+    if mark == TENSOR:
+        return tensors[held]
+    if mark == TUPLE and isinstance(held, list):
+        return tuple(_put_back(item, tensors) for item in held)
+    if mark == TUPLE or not isinstance(held, dict):
+        raise DataError(f"its structure is damaged ({mark})")
+    items = {name: _put_back(item, tensors) for name, item in held.items()}
+    if mark == PLAIN:
+        return items
+    if any(str(int(name)) != name for name in items):
+        raise DataError("its structure is damaged (integers)")
+    return {int(name): item for name, item in items.items()}

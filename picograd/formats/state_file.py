@@ -1,129 +1,226 @@
-"""States as safetensors files: the tensors by name, everything else as JSON in the metadata, and a checksum of both.
-
-In:    dicts, lists and tuples of tensors and plain values; or an open file
-Out:   `state_bytes`, `read_state`
-Called by: nn/state.py
-
-A flat dict of tensors is a safetensors file like any other. The format has no views: tensors on one memory come back apart.
-"""
+"""State on disk: a file is whole or not there, written in the format of its name, and read in that of its first bytes."""
 
 from __future__ import annotations
 
-import json
+import io
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DataError
-from picograd.formats.safetensors_file import Array, decode, digest_of, encode, json_of
-from picograd.formats.torch_written import hint_for
+from picograd.errors import ArgumentError, ArgumentTypeError, DataError, DTypeError
+from picograd.files import opened, write_whole
+from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
+from picograd.formats.safetensors_file import read_state, state_bytes
+from picograd.formats.torch_file import TorchFile, is_torch_stream, read_torch_stream, read_torch_zip
+from picograd.formats.zipped import opened_zip
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
-STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
-DIGEST = "picograd.sha256"  # metadata entry with the checksum
-FORMAT = {"format": "pt"}  # what programs that read PyTorch's weights ask of a file that has metadata
-# A dict with one of these keys alone is the form of another value.
-TENSOR, TUPLE = "__tensor__", "__tuple__"
-INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings
-PLAIN = "__dict__"  # a dict that has one of these keys alone itself
-MARKS = frozenset({TENSOR, TUPLE, INTEGERS, PLAIN})
-TensorOf = Callable[[Array, DType], Tensor]
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
+FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."
+# Other files that people have beside those, by how they begin: what they are, and what to do.
+OTHERS: dict[bytes, tuple[str, str]] = {
+    **{b"\x80" + bytes([version]): ("a pickle", "torch.save(state, path) and pg.save(state, path) write what is read.")
+       for version in range(2, 6)},
+    b"\x89HDF": ("an HDF5 file", FORMATS),
+    b"GGUF": ("a GGUF file", FORMATS),
+    b"\x1f\x8b": ("packed with gzip", "gunzip it first."),
+    b"version https://": ("a pointer of Git LFS, not the file itself", "git lfs pull"),
+    b"<": ("a page of HTML or XML: perhaps an error page that was saved instead of the file", FORMATS),
+}  # fmt: skip
+MapLocation = str | Mapping[str, Any] | Callable[..., Any] | None
 
 
-def state_bytes(state: Any) -> bytes:
-    """Returns the bytes of a file with a state.
+@runtime_checkable
+class BinaryFile(Protocol):
+    """An open file of bytes, io.BytesIO among them."""
+
+    def read(self, count: int = -1, /) -> bytes:
+        """Returns the next bytes."""
+        ...
+
+    def write(self, data: bytes, /) -> Any:
+        """Adds bytes."""
+        ...
+
+
+def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
+    """Writes `state`, tensors and plain values (numbers, strings, None) in dicts, lists and tuples, to one file.
+
+    Args:
+      path:  the file's name, or a file that is open for writing bytes; the state begins at its position
+
+    The end of the name says the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on one
+    memory, such as a weight that two layers share, come back so; .npy has one tensor, .npz a dict of tensors. Everything
+    else is safetensors with a checksum, a file of tensors alone readable by all programs that know that format.
 
     Raises:
-      ArgumentError: something in it does not fit, or a dict has keys other than strings alone or integers alone.
+      ArgumentError: something does not fit the format, or a dict has keys other than strings alone or integers alone
+                     (.pt takes keys of all kinds).
+      ArgumentTypeError: the file is open for text.
+      DataError:     the file cannot be written; one that was there before is untouched.
+
+    >>> import tempfile, os
+    >>> name = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save({"w": Tensor([1.5, 2.0])}, name)
+    >>> load(name)["w"].tolist()
+    [1.5, 2.0]
     """
-    tensors: dict[str, Tensor] = {}
-    structure = _take_out(state, "", tensors)
-    realize(tensors.values())
-    # Flat: each tensor under its own name.
-    flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
-    arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-    text = "" if flat else json.dumps(structure)
-    return encode(arrays, {**(FORMAT if flat else {STRUCTURE: text}), DIGEST: digest_of(text, arrays)})
-
-
-def read_state(file: BinaryIO, tensor_of: TensorOf) -> Any:
-    """Returns the state in a file of `state_bytes`, or of any writer of safetensors.
-
-    Raises:
-      DataError: the file is damaged, or of another format.
-    """
-    arrays, metadata = decode(file.read())
-    text, expected = metadata.get(STRUCTURE, ""), metadata.get(DIGEST)
-    actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
-    if actual != expected:
-        raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
-    tensors = {name: tensor_of(*arrays.pop(name)) for name in list(arrays)}  # each array is freed when it is copied
     try:
-        return _put_back(json_of(text), tensors) if text else tensors
+        write = _writer(state, _ending(path) if isinstance(path, (str, os.PathLike)) else "")
+    except RecursionError:
+        raise ArgumentError("save: the state is nested too deeply, or contains itself.") from None
+    if isinstance(path, (str, os.PathLike)):
+        write_whole("save", path, write)
+    else:
+        try:
+            write(path)
+        except TypeError:
+            if isinstance(path, io.TextIOBase):
+                raise ArgumentTypeError("save: the file is open for text.", hint='open(path, "wb")') from None
+            raise
+
+
+def _ending(path: str | os.PathLike[str]) -> str:
+    return os.path.splitext(os.fspath(path))[1].lower()
+
+
+def _writer(state: Any, ending: str) -> Callable[[Any], object]:
+    """Returns a function that writes a state to an open file, in the format of a name's ending."""
+    if ending in (".pt", ".pth"):
+        return TorchFile(state).write_to
+    if ending == ".npy":
+        if not isinstance(state, Tensor):
+            raise ArgumentError(f"save: a .npy file holds one tensor, got a {type(state).__name__}.", ".npz holds several.")
+        array = _numpy_array("the tensor", state)
+        return lambda file: write_npy(file, array)
+    if ending == ".npz":
+        tensors = dict(state) if isinstance(state, Mapping) else {"": state}
+        for name, value in tensors.items():
+            if not isinstance(name, str) or not isinstance(value, Tensor) or not isinstance(state, Mapping):
+                raise ArgumentError(
+                    f"save: a .npz file holds tensors by name, got {name!r}: {type(value).__name__}.",
+                    hint=".pt and .safetensors hold other values too.",
+                )
+        realize(tensors.values())
+        arrays = [(name, _numpy_array(name, tensor)) for name, tensor in tensors.items()]
+        return lambda file: write_npz(file, arrays)
+    data = state_bytes(state)
+    return lambda file: file.write(data)
+
+
+def _numpy_array(name: str, tensor: Tensor) -> Array:
+    """Returns the array of a tensor, of a dtype that NumPy has itself."""
+    array = tensor.detach().numpy()
+    if array.dtype.isbuiltin != 1:
+        raise DTypeError(f"save: {name} is {tensor.dtype}, which NumPy's files do not have.", hint="x.float()")
+    return array
+
+
+def load(
+    path: str | os.PathLike[str] | BinaryFile,
+    device: str | None = None,
+    *,
+    map_location: MapLocation = None,
+    weights_only: bool = True,
+    mmap: bool | None = None,
+) -> Any:
+    """Reads what `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors wrote; no code of it is run.
+
+    Args:
+      path:          the file's name, or a file that is open for reading bytes, which is read to its end
+      device:        where the tensors go
+      map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device, as there
+      weights_only:  False: objects of other classes in PyTorch's files come as records of their attributes; True: such a
+                     file is refused
+      mmap:          taken for PyTorch's sake: a file is read as a whole
+
+    Raises:
+      DataError: the file cannot be read, or is corrupt, cut short, or of another format.
+
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.pt")
+    >>> save({"step": 3, "weights": [Tensor([1.5])]}, path)
+    >>> load(path)
+    {'step': 3, 'weights': [Tensor([1.5])]}
+    """
+    device_of = _device_of(device, map_location)
+    if isinstance(path, (str, os.PathLike)):
+        with opened("load", path) as file:
+            return _read(file, os.fspath(path), device_of, not weights_only)
+    return _read(io.BytesIO(_bytes_of(path)), "what was read", device_of, not weights_only)
+
+
+def _bytes_of(file: BinaryFile) -> bytes:
+    data = file.read()
+    if not isinstance(data, bytes):
+        raise ArgumentTypeError("load: the file is open for text.", hint='open(path, "rb")')
+    return data
+
+
+def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str], str | None]:
+    """Returns a function: the device a storage was on, as the file names it -> the device for its tensors."""
+    if callable(map_location):
+        # PyTorch's is given the storage, and returns it on the device where it belongs.
+        return lambda home: getattr(map_location(Tensor([]), home), "device", None)
+    if isinstance(map_location, Mapping):
+        return lambda home: _name_of(map_location.get(home, device))
+    chosen = _name_of(device if map_location is None else map_location)
+    return lambda home: chosen
+
+
+def _name_of(place: Any) -> str | None:
+    """Returns the name of a device, which may be one of PyTorch's; None for the default one."""
+    return None if place is None else str(place)
+
+
+def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], others: bool) -> Any:
+    """Returns the state in an open file, whose format its first bytes tell."""
+
+    def tensor_of(array: Array, dtype: DType | None = None) -> Tensor:
+        return Tensor(array, dtype, device_of("cpu"))
+
+    nbytes = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    start = file.read(16)
+    file.seek(0)
+    kind = "NumPy"
+    try:
+        if start.startswith(NPY):
+            return tensor_of(read_npy(file, nbytes))
+        if start.startswith(ZIP) and _holds_arrays(file):
+            return {name: tensor_of(array) for name, array in read_npz(file, nbytes)}
+        kind = "PyTorch"
+        if is_torch_stream(start):
+            return read_torch_stream(file, nbytes, device_of, others)
+        if start.startswith(ZIP):
+            return read_torch_zip(file, nbytes, device_of, others)
+        kind = "safetensors"
+        return read_state(file, tensor_of)
+    except DataError as error:
+        if isinstance(error, OSError):
+            raise
+        other, remedy = _other_kind(start, called)
+        if other and kind == "safetensors":
+            raise DataError(f"load: {called} is {other}.", remedy) from None
+        raise DataError(f"load: {called} cannot be read as a {kind} file: {error.fact}.", error.hint) from None
+
+
+def _other_kind(start: bytes, called: str) -> tuple[str, str]:
+    """Returns what a file is that is of none of the formats, and what to do; "" for what may be damaged safetensors."""
+    if not start or start[8:9] == b"{":
+        return "" if start else "empty", FORMATS
+    unknown = "" if called.endswith(".safetensors") else "of no format that picograd knows"
+    return next((what for beginning, what in OTHERS.items() if start.startswith(beginning)), (unknown, FORMATS))
+
+
+def _holds_arrays(file: BinaryIO) -> bool:
+    """True for a zip file of .npy files; what is damaged is looked at by PyTorch's reader."""
+    try:
+        with opened_zip(file) as archive:
+            return all(name.endswith(".npy") for name in archive.namelist())
     except DataError:
-        raise
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"its structure is damaged ({error})") from None
-
-
-def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Returns `value` with each tensor replaced by its name in `tensors`."""
-    if isinstance(value, Tensor):
-        name = path or "tensor"
-        while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
-            name += "_"
-        tensors[name] = value
-        return {TENSOR: name}
-    if isinstance(value, Mapping):
-        return _dict_taken_out(value, path, tensors)
-    if isinstance(value, (list, tuple)):
-        items = [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
-        return {TUPLE: items} if isinstance(value, tuple) else items
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ArgumentError(
-        f"save: {path or 'the state'} is a {type(value).__name__}; tensors, numbers, strings, dicts, lists and tuples fit.",
-        hint=hint_for(value),
-    )
-
-
-def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
-    is_numbered = bool(value) and all(type(key) is int for key in value)
-    for key in value:
-        if not is_numbered and not isinstance(key, str):
-            where = path or "the state"
-            raise ArgumentError(
-                f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are.",
-                hint="a .pt file has keys of every kind.",
-            )
-    taken = {str(key): _take_out(item, f"{path}.{key}" if path else str(key), tensors) for key, item in value.items()}
-    if is_numbered:
-        return {INTEGERS: taken}
-    return {PLAIN: taken} if len(taken) == 1 and MARKS & taken.keys() else taken
-
-
-def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Returns a value of JSON with tensors and containers as they were."""
-    if isinstance(value, list):
-        return [_put_back(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) != 1 or not MARKS & value.keys():
-        return {name: _put_back(item, tensors) for name, item in value.items()}
-    ((mark, held),) = value.items()
-    if mark == TENSOR:
-        return tensors[held]
-    if mark == TUPLE and isinstance(held, list):
-        return tuple(_put_back(item, tensors) for item in held)
-    if mark == TUPLE or not isinstance(held, dict):
-        raise DataError(f"its structure is damaged ({mark})")
-    items = {name: _put_back(item, tensors) for name, item in held.items()}
-    if mark == PLAIN:
-        return items
-    if any(str(int(name)) != name for name in items):
-        raise DataError("its structure is damaged (integers)")
-    return {int(name): item for name, item in items.items()}
+        return False
+    finally:
+        file.seek(0)

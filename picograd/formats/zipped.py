@@ -1,9 +1,4 @@
-"""Zip files, read and written: every fault of one is a DataError, entries begin at multiples of 64 bytes.
-
-In:    an open file
-Out:   `opened_zip`, `stored_entry`, `read_into`; `write_entry`
-Called by: formats/torch_file.py, formats/torch_written.py, formats/numpy_file.py
-"""
+"""Zip files, read and written: every fault of one is a DataError, entries begin at multiples of 64 bytes."""
 
 from __future__ import annotations
 

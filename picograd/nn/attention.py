@@ -1,9 +1,5 @@
 """torch.nn.attention by its name: which kernel computes attention, as a context that is taken and changes nothing.
 
-In:    names of kernels
-Out:   `SDPBackend`, `sdpa_kernel`
-Next:  picograd/nn/functions/linear.py
-
 Attention has one Op here, and a device one kernel for it; nn.functional.scaled_dot_product_attention computes it.
 """
 

@@ -1,9 +1,4 @@
-"""Modules that hold modules or parameters: Sequential, lists and dicts.
-
-In:    modules, parameters
-Out:   a module
-Next:  picograd/nn/einops.py
-"""
+"""Modules that hold modules or parameters: Sequential, lists and dicts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""einops' layers, as einops.layers.torch has them for PyTorch: patterns as modules, for nn.Sequential.
-
-In:    the package einops, which is optional
-Out:   `Rearrange`, `Reduce`
-Next:  picograd/nn/layers/layer.py
-"""
+"""einops' layers, as einops.layers.torch has them for PyTorch: patterns as modules, for nn.Sequential."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Hooks: functions called before or after a module's forward, and when gradients come by.
-
-In:    a module and its arguments, its result or their gradients
-Out:   what the hooks make of them
-Next:  picograd/nn/summary.py
-"""
+"""Hooks: functions called before or after a module's forward, and when gradients come by."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Start values of parameters, written in place.
-
-In:    a tensor, usually a parameter
-Out:   the same tensor with new values
-Next:  picograd/nn/utils/__init__.py
-"""
+"""Start values of parameters, written in place."""
 
 from __future__ import annotations
 

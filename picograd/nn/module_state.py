@@ -1,20 +1,15 @@
-"""The state of modules: saved, loaded, moved to other devices and dtypes.
-
-In:    the parameters and buffers of a module
-Out:   `ModuleState`, which Module extends
-Next:  picograd/nn/state_hooks.py
-"""
+"""The state of modules: saved, loaded, moved to other devices and dtypes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.opcode import OpCode
-from picograd.nn.parameter import Parameter
-from picograd.nn.state_hooks import StateHooks
+from picograd.nn.hooks import registered
+from picograd.nn.parameter import ModuleAttributes, Parameter
 from picograd.tensor.arguments import saved_state
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
@@ -22,6 +17,7 @@ from picograd.tensor.change import note_move
 from picograd.tensor.collected import zero_grads
 from picograd.tensor.exchange.copies import shown_steps
 from picograd.tensor.exchange.host import array_of, gpu_named
+from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -47,7 +43,7 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-class ModuleState(StateHooks):
+class ModuleState(ModuleAttributes):
     """What a module does with all its tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
@@ -298,6 +294,75 @@ class ModuleState(StateHooks):
     def cuda(self, device: str | int | None = None) -> Self:
         """Moves all parameters and buffers to the GPU: `device` is 0, "cuda" or "cuda:0"; returns self."""
         return self.to(gpu_named(device))
+
+    # ---- hooks around the state ----
+    def _call_state_hooks(self, place: str, *args: Any) -> None:
+        for hook in vars(self).get(place, {}).values():
+            hook.call(self, *args)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, prefix, keep_vars) before the module's tensors enter a state_dict.
+
+        Args:
+          hook:   a function of the module, of what its paths start with, and of whether tensors keep their gradients
+
+        Returns:  a handle whose remove() takes it away
+
+        >>> net = nn.Linear(1, 1, bias=False)
+        >>> handle = net.register_state_dict_pre_hook(lambda module, prefix, keep_vars: print("asked for"))
+        >>> list(net.state_dict())
+        asked for
+        ['weight']
+        """
+        return registered(self, "_state_dict_pre_hooks", hook, False, False)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, state_dict, prefix, local_metadata) when all below the module has entered a state_dict.
+
+        Args:
+          hook:   it may change state_dict in place; local_metadata is {"version": 1}
+
+        Returns:  a handle whose remove() takes it away
+
+        >>> net = nn.Linear(1, 1, bias=False)
+        >>> handle = net.register_state_dict_post_hook(lambda module, state, prefix, facts: state.pop(prefix + "weight"))
+        >>> net.state_dict()
+        {}
+        """
+        return registered(self, "_state_dict_hooks", hook, False, False)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls a hook before a state is loaded into the module, which may change keys of that state in place.
+
+        Args:
+          hook:   a function of (module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                  error_msgs); what it adds to the last three lists is reported with the rest
+
+        Returns:  a handle whose remove() takes it away
+
+        >>> net = nn.Linear(1, 1, bias=False)
+        >>> def renamed(module, state_dict, prefix, *rest):
+        ...     state_dict[prefix + "weight"] = state_dict.pop(prefix + "w")
+        >>> handle = net.register_load_state_dict_pre_hook(renamed)
+        >>> net.load_state_dict({"w": Tensor([[2.0]])})
+        <All keys matched successfully>
+        """
+        return registered(self, "_load_state_dict_pre_hooks", hook, False, False)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.
+
+        Args:
+          hook:   it may take out of both lists of incompatible_keys what is no error
+
+        Returns:  a handle whose remove() takes it away
+
+        >>> net = nn.Linear(1, 1)
+        >>> handle = net.register_load_state_dict_post_hook(lambda module, keys: keys.missing_keys.remove("bias"))
+        >>> net.load_state_dict({"weight": Tensor([[2.0]])})
+        <All keys matched successfully>
+        """
+        return registered(self, "_load_state_dict_post_hooks", hook, False, False)
 
 
 def _start(path: str) -> str:

@@ -1,9 +1,4 @@
-"""Functions of networks that PyTorch has at its top, too: torch.conv2d is picograd.conv2d.
-
-In:    picograd/nn/functional.py
-Out:   the names in `__all__`, which `picograd` re-exports: those whose arguments are in the same order in both places
-Next:  picograd/nn/ordered.py
-"""
+"""Functions of networks that PyTorch has at its top, too: torch.conv2d is picograd.conv2d."""
 # ruff: noqa: F403, F405
 
 from picograd.nn.functional import *

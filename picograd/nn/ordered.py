@@ -1,9 +1,4 @@
-"""Functions of networks that torch.* has in another order of arguments than torch.nn.functional: pg.dropout, ...
-
-In:    picograd/nn/functional.py
-Out:   the names in `__all__`, which `picograd` re-exports
-Next:  picograd/nn/functional.py
-"""
+"""Functions of networks that torch.* has in another order of arguments than torch.nn.functional: pg.dropout, ..."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Parameters and buffers: tensors that say how a module is to hold them.
-
-In:    a shape, or a tensor
-Out:   `new_parameter`, `Parameter`, `Buffer`
-Next:  picograd/nn/functions/precision.py
-"""
+"""Parameters and buffers, tensors that say how a module holds them; and the attributes of modules, which do so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from picograd.absent import missing
+from picograd.annotations import shown
 from picograd.dtype import DType
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.tensor.change import last_change
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -85,3 +84,126 @@ class Buffer(Tensor, metaclass=_BufferType):
         held = (Tensor([]) if data is None else data).detach()
         held._role = "buffer" if persistent else "temporary"
         return held
+
+
+# ---- attributes of modules ----
+class ModuleAttributes:
+    """What becomes of an attribute of a module: whoever looks at modules is told of every change (tensor/change.py)."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        rule = self.computed(name)
+        if rule is not None and hasattr(rule, "store"):
+            rule.store(self, value)
+            return
+        role = None
+        if isinstance(value, Tensor):
+            role = getattr(value, "_role", None)
+            if role is None and value.requires_grad and value.is_leaf:
+                role = value._role = "parameter"
+            if role is not None:
+                self._kinds()[name] = role
+        if value is not None and role is None and self._kinds().get(name) == "parameter":
+            owner = type(self).__name__
+            raise ArgumentTypeError(
+                f"{owner}.{name} is a parameter: it can become an nn.Parameter or None, got {shown(value)}.",
+                hint=f"nn.Parameter(value); or within no_grad {name}.copy_(value), which keeps what optimizers know.",
+            )
+        if not isinstance(value, Tensor) and value is not None:
+            self._kinds().pop(name, None)
+        self._put(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._kinds().pop(name, None)
+        last_change.note()
+
+    def __getattr__(self, name: str) -> Any:  # called for what is no attribute
+        rule = self.computed(name)
+        if rule is None:
+            raise missing(name, "picograd.nn.Module", self)
+        return rule(self)
+
+    # ---- attributes computed from others ----
+    def computed(self, name: str) -> Any:
+        """Returns the rule by which the attribute `name` is computed, or None where it is not.
+
+        >>> print(nn.Linear(2, 3).computed("weight"))
+        None
+        """
+        return self.__dict__.get("_computed", {}).get(name)
+
+    def compute_attribute(self, name: str, rule: Callable[[Any], Tensor]) -> None:
+        """Lets `rule`, a function of the module, compute the attribute `name` whenever it is read.
+
+        Where the rule has store(module, value), that is what assigning to the attribute does.
+
+        >>> net = nn.Linear(2, 3)
+        >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
+        >>> net.columns
+        2
+        """
+        self._put("_computed", {**self.__dict__.get("_computed", {}), name: rule})
+
+    def stop_computing(self, name: str) -> None:
+        """Forgets the rule for `name`.
+
+        >>> net = nn.Linear(2, 3)
+        >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
+        >>> net.stop_computing("columns")
+        >>> hasattr(net, "columns")
+        False
+        """
+        self._put("_computed", {other: rule for other, rule in self.__dict__.get("_computed", {}).items() if other != name})
+
+    def _put(self, name: str, value: Any) -> None:
+        """Sets an attribute, whatever it is."""
+        object.__setattr__(self, name, value)
+        last_change.note()
+
+    def _kinds(self) -> dict[str, str]:
+        """Returns what each tensor attribute of the state is."""
+        kinds: dict[str, str] = self.__dict__.setdefault("_state_kinds", {})
+        return kinds
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Makes `tensor`, which is not trained, part of the state under `name`; without `persistent` it is not saved.
+
+        Raises:
+          ArgumentError:     the name is taken, or has a dot.
+          ArgumentTypeError: it is no tensor.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.register_buffer("mean", Tensor([0.0]))
+        >>> sorted(net.state_dict())
+        ['bias', 'mean', 'weight']
+        """
+        self._check_name("register_buffer", name)
+        if not isinstance(tensor, Tensor | None):
+            fact = f"register_buffer: {name} must be a tensor or None, got {shown(tensor)}."
+            raise ArgumentTypeError(fact, hint="Tensor(value)")
+        self._put(name, tensor)
+        self._kinds()[name] = "buffer" if persistent else "temporary"
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Makes `param`, an nn.Parameter or a leaf that requires grad, a parameter under `name`; None keeps the place free.
+
+        Raises:
+          ArgumentError: the name is taken, or has a dot; or param is neither.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.register_parameter("scale", Tensor([1.0], requires_grad=True))
+        >>> len(list(net.parameters()))
+        3
+        """
+        self._check_name("register_parameter", name)
+        if param is not None and not isinstance(param, Parameter):
+            raise ArgumentError(
+                f"register_parameter: {name} must be an nn.Parameter, or a leaf that requires grad.",
+                hint="nn.Parameter(param)",
+            )
+        self._put(name, param)
+        self._kinds()[name] = "parameter"
+
+    def _check_name(self, function: str, name: str) -> None:
+        if not name or "." in name or (hasattr(self, name) and name not in self._kinds()):
+            raise ArgumentError(f"{function}: {name!r} is taken, or no name without dots.")

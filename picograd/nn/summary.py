@@ -1,9 +1,5 @@
 """A table of a network's layers: what goes in and out, and what it costs.
 
-In:    a module and its inputs
-Out:   `Summary`
-Next:  picograd/nn/parameter.py
-
 FLOPs are those of the graph that a layer's forward builds (ir/flops.py). What is fused or simplified later counts in full.
 """
 

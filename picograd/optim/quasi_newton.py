@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from picograd.errors import ArgumentError, JitError
-from picograd.nn.utils.convert_parameters import vector_to_parameters
+from picograd.nn.utils.clip_grad import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
 from picograd.record import Record, replace
 from picograd.tensor.cell import trace

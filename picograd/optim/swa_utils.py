@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.nn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from picograd.nn.layers.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from picograd.nn.module import Module
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer

@@ -1,7 +1,7 @@
 """Mixed precision: products in 16 bits, losses, norms and softmax in 32, wherever a block says so; or products in TF32.
 
 In:    nothing
-Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them);
+Out:   `autocast`; `lowered` for what profits from 16 bits (`widened` of nn/functions/ is for what suffers from them);
        `set_float32_matmul_precision`; `uses_tf32`; `precision_mode`, `float32_mode`
 Next:  picograd/tensor/anomaly.py
 

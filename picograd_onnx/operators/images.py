@@ -14,8 +14,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.nn.functions.grids import PADDING, Sampler, affine_grid
-from picograd.nn.functions.resize import cubic_far, cubic_near, weighted
+from picograd.nn.functions.interpolation import PADDING, Sampler, affine_grid, cubic_far, cubic_near, weighted
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.record import row

@@ -12,12 +12,10 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
 from picograd.nn import functional as F
-from picograd.nn.functions.grids import Sampler
-from picograd.nn.functions.maxima import max_of_windows, put_back
-from picograd.nn.functions.means import mean_of_windows, sum_of_windows
+from picograd.nn.functions.interpolation import Sampler
 from picograd.nn.functions.normalization import divided_by_neighbours, standardized
-from picograd.nn.functions.placement import Windows, placed
-from picograd.nn.functions.slide import image_of
+from picograd.nn.functions.pooling import max_of_windows, mean_of_windows, put_back, sum_of_windows
+from picograd.nn.functions.windows import Windows, image_of, placed
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.operators.casts import quantize
 from picograd_onnx.operators.math import generator_of

@@ -11,7 +11,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.nn import functional as F
-from picograd.nn.functions import linear_loss
+from picograd.nn.functions import class_losses
 
 ROWS, FEATURES, CLASSES = 40, 5, 7
 
@@ -19,7 +19,7 @@ ROWS, FEATURES, CLASSES = 40, 5, 7
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six rows at a time: 40 rows are six chunks and four rows more."""
-    monkeypatch.setattr(linear_loss, "CHUNK_NBYTES", 6 * CLASSES * 4)
+    monkeypatch.setattr(class_losses, "CHUNK_NBYTES", 6 * CLASSES * 4)
 
 
 def arrays(rng: np.random.Generator) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_further_derivatives_and_forward_mode(small_chunks: None, rng: np.random
     def loss(x: Tensor, w: Tensor) -> Tensor:
         return F.linear_cross_entropy(x, w, target, label_smoothing=0.1)
 
-    assert linear_loss._is_large(*inputs, target)
+    assert class_losses._is_large(*inputs, target)
     assert pg.gradcheck(loss, inputs, check_forward_ad=True)
     assert pg.gradgradcheck(loss, inputs)
 
@@ -111,7 +111,7 @@ def test_a_wrong_class_is_reported(small_chunks: None, rng: np.random.Generator)
 
 def test_the_scores_of_all_rows_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr(linear_loss, "CHUNK_NBYTES", 64 << 10)
+    monkeypatch.setattr(class_losses, "CHUNK_NBYTES", 64 << 10)
     rows, features, classes = 4096, 8, 512
     x, w = (Tensor(np.ones(shape, np.float32), requires_grad=True) for shape in ((rows, features), (classes, features)))
     target = Tensor(np.arange(rows) % classes)

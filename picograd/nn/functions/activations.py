@@ -1,36 +1,329 @@
-"""Smooth activations, gates and the softmax family.
+"""Activations: rectifiers, which are in pieces; smooth ones; gates and the softmax family; twins that store their result.
 
-In:    tensors
-Out:   tensors
-Next:  picograd/nn/functions/distances.py
+Where two pieces meet, the gradient is PyTorch's. A piece that may overflow where it is not used gets another input there.
 """
 
 from __future__ import annotations
 
-from picograd.dtype import DType
-from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import unary
+from collections.abc import Callable
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.precision import widened
-from picograd.nn.functions.rectifiers import of_each
-from picograd.tensor.build import axis_of, need_float
+from picograd.nn.functions import widened
+from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
 from picograd.tensor.creation.generator import Generator
-from picograd.tensor.creation.random import gumbel_op, random_bits
+from picograd.tensor.creation.random import gumbel_op, random_bits, uniform_op
 from picograd.tensor.elements import pointwise
+from picograd.tensor.exchange.host import fitting
 from picograd.tensor.inplace import stored
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
-    "gelu", "glu", "gumbel_softmax", "log_softmax", "logsigmoid", "mish", "sigmoid", "silu", "softmax", "softmin",
-    "softplus", "softsign", "tanh", "tanhshrink",
+    "celu", "celu_", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6",
+    "relu_", "rrelu", "rrelu_", "selu", "selu_", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink",
+    "softsign", "tanh", "tanhshrink", "threshold", "threshold_",
 ]  # fmt: skip
 
-# Where log(1 + exp(x)) is x to all 53 bits.
-SOFTPLUS_EXACT = 40.0
+
+# ---- rectifiers ----
+def of_each(
+    function: str,
+    input: Tensor,  # noqa: A002
+    formula: Callable[[Op], Op],
+    inplace: bool = False,
+    kinds: str = "f",
+) -> Tensor:
+    """Returns `formula` of each element, computed in float32 where the elements have 16 bits.
+
+    kinds: letters of the dtypes it takes: "f", "fiu", ...; "F": integers become floats
+
+    Raises:
+      DTypeError: the dtype is of another kind.
+    """
+    if kinds != "F" and input.dtype.kind not in kinds:
+        needed = "a float" if kinds == "f" else "numbers"
+        raise DTypeError(f"{function}: needs {needed}, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    op = to_float(input.read()) if kinds == "F" else input.read()
+    tensor = Tensor.from_op(computed_in(op.dtype.compute_dtype, formula, (op,)), input.cell.device)
+    return stored(function, input, tensor) if inplace else tensor
+
+
+# Klambauer et al. 2017, arXiv:1706.02515, eq. 14, with more digits.
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns 0 where input <= 0, else input; `inplace` stores it there.
+
+    >>> relu(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.])
+    """
+    return stored("relu", input, input.relu()) if inplace else input.relu()
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input held between min_val and max_val; its gradient is 0 at both; `inplace` stores it there.
+
+    Raises:
+      ArgumentError: min_val is above max_val.
+      DTypeError:    input is bool.
+
+    >>> hardtanh(Tensor([-2.0, 0.5, 2.0]))
+    Tensor([-1. ,  0.5,  1. ])
+    """
+    if min_val > max_val:
+        raise ArgumentError(f"hardtanh: min_val must not be above max_val, got {min_val} and {max_val}.")
+
+    def formula(x: Op) -> Op:
+        low, high = (fitting("hardtanh", _as(x, bound), x.dtype) for bound in (min_val, max_val))
+        return _between(x, low, high, x)
+
+    return of_each("hardtanh", input, formula, inplace, "fiu")
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input held between 0 and 6; `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is bool.
+
+    >>> relu6(Tensor([-2.0, 3.0, 8.0]))
+    Tensor([0., 3., 6.])
+    """
+    return of_each("relu6", input, lambda x: _between(x, 0, 6, x), inplace, "fiu")
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input / 6 + 1/2, held between 0 and 1; `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is no float.
+
+    >>> hardsigmoid(Tensor([-4.0, 0.0, 4.0]))
+    Tensor([0. , 0.5, 1. ])
+    """
+
+    def formula(x: Op) -> Op:
+        upper = where(compare(OpCode.CMPLE, 3.0, x), 1.0, x * (1 / 6) + 0.5)
+        return where(compare(OpCode.CMPLE, x, -3.0), 0.0, upper)
+
+    return of_each("hardsigmoid", input, formula, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input * hardsigmoid(input); `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is no float.
+
+    >>> hardswish(Tensor([-4.0, 3.0, 4.0]))
+    Tensor([0., 3., 4.])
+    """
+
+    def formula(x: Op) -> Op:
+        inner = _between(x, -3.0, 3.0, x)
+        upper = where(compare(OpCode.CMPLT, x, 3.0), inner * (inner + 3.0) * (1 / 6), x)
+        return where(compare(OpCode.CMPLE, x, -3.0), 0.0, upper)
+
+    return of_each("hardswish", input, formula, inplace)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
+    """Returns 0 where |input| <= lambd, else input.
+
+    Raises:
+      DTypeError: input is no float.
+
+    >>> hardshrink(Tensor([-1.0, 0.25, 1.0]))
+    Tensor([-1.,  0.,  1.])
+    """
+    return input.hardshrink(lambd)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
+    """Returns input moved towards 0 by lambd, and 0 where |input| <= lambd.
+
+    Raises:
+      ArgumentError: lambd is negative.
+      DTypeError:    input is no float.
+
+    >>> softshrink(Tensor([-1.0, 0.25, 1.0]))
+    Tensor([-0.5,  0. ,  0.5])
+    """
+    if not lambd >= 0:
+        raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}.")
+
+    def formula(x: Op) -> Op:
+        outside = where(compare(OpCode.CMPLT, x, 0.0), x + lambd, x - lambd)
+        return where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, outside)
+
+    return of_each("softshrink", input, formula)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input where it is above `threshold`, else `value`; `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is bool.
+
+    >>> threshold(Tensor([0.5, 2.0]), 1.0, -1.0)
+    Tensor([-1.,  2.])
+    """
+    return _threshold(input, threshold, value, inplace)
+
+
+def _threshold(x: Tensor, bound: float, value: float, inplace: bool) -> Tensor:
+    def formula(x: Op) -> Op:
+        return where(compare(OpCode.CMPLE, x, _as(x, bound)), _as(x, value), x)
+
+    return of_each("threshold", x, formula, inplace, "fiu")
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input where it is positive, else input * negative_slope; `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is no float.
+
+    >>> leaky_relu(Tensor([-1.0, 2.0]), 0.5)
+    Tensor([-0.5,  2. ])
+    """
+    return of_each("leaky_relu", input, lambda x: _sloped(x, x * negative_slope), inplace)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
+    """Returns input where it is positive, else input * weight.
+
+    Args:
+      input:   (N, C, ...), (C,) or ()  float
+      weight:  (1,) or (), or (C,): a slope for each channel
+
+    Raises:
+      ShapeError: weight is neither one number nor one for each channel.
+      DTypeError: the dtypes differ, or are no floats.
+
+    Source:    He et al. 2015, arXiv:1502.01852, eq. 1.
+
+    >>> prelu(Tensor([-1.0, 2.0]), Tensor([0.5]))
+    Tensor([-0.5,  2. ])
+    """
+    return input.prelu(weight)
+
+
+def rrelu(
+    input: Tensor,  # noqa: A002
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns input where it is positive, else input * a, a drawn evenly from [lower, upper) for each in training.
+
+    Outside `training` a = (lower + upper) / 2. `inplace` stores it there. Source: Xu et al. 2015, arXiv:1505.00853.
+
+    Raises:
+      ArgumentError: lower is above upper.
+      DTypeError:    input is no float.
+
+    >>> rrelu(Tensor([-3.0, 2.0]), 0.25, 0.75)
+    Tensor([-1.5,  2. ])
+    """
+    if lower > upper:
+        raise ArgumentError(f"rrelu: lower must not be above upper, got {lower} and {upper}.")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+
+    def formula(x: Op) -> Op:
+        slopes = uniform_op(random_bits(x.shape, generator, input.device), dtypes.float32) * (upper - lower) + lower
+        return _sloped(x, x * cast(slopes, x.dtype))
+
+    return of_each("rrelu", input, formula, inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input where it is positive, else alpha * (exp(input) - 1); `inplace` stores it there.
+
+    Derivatives at 0 are those of the left side, as the value is: the second one is alpha, and 0 in PyTorch.
+
+    Raises:
+      DTypeError: input is no float.
+
+    Source:    Clevert et al. 2015, arXiv:1511.07289, eq. 15.
+
+    >>> elu(Tensor([-1.0, 2.0])).round(4)
+    Tensor([-0.6321,  2.    ])
+    """
+    return of_each("elu", input, lambda x: _sloped(x, _exponential(x, 1.0) * alpha), inplace)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns 1.0507 * elu(input, 1.6733), which keeps mean 0 and variance 1; `inplace` stores it there.
+
+    Raises:
+      DTypeError: input is no float.
+
+    Source:    Klambauer et al. 2017, arXiv:1706.02515, eq. 2 and 14.
+
+    >>> selu(Tensor([-1.0, 2.0])).round(4)
+    Tensor([-1.1113,  2.1014])
+    """
+
+    def formula(x: Op) -> Op:
+        return _sloped(x, _exponential(x, 1.0) * SELU_ALPHA) * SELU_SCALE
+
+    return of_each("selu", input, formula, inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Returns input where it is positive, else alpha * (exp(input / alpha) - 1); `inplace` stores it there.
+
+    Raises:
+      ArgumentError: alpha is 0.
+      DTypeError:    input is no float.
+
+    Source:    Barron 2017, arXiv:1704.07483, eq. 2.
+
+    >>> celu(Tensor([-1.0, 2.0]), 2.0).round(4)
+    Tensor([-0.7869,  2.    ])
+    """
+    if alpha == 0:
+        raise ArgumentError("celu: alpha must not be 0.")
+    return of_each("celu", input, lambda x: _sloped(x, _exponential(x, 1.0 / alpha) * alpha), inplace)
+
+
+# ---- rectifiers of Ops ----
+
+
+def _between(x: Op, low: Scalar, high: Scalar, middle: Op) -> Op:
+    """low where x <= low, high where x >= high, else `middle`; NaN stays."""
+    upper = where(compare(OpCode.CMPLE, high, x), x.filled(high), middle)
+    return where(compare(OpCode.CMPLE, x, low), x.filled(low), upper)
+
+
+def _sloped(x: Op, below: Op) -> Op:
+    """x where it is positive, else `below`."""
+    return where(compare(OpCode.CMPLT, 0.0, x), x, below)
+
+
+def _exponential(x: Op, factor: float) -> Op:
+    """exp(factor x) - 1 of what is not positive, 0 else."""
+    return pointwise.expm1(where(compare(OpCode.CMPLT, 0.0, x), 0.0, x) * factor)
+
+
+def _as(x: Op, value: float) -> Scalar:
+    return value if x.dtype.is_float else int(value)
 
 
 # ---- smooth ----
+SOFTPLUS_EXACT = 40.0  # from here on log(1 + exp(x)) is x to all 53 bits
+
+
 def sigmoid(input: Tensor) -> Tensor:  # noqa: A002
     """Returns 1 / (1 + exp(-input)).
 
@@ -221,3 +514,82 @@ def gumbel_softmax(
     sizes[dim] = -1
     sharp = (line.reshape(sizes) == place).to(soft.dtype)
     return sharp + (soft - soft.detach())
+
+
+# ---- in place: relu_(x) is relu(x, inplace=True) ----
+def relu_(input: Tensor) -> Tensor:  # noqa: A002
+    """Stores relu(input) in input, and returns it.
+
+    >>> relu_(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.])
+    """
+    return relu(input, inplace=True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:  # noqa: A002
+    """Stores elu(input, alpha) in input, and returns it.
+
+    >>> elu_(Tensor([0.0, 2.0]))
+    Tensor([0., 2.])
+    """
+    return elu(input, alpha, inplace=True)
+
+
+def selu_(input: Tensor) -> Tensor:  # noqa: A002
+    """Stores selu(input) in input, and returns it.
+
+    >>> selu_(Tensor([0.0, 2.0])).round(4)
+    Tensor([0.    , 2.1014])
+    """
+    return selu(input, inplace=True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:  # noqa: A002
+    """Stores celu(input, alpha) in input, and returns it.
+
+    >>> celu_(Tensor([0.0, 2.0]))
+    Tensor([0., 2.])
+    """
+    return celu(input, alpha, inplace=True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:  # noqa: A002
+    """Stores leaky_relu(input, negative_slope) in input, and returns it.
+
+    >>> leaky_relu_(Tensor([-1.0, 2.0]), 0.5)
+    Tensor([-0.5,  2. ])
+    """
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:  # noqa: A002
+    """Stores hardtanh(input, min_val, max_val) in input, and returns it.
+
+    >>> hardtanh_(Tensor([-2.0, 0.5]))
+    Tensor([-1. ,  0.5])
+    """
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:  # noqa: A002
+    """Stores threshold(input, threshold, value) in input, and returns it.
+
+    >>> threshold_(Tensor([0.5, 2.0]), 1.0, -1.0)
+    Tensor([-1.,  2.])
+    """
+    return _threshold(input, threshold, value, True)
+
+
+def rrelu_(
+    input: Tensor,  # noqa: A002
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Stores rrelu(input, lower, upper, training) in input, and returns it.
+
+    >>> rrelu_(Tensor([-3.0, 2.0]), 0.25, 0.75)
+    Tensor([-1.5,  2. ])
+    """
+    return rrelu(input, lower, upper, training, inplace=True, generator=generator)

@@ -1,25 +1,26 @@
-"""Losses of classes: cross-entropy and negative log-likelihood.
+"""Losses of classes: cross-entropy, also joined with the linear layer before it; margins between classes; CTC.
 
-In:    scores of classes and targets
-Out:   a loss, or one for each row
-Next:  picograd/nn/functions/linear_loss.py
-
-N rows, C classes, D any further axes.
+N rows or sequences, C classes, D features or further axes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.control.custom import Function
+from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, reduce, where
+from picograd.ir.build import compare, reduce, scatter, where
 from picograd.ir.checks import Site, checked
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.losses import check_reduction
-from picograd.nn.functions.precision import widened
+from picograd.nn.functions import widened
+from picograd.nn.functions.activations import logsigmoid
+from picograd.nn.functions.linear import linear
+from picograd.nn.functions.losses import check_pair, check_reduction, reduced
 from picograd.tensor.build import broadcast_to, cast, need_float, static
 from picograd.tensor.formulas import by_formula
 from picograd.tensor.indexing.brackets import gather_op, same_as_iota
@@ -27,9 +28,13 @@ from picograd.tensor.reductions.moments import mean_op
 from picograd.tensor.reductions.reduce import logsumexp_op
 from picograd.tensor.tensor import Tensor
 
-__all__ = ["cross_entropy", "nll_loss"]
+__all__ = [
+    "cross_entropy", "ctc_loss", "linear_cross_entropy", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_soft_margin_loss", "nll_loss",
+]  # fmt: skip
 
 
+# ---- cross-entropy ----
 @widened
 def cross_entropy(
     input: Tensor,  # noqa: A002
@@ -227,3 +232,378 @@ def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # no
             f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.", "target.long()"
         )
     return input.movedim(dim, -1) if dim != input.ndim - 1 else input
+
+
+# ---- the linear layer with it ----
+CHUNK_NBYTES = 32 << 20  # of the scores of the rows that are looked at together
+IGNORED = -100
+
+
+@widened
+def linear_cross_entropy(
+    input: Tensor,  # noqa: A002
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Returns cross_entropy(linear(input, linear_weight, linear_bias), target, ...).
+
+    Where the scores of all rows would take more than 128 MiB, and one number is asked for of rows with a class each,
+    they are computed some rows at a time, and so are the gradients, in the same pass.
+
+    Args:
+      input:            (N, D), or whatever linear and cross_entropy take  float
+      linear_weight:    (C, D)
+      target:           (N,)    integer classes; or probabilities (N, C)
+      linear_bias:      (C,) or None
+      weight:           (C,) factor of each class, or None
+      reduction:        "mean", "sum" or "none"
+      ignore_index:     rows with this class count neither in sum nor in mean; None: -100
+      label_smoothing:  in [0, 1]
+
+    Returns:   (), or (N,) for "none"
+
+    Raises:
+      ShapeError:    input does not fit linear_weight, or target does not fit the scores.
+      DTypeError:    input is no float, or target is bool.
+      ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
+      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+
+    Cost:      6 N C D FLOPs with the gradients, as one after the other. Some rows at a time: 32 MiB of scores instead of
+               all and their gradients, and two more of the size of linear_weight.
+    Source:    Wijmans et al. 2024, "Cut your losses in large-vocabulary language models" (arXiv:2411.09009).
+
+    >>> x, w = Tensor([[1.0, 2.0]]), Tensor([[0.5, 0.0], [0.0, 0.25]])
+    >>> round(linear_cross_entropy(x, w, Tensor([1])).item(), 4)
+    0.6931
+    """
+    check_reduction("linear_cross_entropy", reduction)
+    ignored = IGNORED if ignore_index is None else ignore_index
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignored, "label_smoothing": label_smoothing}
+    if not _is_large(input, linear_weight, target) or reduction == "none":
+        return cross_entropy(linear(input, linear_weight, linear_bias), target, reduction=reduction, **options)
+    total: Tensor = _Chunked.apply(input, linear_weight, linear_bias, target, options)
+    return total if reduction == "sum" else total / _count(target, weight, ignored).to(total.dtype)
+
+
+def _is_large(rows: Tensor, layer: Tensor, target: Tensor) -> bool:
+    """Returns whether the scores are worth more than one pass: of rows with a class each, all of known lengths."""
+    if (rows.ndim, layer.ndim, target.ndim) != (2, 2, 1) or target.dtype.is_float or rows.shape[:1] != target.shape:
+        return False
+    if not all(isinstance(length, int) for length in (*rows.shape, *layer.shape)):
+        return False
+    return rows.shape[0] * layer.shape[0] * rows.dtype.itemsize > 4 * CHUNK_NBYTES
+
+
+def _count(target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
+    """Returns by what the mean divides: the rows that count, or the factors of their classes."""
+    counted = target != ignored
+    return counted.sum() if weight is None else (weight[target.where(counted, 0)] * counted).sum()
+
+
+def _slope(
+    scores: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """Returns the gradient of the sum of cross_entropy's rows, (1 - s) f (p - 1[target]) + s (mean(w) p - w / C).
+
+    p is softmax(scores), w the factors of the classes and f that of the row's; rows that are ignored have none.
+    """
+    counted = target != ignore_index
+    classes = target.where(counted, 0)
+    chances, hit = scores.softmax(1), classes.one_hot(scores.shape[1])
+    factors = Tensor.ones(scores.shape[1:], dtype=scores.dtype) if weight is None else weight
+    exact = factors[classes][:, None] * (chances - hit)
+    smooth = factors.mean() * chances - factors / scores.shape[1]
+    return counted[:, None] * ((1.0 - label_smoothing) * exact + label_smoothing * smooth)
+
+
+class _Chunked(Function):
+    """The sum of the losses, a chunk of rows at a time, with the gradients of the sum."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, layer: Tensor, bias: Tensor | None, target: Tensor, options: dict[str, Any]
+    ) -> Tensor:
+        num_rows, length = rows.shape[0], max(1, CHUNK_NBYTES // (layer.shape[0] * rows.dtype.itemsize))
+        num_chunks = -(-num_rows // length)
+        missing = num_chunks * length - num_rows
+        rows = rows.pad((0, 0, 0, missing)).reshape(num_chunks, length, -1)
+        target = target.pad((0, missing), value=options["ignore_index"]).reshape(num_chunks, length)
+        parts = [layer] if bias is None else [layer, bias]
+
+        def step(carry: Any, chunk: Any) -> Any:
+            total, sums = carry
+            scores = linear(chunk[0], *parts)
+            loss = cross_entropy(scores, chunk[1], reduction="sum", **options)
+            slope = _slope(scores, chunk[1], **options)
+            of_parts = [slope.T @ chunk[0], slope.sum(0)][: len(parts)]
+            return (total + loss, [a + b for a, b in zip(sums, of_parts)]), slope @ layer
+
+        start = Tensor.zeros((), dtype=rows.dtype), [part * 0 for part in parts]
+        (total, sums), of_rows = scan(step, start, (rows, target))
+        ctx.save_for_backward(of_rows.reshape(num_chunks * length, -1)[:num_rows], *sums)
+        ctx.has_bias = bias is not None
+        loss: Tensor = total
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_rows, of_layer, *of_bias = (gradient * part for part in ctx.saved_tensors)
+        return of_rows, of_layer, of_bias[0] if ctx.has_bias else None, None, None
+
+
+# ---- margins ----
+@widened
+def multi_margin_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns the sum over classes j other than y = target of max(0, margin - x[y] + x[j]) ** p / C.
+
+    Args:
+      input:      (N, C), (C,) or ()  float
+      target:     (N,), or for one example () or (1,)  integer classes
+      p:          1 or 2
+      margin:     by how much the right class is to win
+      weight:     (C,) factor of each class, or None
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      ShapeError:    target does not fit input, or weight is not (C,).
+      DTypeError:    input is no float, or target holds no integers.
+      ArgumentError: p is neither 1 nor 2, or another reduction.
+      IndexingError: when it is computed: a class is negative or not below C.
+
+    >>> multi_margin_loss(Tensor([[1.0, 0.5]]), Tensor([0]))
+    Tensor(0.25)
+    """
+    input = input if input.ndim else input.unsqueeze(0)
+    target = target.squeeze(0) if input.ndim == 1 and target.shape == (1,) else target
+    _check_classes("multi_margin_loss", input, target, input.shape[:-1])
+    if p not in (1, 2):
+        raise ArgumentError(f"multi_margin_loss: p must be 1 or 2, got {p}.")
+    count = input.shape[-1]
+    if weight is not None and weight.shape != (count,):
+        raise ShapeError(f"multi_margin_loss: weight {weight.shape} must be ({count},).")
+    numbers = class_numbers("multi_margin_loss", target.read(), input.op, None)
+    classes = Tensor.from_op(numbers, target.cell.device).unsqueeze(-1)
+    right = input.gather(-1, classes)
+    losses = (input - right + margin).relu()
+    losses = losses * losses if p == 2 else losses
+    if weight is not None:
+        losses = losses * weight.index_select(0, classes.flatten()).reshape(classes.shape)
+    others = Tensor.arange(count, device=input.device) != classes
+    return reduced("multi_margin_loss", Tensor.choose(others, losses, 0.0).sum(-1) / count, reduction)
+
+
+@widened
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns the sum over right classes j and wrong ones i of max(0, 1 - x[j] + x[i]) / C.
+
+    Args:
+      input:      (N, C), (C,) or ()  float
+      target:     the shape of input  integers: the right classes up to the first -1
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      ShapeError:    target has another shape than input.
+      DTypeError:    input is no float, or target holds no integers.
+      ArgumentError: another reduction.
+      IndexingError: when it is computed: a class is not below C.
+
+    >>> multilabel_margin_loss(Tensor([[0.5, 0.25, 1.0]]), Tensor([[2, -1, 0]]))
+    Tensor(0.25)
+    """
+    if not input.ndim and not target.ndim:
+        input, target = input.unsqueeze(0), target.unsqueeze(0)
+    _check_classes("multilabel_margin_loss", input, target, input.shape)
+    x_NC = input if input.ndim == 2 else input.unsqueeze(0)
+    labels_NK = (target if target.ndim == 2 else target.unsqueeze(0)).long()
+    listed_NK = (labels_NK < 0).long().cumsum(-1) == 0  # up to the first -1
+    classes_NK = Tensor.choose(listed_NK, labels_NK, 0)
+    numbers = class_numbers("multilabel_margin_loss", classes_NK.read(), x_NC.op, None)
+    right_NK = x_NC.gather(1, Tensor.from_op(numbers, target.cell.device))
+    base = filled(0, dtypes.int64, x_NC.op.shape)
+    counts = scatter(base, numbers, cast(listed_NK.read(), dtypes.int64), OpCode.ADD, 1, 1)
+    is_wrong_NC = Tensor.from_op(counts, target.cell.device) == 0
+    losses_NKC = (x_NC.unsqueeze(1) - right_NK.unsqueeze(2) + 1).relu()
+    counted = listed_NK.unsqueeze(2) & is_wrong_NC.unsqueeze(1)
+    losses = Tensor.choose(counted, losses_NKC, 0.0).sum((1, 2)) / x_NC.shape[1]
+    return reduced("multilabel_margin_loss", losses if input.ndim == 2 else losses[0], reduction)
+
+
+@widened
+def multilabel_soft_margin_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns the mean over classes of -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target.
+
+    Args:
+      input:      (N, C) or (C,)  float
+      target:     the shape of input: 1 for a class that holds, else 0
+      weight:     (C,) factor of each class, or None
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      DTypeError:    input is no float.
+      ArgumentError: another reduction.
+
+    >>> multilabel_soft_margin_loss(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]]))
+    Tensor(0.6931472)
+    """
+    check_pair("multilabel_soft_margin_loss", input, target, warn=False)
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    losses = losses if weight is None else losses * weight
+    return reduced("multilabel_soft_margin_loss", losses.mean(-1), reduction)
+
+
+def _check_classes(function: str, input: Tensor, target: Tensor, shape: tuple[int, ...]) -> None:  # noqa: A002
+    need_float(function, input.op, "input")
+    if not target.dtype.is_int:
+        raise DTypeError(
+            f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.", "target.long()"
+        )
+    if input.ndim not in (1, 2) or target.shape != shape:
+        raise ShapeError(f"{function}: target {target.shape} must be {shape} for input (N, C) or (C,), got {input.shape}.")
+
+
+# ---- labels whose places in a sequence are not known ----
+NEVER = -1e30  # logarithm of the probability of what cannot be: a number, so that sums of it have gradients
+
+
+@widened
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Returns -log of the probability of all ways to read `targets`, with blanks and repetitions between.
+
+    Args:
+      log_probs:       (T, N, C), or (T, C)  float: log_softmax of scores
+      targets:         (N, S) padded, (S,), or all labels of all sequences in one axis  integers, none of them blank
+      input_lengths:   (N,) steps of each sequence, at most T
+      target_lengths:  (N,) labels of each sequence
+      blank:           the class that says nothing
+      reduction:       "mean" over sequences of the loss divided by the number of labels, "sum" or "none"
+      zero_infinity:   0 in place of the infinite loss of labels that do not fit in the steps; the gradient is 0 anyway,
+                       where PyTorch's is NaN without zero_infinity
+
+    Raises:
+      ShapeError:    the shapes do not fit each other.
+      DTypeError:    log_probs is no float, or targets holds no integers.
+      ArgumentError: blank is no class, or another reduction.
+      IndexingError: when it is computed: a label is no class.
+
+    Labels in one axis: target_lengths are computed, to know the longest.
+
+    Source:    Graves et al. 2006, "Connectionist temporal classification", eq. 6 to 8.
+
+    >>> log_probs = Tensor.zeros(2, 1, 2).log_softmax(-1)
+    >>> ctc_loss(log_probs, Tensor([[1]]), [2], [1]).item()     # -log(3 / 4): of four ways only blank, blank is wrong
+    0.2876820...
+    """
+    check_reduction("ctc_loss", reduction)
+    _check_ctc(log_probs, targets, blank)
+    probs_TNC = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
+    steps_N, labels_N = (_ctc_lengths(name, lengths, probs_TNC) for name, lengths in
+                         (("input_lengths", input_lengths), ("target_lengths", target_lengths)))  # fmt: skip
+    targets_NS = _padded_targets(targets, labels_N, probs_TNC.shape[1])
+    known_NS = Tensor.arange(targets_NS.shape[1], device=log_probs.device) < labels_N.unsqueeze(1)
+    targets_NS = Tensor.choose(known_NS, targets_NS.long(), blank)
+    losses_N = -_log_likelihood(probs_TNC, targets_NS, steps_N, labels_N, blank)
+    impossible = losses_N > -NEVER / 2
+    losses_N = Tensor.choose(impossible, 0.0 if zero_infinity else math.inf, losses_N)
+    if reduction == "mean":
+        return (losses_N / labels_N.clamp(min=1).to(losses_N.dtype)).mean()
+    if reduction == "sum":
+        return losses_N.sum()
+    return losses_N if log_probs.ndim == 3 else losses_N[0]
+
+
+def _log_likelihood(
+    probs_TNC: Tensor, targets_NS: Tensor, steps_N: Tensor, labels_N: Tensor, blank: int
+) -> Tensor:
+    """Returns the logarithm of the probability of each row of labels, (N,); NEVER or less where it is 0."""
+    count, batch = targets_NS.shape[1], targets_NS.shape[0]
+    blanks = Tensor.full((batch, count, 1), blank, dtype=targets_NS.dtype, device=targets_NS.device)
+    pairs = Tensor.cat([blanks, targets_NS.unsqueeze(2)], 2).flatten(1)
+    classes_NP = Tensor.cat([pairs, blanks[:, :1, 0] if count else _one_blank(targets_NS, blank)], 1)
+    emitted_TNP = probs_TNC.gather(2, classes_NP.unsqueeze(0).expand(probs_TNC.shape[0], -1, -1))
+    places = Tensor.arange(2 * count + 1, device=targets_NS.device)
+    # A label may follow another one at once, but not the same one.
+    two_back = classes_NP.roll(2, 1)
+    jumps_NP = (classes_NP != blank) & (classes_NP != two_back) & (places >= 2)
+    start_NP = Tensor.choose(places < 2, emitted_TNP[0], NEVER)
+
+    def step(before_NP: Tensor, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+        number, emitted_NP = inputs
+        padded = before_NP.pad((2, 0), value=NEVER)
+        ways = [before_NP, padded[:, 1:-1], Tensor.choose(jumps_NP, padded[:, :-2], NEVER)]
+        after_NP = Tensor.stack(ways).logsumexp(0) + emitted_NP
+        return Tensor.choose((number < steps_N).unsqueeze(1), after_NP.clamp(min=NEVER), before_NP), None
+
+    numbers = Tensor.arange(1, probs_TNC.shape[0], device=probs_TNC.device)
+    last_NP, _ = scan(step, start_NP, (numbers, emitted_TNP[1:]))
+    ends = [2 * labels_N, (2 * labels_N - 1).clamp(min=0)]  # the blank behind the last label, and that label
+    final, label = (last_NP.gather(1, end.unsqueeze(1)).squeeze(1) for end in ends)
+    label = Tensor.choose(labels_N > 0, label, NEVER)
+    return Tensor.choose(steps_N > 0, Tensor.stack([final, label]).logsumexp(0), NEVER)
+
+
+def _one_blank(targets_NS: Tensor, blank: int) -> Tensor:
+    return Tensor.full((targets_NS.shape[0], 1), blank, dtype=targets_NS.dtype, device=targets_NS.device)
+
+
+def _check_ctc(log_probs: Tensor, targets: Tensor, blank: int) -> None:
+    if log_probs.ndim not in (2, 3) or not log_probs.shape[0]:
+        raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C) with a step at least, got {log_probs.shape}.")
+    need_float("ctc_loss", log_probs.op, "log_probs")
+    if not targets.dtype.is_int:
+        raise DTypeError(f"ctc_loss: targets must be integers, got {targets.dtype} of shape {targets.shape}.")
+    if not 0 <= blank < log_probs.shape[-1]:
+        raise ArgumentError(f"ctc_loss: blank must be one of the {log_probs.shape[-1]} classes, got {blank}.")
+
+
+def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor) -> Tensor:
+    """Returns lengths as (N,) int64."""
+    batch = probs_TNC.shape[1]
+    values = lengths.long() if isinstance(lengths, Tensor) else Tensor(list(lengths), device=probs_TNC.device).long()
+    values = values if values.ndim else values.unsqueeze(0)
+    if values.shape != (batch,):
+        raise ShapeError(f"ctc_loss: {name} must be ({batch},), got {values.shape}.")
+    return values
+
+
+def _padded_targets(targets: Tensor, labels_N: Tensor, batch: int) -> Tensor:
+    """Returns targets as (N, S)."""
+    if targets.ndim == 2:
+        if targets.shape[0] != batch:
+            raise ShapeError(f"ctc_loss: targets {targets.shape} must have a row for each of {batch} sequences.")
+        return targets
+    if targets.ndim != 1:
+        raise ShapeError(f"ctc_loss: targets must be (N, S) or have one axis, got {targets.shape}.")
+    counts = [int(count) for count in labels_N.tolist()]
+    if sum(counts) > targets.shape[0]:
+        raise ShapeError(f"ctc_loss: targets {targets.shape} are fewer than the {sum(counts)} of target_lengths.")
+    rows, start = [], 0
+    for count in counts:
+        rows.append(targets[start : start + count].pad((0, max(counts) - count)))
+        start += count
+    return Tensor.stack(rows)

@@ -1,9 +1,5 @@
 """Convolutions along one, two or three axes, and their transposes.
 
-In:    tensors
-Out:   tensors
-Next:  picograd/nn/functions/maxima.py
-
 Letters: N batch, C input channels, O output channels, G groups, K taps; L, H, W, D lengths.
 """
 
@@ -18,7 +14,7 @@ from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.nn.functions.placement import Each, each_axis, with_batch, without_batch
+from picograd.nn.functions.windows import Each, each_axis, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import static

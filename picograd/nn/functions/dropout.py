@@ -1,9 +1,4 @@
-"""Dropout as functions: single elements, whole channels, and the kind that keeps mean and variance.
-
-In:    tensors
-Out:   the same with elements left out at random
-Next:  picograd/nn/functions/attention.py
-"""
+"""Dropout as functions: single elements, whole channels, and the kind that keeps mean and variance."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from picograd.errors import ShapeError, warn_user
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.rectifiers import SELU_ALPHA, SELU_SCALE
+from picograd.nn.functions.activations import SELU_ALPHA, SELU_SCALE
 from picograd.tensor.build import broadcast_to, need_float
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.probabilities import probability

@@ -1,28 +1,31 @@
-"""Linear and bilinear maps as functions.
+"""Linear and bilinear maps, and embeddings: rows of a table by their numbers, and sums of them.
 
-In:    tensors and weights
-Out:   tensors
-Next:  picograd/nn/functions/embedding.py
+V rows, D features, B bags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import permute
-from picograd.ir.op import Dim, Op
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import permute, scatter
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.formulas import formula
+from picograd.tensor.indexing.brackets import along_axis, gather_op
+from picograd.tensor.modes import no_grad
 from picograd.tensor.products.matmul import matmul_op
 from picograd.tensor.tensor import Tensor
 
-__all__ = ["bilinear", "linear"]
+__all__ = ["bilinear", "embedding", "embedding_bag", "linear", "one_hot"]
 
 
+# ---- maps ----
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
     """Returns input @ weight.T + bias.
 
@@ -110,3 +113,181 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     product = (first.reshape(-1, out, columns) * input2.reshape(-1, 1, columns)).sum(-1, dtype=first.dtype)
     result = product.reshape(*input1.shape[:-1], out)
     return result if bias is None else result + bias
+
+
+# ---- embeddings ----
+def embedding(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Returns the rows of `weight` (V, D) that the integers of `input` name: (*input.shape, D).
+
+    Args:
+      input:               integers of any shape
+      weight:              (V, D)
+      padding_idx:         this row gets no gradient; negative: from the end
+      max_norm:            rows that are looked up are made no longer than this, in place
+      norm_type:           of max_norm
+      scale_grad_by_freq:  the gradient of a row is divided by how often it is looked up
+      sparse:              has no effect: gradients are dense
+
+    Raises:
+      DTypeError: input is no integer tensor.
+      ShapeError: weight has not two axes.
+      ArgumentError: padding_idx is no row.
+      IndexingError: when it is computed: an integer is negative or not below V.
+
+    >>> embedding(Tensor([1, 0]), Tensor([[0.0, 1.0], [2.0, 3.0]]))
+    Tensor([[2., 3.],
+            [0., 1.]])
+    """
+    if not input.dtype.is_int:
+        raise DTypeError(
+            f"embedding: the indices must be integers, got {input.dtype} of shape {input.shape}.", hint="input.long()"
+        )
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding: weight must be (V, D), got {weight.shape}.")
+    padding = None if padding_idx is None else padding_row("embedding", padding_idx, weight.shape[0])
+    if max_norm is not None:
+        _renormalize(input, weight, max_norm, norm_type)
+    op = weight.read()
+    taken = Tensor.from_op(
+        gather_op(op, along_axis("embedding", input.read(), op.shape, 0), 0), weight.other_device("embedding", input)
+    )
+    if scale_grad_by_freq:
+        part = taken / _counts(input, weight.shape[0])[input].unsqueeze(-1).to(taken.dtype)
+        taken = part + (taken - part).detach()
+    return taken if padding is None else Tensor.choose((input == padding).unsqueeze(-1), taken.detach(), taken)
+
+
+def embedding_bag(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Returns the "sum", "mean" or "max" of the rows of `weight` (V, D) that each bag names: (B, D); 0 of no rows.
+
+    Args:
+      input:                (B, L) integers, a bag a row; or (N,), bags one after the other
+      weight:               (V, D)
+      offsets:              (B,) where each bag begins in an input of one axis
+      max_norm, norm_type, scale_grad_by_freq, sparse: those of embedding
+      mode:                 "sum", "mean" or "max"
+      per_sample_weights:   a factor of each row, of the shape of input, for "sum"
+      include_last_offset:  offsets ends with the end of the last bag
+      padding_idx:          rows that count for nothing
+
+    Raises:
+      DTypeError:    input is no integer tensor.
+      ShapeError:    weight, offsets or per_sample_weights do not fit.
+      ArgumentError: another mode, or factors for another mode than "sum".
+
+    >>> embedding_bag(Tensor([0, 1, 1]), Tensor([[1.0], [3.0]]), Tensor([0, 2]))
+    Tensor([[2.],
+            [3.]])
+    """
+    _check_bags(input, offsets, per_sample_weights, mode)
+    padding = None if padding_idx is None else padding_row("embedding_bag", padding_idx, weight.shape[0])
+    rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    rows = rows.to(weight.dtype.compute_dtype)  # rounded once, at the end
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    counted = Tensor.ones_like(input, dtype=dtypes.bool_) if padding is None else input != padding
+    if offsets is None:
+        return _of_rows(rows, counted, mode).to(weight.dtype)
+    bags = offsets.shape[0] - include_last_offset
+    return _one_after_the_other(rows, counted, offsets, bags, mode).to(weight.dtype)
+
+
+def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tensor | None, mode: str) -> None:  # noqa: A002
+    """Raises unless embedding_bag has this mode, and bags and factors of these shapes."""
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f'embedding_bag: mode must be "sum", "mean" or "max", got {mode!r}.')
+    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
+        raise ArgumentError(
+            f'embedding_bag: per_sample_weights must have the shape of input {input.shape}, for mode "sum".'
+        )
+    if (input.ndim, offsets is None) not in ((2, True), (1, False)):
+        raise ShapeError(f"embedding_bag: input must be (B, L), or (N,) with offsets, got {input.shape}.")
+
+
+def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, bags: int, mode: str) -> Tensor:
+    """Returns one row for each of `bags` bags, from the rows that count, where bag b begins at offsets[b]."""
+    rows = Tensor.choose(counted_N.unsqueeze(-1), rows_ND, -float("inf") if mode == "max" else 0.0)
+    base, ones = filled(0, dtypes.int64, (rows.shape[0] + 1,)), filled(1, dtypes.int64, (bags,))
+    begins = cast(offsets[:bags].read(), dtypes.int64)
+    starts = Tensor.from_op(scatter(base, begins, ones, OpCode.ADD, 0, 0), offsets.cell.device)
+    places = (starts[:-1].cumsum(0) - 1).read()  # the bag of each element
+    none = filled(-float("inf") if mode == "max" else 0.0, rows.dtype, (bags, rows.shape[1]))
+    total = scatter(none, places, rows.read(), OpCode.MAX if mode == "max" else OpCode.ADD, 0, 0)
+    result = Tensor.from_op(total, rows.cell.device)
+    if mode == "sum":
+        return result
+    numbers = scatter(filled(0, dtypes.int64, (bags,)), places, cast(counted_N.read(), dtypes.int64), OpCode.ADD, 0, 0)
+    counts = Tensor.from_op(numbers, rows.cell.device).unsqueeze(-1)
+    return result.masked_fill(counts == 0, 0.0) if mode == "max" else result / counts.clamp(min=1).to(result.dtype)
+
+
+def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
+    """Returns one row for each bag, from those that count."""
+    counted = counted_BL.unsqueeze(-1)
+    if mode == "max":
+        none = ~counted_BL.any(1, keepdim=True)
+        held = rows_BLD.masked_fill(~counted, -float("inf")).amax(1)
+        return held.masked_fill(none, 0.0)
+    total = Tensor.choose(counted, rows_BLD, 0.0).sum(1)
+    if mode == "sum":
+        return total
+    return total / counted_BL.sum(1, keepdim=True).clamp(min=1).to(total.dtype)
+
+
+def padding_row(function: str, padding_idx: int, count: int) -> int:
+    """Returns padding_idx counted from the front; ArgumentError where it is no row."""
+    if not -count <= whole(function, "padding_idx", padding_idx) < count:
+        raise ArgumentError(f"{function}: padding_idx {padding_idx} is not one of {count} rows.")
+    return padding_idx % count
+
+
+def _counts(input: Tensor, count: int) -> Tensor:  # noqa: A002
+    """Returns how often each of `count` rows is named, (V,) int64."""
+    places = cast(input.flatten().read(), dtypes.int64)
+    ones = filled(1, dtypes.int64, places.shape)
+    return Tensor.from_op(scatter(filled(0, dtypes.int64, (count,)), places, ones, OpCode.ADD, 0, 0), input.cell.device)
+
+
+@no_grad()
+def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:  # noqa: A002
+    """Makes the rows that are looked up no longer than max_norm, in place."""
+    values = weight.detach()
+    lengths = values.norm(norm_type, 1, keepdim=True)
+    is_long = (_counts(input, weight.shape[0]).unsqueeze(1) > 0) & (lengths > max_norm)
+    values.copy_(Tensor.choose(is_long, values * (max_norm / (lengths + 1e-7)), values))
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """Returns int64 rows (*tensor.shape, num_classes): 1 where the class is that of `tensor`, else 0.
+
+    Args:
+      tensor:       integers of any shape, 0 .. num_classes - 1
+      num_classes:  -1: one more than the greatest, which is computed now
+
+    Raises:
+      IndexingError: when it is computed: a class is negative, or not below num_classes.
+
+    >>> one_hot(Tensor([1, 0]), num_classes=3).tolist()
+    [[0, 1, 0], [1, 0, 0]]
+    """
+    return tensor.one_hot(num_classes)

@@ -1,24 +1,28 @@
-"""Losses of elements: squared and absolute differences, and likelihoods of single numbers.
+"""Losses of numbers and of vectors: differences, likelihoods, distances, margins.
 
-In:    predictions and targets
-Out:   a loss, or one for each element; `check_pair`, `reduced`, `weighted`, which all losses share
-Next:  picograd/nn/functions/class_losses.py
+`check_pair`, `weighted` and `reduced` are the first and the last step of every loss.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
+from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
-from picograd.nn.functions.precision import widened
-from picograd.tensor.build import static_numel
+from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, static_numel
 from picograd.tensor.creation.probabilities import probabilities
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import known
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss", "kl_div",
-    "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "normalize", "pairwise_distance", "pdist", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -372,3 +376,223 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     """
     check_pair("soft_margin_loss", input, target, warn=False)
     return reduced("soft_margin_loss", -logsigmoid(target * input), reduction)
+
+
+# ---- distances and angles ----
+@widened
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:  # noqa: A002
+    """Returns input / max(norm, eps), the norm of order `p` along axis `dim`.
+
+    Raises:
+      DTypeError: input is no float.
+
+    >>> normalize(Tensor([[3.0, 4.0]]))
+    Tensor([[0.6, 0.8]])
+    """
+    need_float("normalize", input.op)
+    return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+
+
+@widened
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`, both broadcast.
+
+    Raises:
+      DTypeError: x1 or x2 is no float.
+
+    >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[3.0, 4.0]]))
+    Tensor([0.6])
+    """
+    for name, x in (("x1", x1), ("x2", x2)):
+        need_float("cosine_similarity", x.op, name)
+    shape = broadcast_shapes("cosine_similarity", x1.op.shape, x2.op.shape)
+    parts = []
+    for x in (x1, x2):
+        whole = Tensor.from_op(broadcast_to(x.read(), shape), x.cell.device)
+        norm = whole.norm(2.0, dim, keepdim=True)
+        parts.append(whole / (norm + (norm.clamp(min=eps) - norm).detach()))  # as in PyTorch, eps stops no gradient
+    return (parts[0] * parts[1]).sum(dim)
+
+
+@widened
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """Returns the norm of order `p` of x1 - x2 + eps along the last axis, x1 and x2 broadcast.
+
+    >>> pairwise_distance(Tensor([[1.0, 2.0]]), Tensor([[4.0, 6.0]]), eps=0.0)
+    Tensor([5.])
+    """
+    return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+@widened
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
+    """Returns the distances of order `p` between all rows i < j of input (N, D): (N (N - 1) / 2,).
+
+    Raises:
+      ShapeError: input has not two axes.
+      DTypeError: input is no float.
+
+    >>> pdist(Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).round(4)
+    Tensor([5.    , 1.    , 4.2426])
+    """
+    if input.ndim != 2:
+        raise ShapeError(f"pdist: input must be (N, D), got {input.shape}.")
+    need_float("pdist", input.op)
+    first, second = (Tensor(rows, device=input.device) for rows in np.triu_indices(known("pdist", input.shape, 0), 1))
+    return (input[first] - input[second]).norm(p, -1)
+
+
+# ---- margins ----
+@widened
+def hinge_embedding_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    margin: float = 1.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns input where target is 1, max(0, margin - input) where it is -1; `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> hinge_embedding_loss(Tensor([0.5, 0.25]), Tensor([1.0, -1.0]), reduction="none")
+    Tensor([0.5 , 0.75])
+    """
+    check_pair("hinge_embedding_loss", input, target, warn=False)
+    far = Tensor.choose(target != 1, (margin - input).clamp(min=0.0), 0.0)
+    return reduced("hinge_embedding_loss", far + Tensor.choose(target != -1, input, 0.0), reduction)
+
+
+@widened
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Returns max(0, margin - target * (input1 - input2)): target 1 wants input1 greater, -1 input2.
+
+    `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      ShapeError:    they have different numbers of axes.
+      ArgumentError: another reduction.
+
+    >>> margin_ranking_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
+    Tensor(2.)
+    """
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise ShapeError(
+            f"margin_ranking_loss: input1 {input1.shape}, input2 {input2.shape} and target {target.shape} must have as"
+            " many axes."
+        )
+    return reduced("margin_ranking_loss", (-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
+
+
+@widened
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Returns 1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1.
+
+    Args:
+      input1, input2:  (N, D) or (D,)
+      target:          (N,) or ()
+      margin:          from -1 to 1
+      reduction:       "mean", "sum" or "none"
+
+    Raises:
+      ShapeError:    target does not fit the inputs.
+      ArgumentError: another reduction.
+
+    >>> cosine_embedding_loss(Tensor([1.0, 0.0]), Tensor([0.0, 1.0]), Tensor(1.0))
+    Tensor(1.)
+    """
+    if target.ndim not in (0, 1) or {input1.ndim, input2.ndim} != {target.ndim + 1}:
+        raise ShapeError(
+            f"cosine_embedding_loss: target {target.shape} must be (N,) for inputs (N, D), or () for (D,), got"
+            f" {input1.shape} and {input2.shape}."
+        )
+    squares = ((input1 * input1).sum(-1) + 1e-12) * ((input2 * input2).sum(-1) + 1e-12)
+    cosine = (input1 * input2).sum(-1) / squares.sqrt()
+    apart = Tensor.choose(target == -1, (cosine - margin).clamp(min=0.0), 0.0)
+    return reduced("cosine_embedding_loss", Tensor.choose(target == 1, 1 - cosine, 0.0) + apart, reduction)
+
+
+@widened
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns max(0, margin + |anchor - positive| - |anchor - negative|), norms of order p along the last axis.
+
+    `eps` is added to each difference. `swap` takes |positive - negative| where that is smaller than the last norm
+    (Balntas et al. 2016). `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      ShapeError:    anchor, positive and negative have different numbers of axes.
+      ArgumentError: margin is not positive, or another reduction.
+
+    >>> triplet_margin_loss(Tensor([[0.0]]), Tensor([[3.0]]), Tensor([[1.0]]), eps=0.0)
+    Tensor(3.)
+    """
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        return pairwise_distance(a, b, p, eps)
+
+    return _triplet("triplet_margin_loss", (anchor, positive, negative), distance, margin, swap, reduction)
+
+
+@widened
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns max(0, margin + d(anchor, positive) - d(anchor, negative)) with d = distance_function.
+
+    d is pairwise_distance unless given; `swap` and `reduction` are those of triplet_margin_loss.
+
+    Raises:
+      ShapeError:    anchor, positive and negative have different numbers of axes.
+      ArgumentError: margin is not positive, or another reduction.
+
+    >>> far = lambda a, b: (a - b).abs().sum(-1)
+    >>> a, p, n = Tensor([[0.0]]), Tensor([[3.0]]), Tensor([[1.0]])
+    >>> triplet_margin_with_distance_loss(a, p, n, distance_function=far)
+    Tensor(3.)
+    """
+    distance = distance_function or pairwise_distance
+    return _triplet("triplet_margin_with_distance_loss", (anchor, positive, negative), distance, margin, swap, reduction)
+
+
+def _triplet(
+    function: str,
+    triple: tuple[Tensor, Tensor, Tensor],
+    distance: Callable[[Tensor, Tensor], Tensor],
+    margin: float,
+    swap: bool,
+    reduction: str,
+) -> Tensor:
+    """Returns max(0, near - far + margin): how far anchors are from positives, and how far from negatives."""
+    anchor, positive, negative = triple
+    if not margin > 0:
+        raise ArgumentError(f"{function}: margin must be positive, got {margin}.")
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise ShapeError(
+            f"{function}: anchor {anchor.shape}, positive {positive.shape} and negative {negative.shape} must have as"
+            " many axes."
+        )
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    return reduced(function, (near - far + margin).clamp(min=0.0), reduction)

@@ -1,9 +1,5 @@
 """Normalisation as functions: over features, groups, images and batches.
 
-In:    tensors
-Out:   tensors with mean 0 and variance 1 along some axes
-Next:  picograd/nn/functions/dropout.py
-
 N batch, C channels. 16-bit floats are normalised in float32.
 """
 
@@ -16,7 +12,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.precision import widened
+from picograd.nn.functions import widened
 from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
 from picograd.tensor.elements import pointwise
 from picograd.tensor.formulas import by_formula

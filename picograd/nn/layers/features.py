@@ -1,9 +1,4 @@
-"""Layers that map or rearrange features: Linear, Bilinear, Flatten, Embedding, MLP and their kin.
-
-In:    tensors
-Out:   tensors
-Next:  picograd/nn/layers/norms.py
-"""
+"""Layers that map or rearrange features: Linear, Bilinear, Flatten, Embedding, MLP and their kin."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.nn.containers import ModuleList
-from picograd.nn.functions.embedding import padding_row
+from picograd.nn.functions.linear import padding_row
 from picograd.nn.layers.layer import Layer, layer
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter

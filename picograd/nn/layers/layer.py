@@ -1,9 +1,5 @@
 """Declared layers: the function of nn.functional that a layer calls, and those of its arguments that the layer keeps.
 
-In:    a class whose fields are written as those of a dataclass
-Out:   the class with a constructor, and `Layer`, its base, with the call and the text between the brackets of its repr
-Next:  picograd/nn/layers/features.py
-
     @layer(functional.softplus)         Softplus(2.0)                   has a constructor, typed, with defaults
     class Softplus(Unary):              Softplus(2.0)(x)                is functional.softplus(x, beta=2.0, threshold=20.0)
         beta: float = 1.0               print(Softplus(2.0))            Softplus(beta=2.0, threshold=20.0)

@@ -1,9 +1,5 @@
 """Layers that learn from their first input how many features or channels come in.
 
-In:    tensors
-Out:   tensors; the layer has become the ordinary one by then
-Next:  picograd/nn/layers/multihead.py
-
 Before its first input such a layer is the ordinary one for no features: its parameters are there, with nothing in them, so
 that it can be moved; `weight` stays the same tensor when it gets its shape.
 """
@@ -14,8 +10,9 @@ from typing import Any, ClassVar
 
 from picograd.dtype import DType
 from picograd.errors import ShapeError
-from picograd.nn.functions.placement import Each
-from picograd.nn.layers.batch_norm import (
+from picograd.nn.functions.windows import Each
+from picograd.nn.layers.features import Linear
+from picograd.nn.layers.norms import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
@@ -23,8 +20,7 @@ from picograd.nn.layers.batch_norm import (
     InstanceNorm2d,
     InstanceNorm3d,
 )
-from picograd.nn.layers.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from picograd.nn.layers.features import Linear
+from picograd.nn.layers.spatial import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from picograd.nn.module import Module
 from picograd.tensor.cell import set_op
 from picograd.tensor.tensor import Tensor

@@ -1,9 +1,4 @@
-"""Batch norms in evaluation as part of the layer before them.
-
-In:    a convolution or linear layer, and the norm that follows it
-Out:   one layer that computes the same
-Next:  picograd/nn/utils/init.py
-"""
+"""Batch norms in evaluation as part of the layer before them."""
 
 from __future__ import annotations
 

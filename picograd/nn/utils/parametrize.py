@@ -1,9 +1,5 @@
 """Parametrizations: a parameter of a module becomes a function of others, computed whenever it is read.
 
-In:    a module, the name of a parameter, a module that computes it
-Out:   `register_parametrization`, `remove_parametrizations`, `is_parametrized`, `cached`, `ParametrizationList`
-Next:  picograd/nn/utils/parametrizations.py
-
 What is trained then stands in module.parametrizations.NAME as original, or original0, original1, ...
 """
 

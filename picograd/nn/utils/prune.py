@@ -1,9 +1,5 @@
 """torch.nn.utils.prune by its name: weights multiplied by masks of zeros and ones.
 
-In:    a module with a weight; how much of it is to be pruned
-Out:   functions that prune one weight, `global_unstructured`; `remove`, `is_pruned`; a class for each method
-Next:  picograd/nn/utils/fusion.py
-
 NAME_orig is trained and NAME_mask is a buffer; the weight is their product whenever it is read.
 """
 

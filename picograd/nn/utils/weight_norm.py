@@ -1,9 +1,5 @@
 """The older forms of weight and spectral norm: what is trained stands beside the weight, as weight_g, weight_orig, ...
 
-In:    a module with a weight
-Out:   `weight_norm`, `remove_weight_norm`, `spectral_norm`, `remove_spectral_norm`
-Next:  picograd/nn/utils/prune.py
-
 State of networks that were saved with them has these names.
 """
 

@@ -14,7 +14,7 @@ import picograd as pg
 from picograd import ArgumentError, JitError, Tensor, nn, optim
 from picograd.engine.watch import watch
 from picograd.nn.utils import rnn as ours
-from picograd.nn.utils.packed_sequence import packed_like
+from picograd.nn.utils.rnn import packed_like
 from tests.helpers import same_value
 
 LENGTHS = [2, 5, 1, 4]
