@@ -11,13 +11,13 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.compilers.llvm import compile_source, host_target
 from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
 from picograd.dtype import DType, Scalar
 from picograd.ir.op import Buffer, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import BufferUse, Kernel, Param, Program, Schedule, ScheduleItem
 from picograd.ir.statements import For, If, Let, Load, Statement, Store
-from picograd.render.llvm import render
 
 Array = np.ndarray[Any, Any]
 I64, F32, BOOL = dtypes.int64, dtypes.float32, dtypes.bool_

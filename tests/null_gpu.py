@@ -13,10 +13,10 @@ import pytest
 from picograd.device import Target
 from picograd.devices.cuda import render as cuda
 from picograd.devices.null.backend import NullDevice
+from picograd.devices.ptx import render as nvptx
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Program, Source
-from picograd.render import nvptx
 from picograd.tensor.creation.generator import default_generator
 
 RENDER = {"cuda": cuda.render, "nvptx": nvptx.render}

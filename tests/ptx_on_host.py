@@ -17,10 +17,10 @@ from picograd.device import Target
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.devices.ptx.compile import gpu_target
+from picograd.devices.ptx.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace
-from picograd.render.nvptx import render
 
 TARGET = replace(gpu_target(9, 0, 99 * 1024), device="PTX_ON_HOST")
 AS_FUNCTIONS = {  # text of the IR -> what it is on this machine

@@ -23,7 +23,7 @@ BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of w
 def over_registers(target: Target) -> AxisKind:
     """Returns the kind of a loop whose index chooses registers, so that it must be written out.
 
-    Compilers of languages like C do that (render/blocks.py), and the text stays short; elsewhere it is done here.
+    Compilers of languages like C do that (render/grids.py), and the text stays short; elsewhere it is done here.
     """
     return AxisKind.LOOP if target.language in ("cuda", "opencl") else AxisKind.UNROLL
 

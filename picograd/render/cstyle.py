@@ -1,8 +1,7 @@
 """Writes the statements that languages like C have in common: named values, loads, stores, branches, loops.
 
 In:    statements in the linear form (ir/statements.py)
-Out:   lines of text
-Called by: render/blocks.py, which adds what a GPU has; devices/c/render.py.    Next: picograd/render/rules.py
+Out:   `Writer`: lines of text;  `BlockWriter`, which adds what a GPU has
 
 A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in OpenCL C a `Txn`, in C an array); its Let is written
 lane by lane.
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.divisors import divisor_of
@@ -42,6 +42,8 @@ from picograd.ir.statements import (
     WaitForCopies,
     lanes_of,
 )
+from picograd.ir.symbolic import to_op
+from picograd.render.grids import Phase, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
 from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
 
 OfAGpu = CopyAsync | CommitCopies | WaitForCopies | Shuffle | LoadMatrices | Mma
@@ -273,3 +275,103 @@ class Writer(ABC):
     @abstractmethod
     def write_barrier(self) -> None:
         """Waits for the other threads of the block."""
+
+
+# ---- for blocks of threads ----
+class BlockWriter(Writer):
+    """Writes the body of one phase's function.
+
+    thread, block:  how the language calls the number of a thread in its block, and that of the block
+    """
+
+    thread: str
+    block: str
+
+    def __init__(self, program: Program, phase: Phase, target: Target):
+        super().__init__(program)
+        self.phase, self.target = phase, target
+        self.in_block = phase.block == 1  # with one thread every statement is that thread's
+        self.guarded = False  # not all threads of the block run this
+        self.scoped = False  # BLOCK loops that stand side by side get a scope each
+        self.shared_nbytes = 0
+
+    def write_phase(self) -> None:
+        """Writes what stands before the GRID loops, then each of them for its own blocks."""
+        self.write(self.phase.before)
+        if len(self.phase.grids) == 1:
+            self.write_grid(self.phase.grids[0], self.block)
+            return
+        self.line(f"const int32 block = {self.block};")
+        for grid, start, stop in zip(self.phase.grids, self.phase.starts, self.phase.starts[1:]):
+            first, end = self.operand(to_op(start)), self.operand(to_op(stop))
+            with self.braces(f"if (block < {end})" if start == 0 else f"if ({first} <= block && block < {end})"):
+                self.write_grid(grid, "block" if start == 0 else f"block - {first}")
+
+    def write_grid(self, loop: For, position: str) -> None:
+        self.intervals[loop.range] = grid_interval(loop, self.intervals)
+        self.line(f"const {loop.range.dtype} {self.operand(loop.range)} = {position};")
+        self.write(loop.body)
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        outer = self.scoped
+        self.scoped = sum(isinstance(s, For) and s.range.arg[1] is AxisKind.BLOCK for s in statements) > 1
+        super().write(statements)
+        self.scoped = outer
+
+    def write_for(self, loop: For) -> None:
+        """Writes a loop; a BLOCK loop as the threads of the block, those beyond its extent idle."""
+        if loop.range.arg[1] is not AxisKind.BLOCK:
+            if is_rolled(loop):
+                self.line("#pragma unroll 1")
+            elif is_unrolled(loop):
+                self.line("#pragma unroll")
+            super().write_for(loop)
+            return
+        if self.in_block and self.phase.block > 1:
+            raise self.broken("a BLOCK loop stands in another")
+        extent = loop.range.src[0]
+        self.intervals[loop.range] = 0, max(0, min(interval_of(extent, self.intervals)[1], self.phase.block) - 1)
+        outer = self.in_block
+        self.in_block = True
+        if extent.code is OpCode.CONST and extent.arg == self.phase.block:
+            self.write_threads(loop)
+        else:
+            self.guarded = True
+            with self.braces(f"if ({self.thread} < {self.operand(extent)})"):
+                self.write_thread(loop)
+            self.guarded = False
+        self.in_block = outer
+
+    def write_threads(self, loop: For) -> None:
+        """Writes a BLOCK loop that all threads of the block run."""
+        if not self.scoped:
+            self.write_thread(loop)
+            return
+        with self.braces():
+            self.write_thread(loop)
+
+    def write_thread(self, loop: For) -> None:
+        self.line(f"const {loop.range.dtype} {self.operand(loop.range)} = {self.thread};")
+        self.write(loop.body)
+
+    def write_store(self, store: Store) -> None:
+        own = store.memory.code is OpCode.ALLOC and store.memory.arg[2] is MemorySpace.REGISTER
+        if self.in_block or own:
+            super().write_store(store)
+            return
+        with self.braces(f"if ({self.thread} == 0)"):
+            super().write_store(store)
+
+    def check_space(self, memory: Op) -> None:
+        """Checks that there is room for what a statement allocates."""
+        name, _, space = memory.arg
+        if space is MemorySpace.GLOBAL:
+            raise self.broken(f"{name} is GLOBAL memory, which only a parameter can be")
+        self.shared_nbytes += shared_nbytes_of(memory)
+        if self.shared_nbytes > self.target.shared_bytes:
+            raise self.broken(too_much_shared(self.target, str(name), self.shared_nbytes))
+
+    def check_whole(self, statement: str) -> None:
+        """Checks that all threads of the block run what they have to run together."""
+        if self.guarded:
+            raise self.broken(f"{statement} stands in a BLOCK loop that not all threads run")

@@ -1,24 +1,48 @@
-"""Writes a Program as LLVM IR text: a function a phase, vectors and phi nodes spelled out, so that no pass is needed.
+"""Writes Programs as LLVM IR: vectors and phi nodes spelled out, so that no pass is needed.
 
-In:    Program in the linear form, Target
-Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
-Called by: devices/cpu/backend.py.    Next: picograd/render/grids.py
+In:    statements of the linear form, a Target, the Dialect of a kind of machine
+Out:   `LlvmWriter`, from which a device's renderer makes functions (devices/cpu/render.py, devices/ptx/render.py)
 
-%args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
-begin..end of the phase's GRID loops, counted one loop after the other. A phase whose stores may pass by the cache has two
-bodies, and a function that chooses (render/llvm_streams.py).
+Three ideas keep LLVM from searching for what is known already.
+
+REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with the
+same number of lanes. So a place is a name for the value stored last (a Slot), and a loop or branch that changes it has a
+phi node. A table (codegen/passes/tables.py) is one place, and lanes of it are chosen.
+
+    for r in loop(48):                   loop1:
+      load v1 = acc[0]                     %acc = phi float [ %zero, %entry ], [ %sum, %loop1 ]
+      v2 = v1 + v0                         %sum = fadd float %acc, %v0
+      acc[0] = v2
+
+Source: Braun et al. 2013, "Simple and Efficient Construction of Static Single Assignment Form"; loops and branches
+are nested here, so what a body changes is known before it is written.
+
+An address is base + step of the innermost loop, as addressing modes have it. An index that is c * i + (what does not change
+in the loop of i) + a constant becomes a base before the loop, a counter that grows by c, and the constant, which a load or
+store adds by itself. Accesses share bases and counters, so LLVM's loop strength reduction is not run.
+
+    for r in loop(48):                       before:       %base = getelementptr float, ptr %p1, i64 %v3
+      v5 = r * 32                            loop1:        %by32 = phi i64 [ 0, ... ], [ %by32.next, ... ]
+      v6 = v5 + v3                                         %at = getelementptr float, ptr %base, i64 %by32
+      load 16 of p1 at v6                                  load <16 x float>, ptr %at
+
+An index that is a sum is written only where something other than an address reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.ir.op import Op, const
-from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.stages import Program, Source
+from picograd.dtype import DType
+from picograd.errors import VerifyError
+from picograd.ir.intervals import Interval, interval_of
+from picograd.ir.op import Op
+from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.stages import Program
 from picograd.ir.statements import (
     Alloc,
     Barrier,
@@ -27,119 +51,331 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    LoadMatrices,
+    Mma,
     Prefetch,
     Statement,
     Store,
     Transpose,
-    walk,
+    lanes_of,
 )
-from picograd.render.addresses import OpenLoop
-from picograd.render.grids import grid_loops, launch_of
-from picograd.render.llvm_checks import LIKELY, write_check
-from picograd.render.llvm_memory import ZEROS, write_load, write_store, write_transpose
-from picograd.render.llvm_rows import memory_type, type_of
-from picograd.render.llvm_streams import NONTEMPORAL, choice_of_streams, streamed_stores
-from picograd.render.llvm_values import ValueWriter
-from picograd.render.registers import Slot, changes, is_register
+from picograd.record import Record, Struct, field
+from picograd.render.llvm_rows import (
+    constant,
+    index_division,
+    join_lanes,
+    memory_type,
+    splat,
+    suffix,
+    type_of,
+    vector,
+    write_operation,
+)
+
+LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
 
-def render(program: Program, target: Target) -> Source:
-    """Returns the text of a Program.
+class Dialect(Record):
+    """What is written differently for a processor and for a GPU, beside how they read and write memory.
+
+    apart:     registers hold elements one by one; else lanes, as vectors
+    picks:     an instruction takes the lane of a vector that a number names
+    barrier:   what threads of a block wait by; "": a block has one thread, and nothing to wait for
+    prefetch:  what asks for the line of an {address}; "": other threads run while one waits for memory
+    rows:      (opcode, dtype) -> its instruction, where the machine has a better one than llvm_rows.py says
+    """
+
+    apart: bool
+    picks: bool
+    barrier: str
+    prefetch: str
+    rows: Mapping[tuple[OpCode, DType], str]
+
+
+# ---- which places of registers a body changes ----
+Access = Load | Store | Transpose | LoadMatrices | Mma
+Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
+
+
+def is_register(memory: Op) -> bool:
+    """True for memory without an address."""
+    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
+
+
+def slot_of(access: Load | Store) -> Slot:
+    """Returns the value that an access of REGISTER memory reads or writes.
 
     Raises:
-      VerifyError: an operation that `legalize` should have replaced is left.
+      VerifyError: the place is computed when the kernel runs.
     """
-    functions, launches = [], []
-    streamed = streamed_stores(program, target)
-    for phase, statements in enumerate(program.phases):
-        symbol = f"{program.name}_{phase}"
-        slots = {streamed[id(s)] for s in walk(statements) if id(s) in streamed} if streamed else ()
-        if slots:
-            functions.append(FunctionWriter(program, target, streamed).write(f"{symbol}_streamed", statements))
-            functions.append(FunctionWriter(program, target).write(f"{symbol}_plain", statements))
-            functions.append(choice_of_streams(symbol, sorted(slots)))
-        else:
-            functions.append(FunctionWriter(program, target).write(symbol, statements))
-        launches.append(launch_of(symbol, statements))
-    text = "\n".join(functions)
-    if "@zeros" in text:
-        text = f"{ZEROS}\n\n{text}"
-    if "!prof !0" in text:
-        text = f"{text}\n{LIKELY}"
-    if streamed:
-        text = f"{text}\n{NONTEMPORAL}"
-    return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
+    if is_lookup(access):
+        return access.memory, 0, access.memory.arg[1]
+    value = access.var if isinstance(access, Load) else access.value
+    lanes = lanes_of(value) if access.valid is None else max(lanes_of(value), lanes_of(access.valid))
+    return access.memory, _constant_place(access.memory, access.index), lanes
 
 
-# ---- one function ----
-class FunctionWriter(ValueWriter):
+def elements_of(slot: Slot) -> list[Slot]:
+    """Returns the places of one lane each that a place of several has."""
+    memory, place, lanes = slot
+    return [(memory, place + i, 1) for i in range(lanes)]
+
+
+def parts_of(mma: Mma) -> list[list[Slot]]:
+    """Returns the places of what a thread holds of the three matrices: the accumulators', then the operands'."""
+    starts = [(memory, _constant_place(memory, index), count) for memory, index, count in mma.spans()]
+    return [elements_of(slot) for slot in starts]
+
+
+def brought_by(load: LoadMatrices) -> list[Slot]:
+    """Returns the places that a LoadMatrices writes: two for each matrix."""
+    return elements_of((load.into, _constant_place(load.into, load.place), 8))
+
+
+def is_lookup(access: Load | Store) -> bool:
+    """True for a Load that takes each of its lanes from a place of its own: memory is a table then, held as one vector."""
+    return isinstance(access, Load) and lanes_of(access.index) > 1
+
+
+def slots_of(square: Transpose) -> list[Slot]:
+    """Returns the values of the lines that a Transpose writes to REGISTER memory."""
+    first = _constant_place(square.into, square.place)
+    return [(square.into, first + j * square.step, square.lanes) for j in range(square.lanes)]
+
+
+def _constant_place(memory: Op, index: Op) -> int:
+    if index.code is not OpCode.CONST:
+        raise VerifyError(f"render llvm: {memory} is in registers, and {index} is not a constant place.")
+    return int(index.arg)
+
+
+def changes(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
+    """Returns for each For and If (by id) what its body stores in registers that are there before it.
+
+    In the order of the first stores; one visit of each statement.
+
+    Args:
+      apart: every element is a place of its own, however many lanes an access has
+
+    Raises:
+      VerifyError: two accesses of REGISTER memory share an element and are not the same.
+    """
+    found: dict[int, list[Slot]] = {}
+    lanes_at: dict[tuple[Op, int], int] = {}
+    _add_changes(body, found, lanes_at, apart)
+    _check_places(lanes_at)
+    return found
+
+
+def _add_changes(
+    body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int], apart: bool
+) -> list[Slot]:
+    """Adds the changes of a body's loops and branches to `found`, and the lanes at each place; returns its own."""
+    stored: dict[Slot, None] = {}
+    own = set()
+    for statement in body:
+        if isinstance(statement, Let):  # most are
+            continue
+        if isinstance(statement, Access):
+            slots = _slots(statement)
+            if apart:
+                slots = [each for slot in slots for each in elements_of(slot)]
+            for memory, place, lanes in slots:
+                if lanes_at.setdefault((memory, place), lanes) != lanes:
+                    raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+            if isinstance(statement, Mma):
+                slots = parts_of(statement)[0]
+            if not isinstance(statement, Load):
+                stored.update(dict.fromkeys(slots))
+        elif isinstance(statement, For | If):
+            inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at, apart)
+            stored.update(dict.fromkeys(inside))
+        elif isinstance(statement, Alloc):
+            own.add(statement.memory)
+    return [slot for slot in stored if slot[0] not in own]
+
+
+def _slots(access: Access) -> list[Slot]:
+    """Returns what an access reads or writes in registers."""
+    if isinstance(access, Load | Store):
+        return [slot_of(access)] if is_register(access.memory) else []
+    if isinstance(access, Mma):
+        return [slot for part in parts_of(access) for slot in part]
+    if isinstance(access, LoadMatrices):
+        return brought_by(access)
+    return slots_of(access) if is_register(access.into) else []
+
+
+def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
+    """Raises VerifyError where a place lies inside the lanes of another."""
+    places = sorted([(memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items()])
+    for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
+        if name == other and second < first + lanes:
+            raise VerifyError(f"render llvm: {name}[{second}] lies inside the {lanes} lanes at {first}.")
+
+
+# ---- addresses ----
+class Sum(Record):
+    """step * index of the innermost loop + the terms + constant; no term changes in that loop."""
+
+    step: int = 0
+    terms: tuple[tuple[Op, int], ...] = ()
+    constant: int = 0
+
+    def plus(self, other: Sum) -> Sum:
+        terms = dict(self.terms)
+        for op, factor in other.terms:
+            terms[op] = terms.get(op, 0) + factor
+        kept = tuple((op, factor) for op, factor in terms.items() if factor)
+        return Sum(self.step + other.step, kept, self.constant + other.constant)
+
+    def times(self, factor: int) -> Sum:
+        terms = tuple((op, f * factor) for op, f in self.terms) if factor else ()
+        return Sum(self.step * factor, terms, self.constant * factor)
+
+
+class OpenLoop(Struct):
+    """A loop whose body is being written.
+
+    range:     number of its RANGE
+    index:     name of its counter
+    is_wide:   the counter has 64 bits, as addresses have
+    head:      instructions before the first iteration
+    sums:      VAR of the body that is a Sum -> that
+    counters:  step -> name of a counter that grows by it
+    totals:    terms -> name of their sum
+    bases:     (memory, terms) -> name of the address of what they lead to
+    """
+
+    range: int
+    index: str
+    is_wide: bool = True
+    head: list[str] = field(default_factory=list)
+    sums: dict[Op, Sum] = field(default_factory=dict)
+    counters: dict[int, str] = field(default_factory=dict)
+    totals: dict[tuple[tuple[Op, int], ...], str] = field(default_factory=dict)
+    bases: dict[tuple[Op, tuple[tuple[Op, int], ...]], str] = field(default_factory=dict)
+
+    def counter(self, step: int) -> str:
+        """Returns the name of step * index."""
+        if step == 1 and self.is_wide:
+            return self.index
+        return self.counters.setdefault(step, f"{self.index}.by{step}".replace("-", "m"))
+
+
+def add_up(value: Op, sum_of: Callable[[Op], Sum | None]) -> Sum | None:
+    """Returns the Sum that one operation makes of its operands' Sums; None where it makes none."""
+    if value.code is OpCode.ADD:
+        a, b = sum_of(value.src[0]), sum_of(value.src[1])
+        return None if a is None or b is None else a.plus(b)
+    if value.code is OpCode.MUL and value.src[1].code is OpCode.CONST:
+        a = sum_of(value.src[0])
+        return None if a is None else a.times(int(value.src[1].arg))
+    return None
+
+
+# ---- functions ----
+class LlvmWriter(ABC):
     """The text of one function under construction.
 
-    entry:    instructions before the code: arguments, memory of the stack
-    held:     a place of REGISTER memory -> the name of the value stored there last
-    streamed: ids of the Stores that pass by the cache
-    changes:  id of a loop or branch -> the places of REGISTER memory it changes
-    block:    the label of the basic block that is being written
+    entry:     instructions before the code: arguments, memory of the stack
+    lines:     the code
+    block:     the label of the basic block that is being written
+    values:    VAR -> the name of its value
+    constants: VAR -> the constant in all its lanes
+    repeated:  VAR -> the scalar in all its lanes
+    intervals: integer VAR -> its least and greatest value
+    ranges:    id of a RANGE -> the name of its value
+    pointers:  memory -> the name of its address
+    held:      a place of REGISTER memory -> the name of the value stored there last
+    changes:   id of a loop or branch -> the places of REGISTER memory it changes
+    loops:     the open loops, outermost first
+    depths:    VAR -> how many loops were open where it was named
+    waiting:   VAR that nobody has asked for -> where its instruction will stand
     """
 
-    def __init__(self, program: Program, target: Target, streamed: Collection[int] = ()):
-        super().__init__()
-        self.program, self.target, self.streamed = program, target, streamed
+    dialect: Dialect
+
+    def __init__(self, program: Program, target: Target):
+        self.program, self.target = program, target
         self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.values: dict[Op, str] = {}
+        self.constants: dict[Op, Op] = {}
+        self.repeated: dict[Op, Op] = {}
+        self.intervals: dict[Op, Interval] = {}
+        self.ranges: dict[int, str] = {}
+        self.pointers: dict[Op, str] = {}
         self.held: dict[Slot, str] = {}
         self.changes: dict[int, list[Slot]] = {}
-        self.block = "entry"
-        self.num_labels = 0
-        self.sink_nbytes = 0
+        self.loops: list[OpenLoop] = []
+        self.depths: dict[Op, int] = {}
+        self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
+        self.num_names = self.num_labels = 0
 
-    def write(self, symbol: str, statements: Sequence[Statement]) -> str:
-        """Returns the text of one phase as a function: its arguments, its GRID loops one after the other."""
-        for slot, param in enumerate(self.program.params):
-            self._argument(f"%p{slot}", slot, "ptr")
-            self.pointers[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = f"%p{slot}"
-        for i, variable in enumerate(self.program.variables):
-            self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
-            self.values[variable] = f"%{variable.arg[0]}"
-        self.changes = changes(statements)
-        loops = grid_loops(statements)
-        before = "0"
-        for statement in statements:
-            if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
-                before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
+    def name(self) -> str:
+        self.num_names += 1
+        return f"%t{self.num_names}"
+
+    def emit(self, instruction: str, name: str | None = None) -> str:
+        """Writes one instruction and returns the name of its result."""
+        name = name or self.name()
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    # ---- what a machine does in its own way ----
+    @abstractmethod
+    def read(self, load: Load) -> str:
+        """Writes a Load from memory with addresses and returns the name of its value."""
+
+    @abstractmethod
+    def write(self, store: Store) -> None:
+        """Writes a Store to memory with addresses."""
+
+    @abstractmethod
+    def allocate(self, memory: Op) -> None:
+        """Makes room for memory of the kernel's own."""
+
+    # ---- statements ----
+    def statements(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        """Writes the instructions of one statement."""
+        if isinstance(statement, Let):
+            self.write_let(statement.var, statement.value)
+        elif isinstance(statement, Load):
+            self.depths[statement.var] = len(self.loops)
+            in_register = is_register(statement.memory)
+            self.values[statement.var] = self.read_register(statement) if in_register else self.read(statement)
+        elif isinstance(statement, Store):
+            if is_register(statement.memory):
+                self.write_register(statement)
             else:
-                beside = isinstance(statement, Let | Load | Alloc | Check)
-                assert not loops or beside, f"{statement} stands beside GRID loops"
-                self.statement(statement)
-        if self.sink_nbytes:
-            self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
-        head = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end) {{\nentry:\n"
-        return head + "\n".join([*self.entry, *filter(None, self.lines)]) + "\n  ret void\n}\n"
-
-    def _argument(self, name: str, word: int, llvm_type: str) -> None:
-        self.entry.append(f"  {name}.at = getelementptr i64, ptr %args, i64 {word}")
-        self.entry.append(f"  {name} = load {llvm_type}, ptr {name}.at, align 8")
+                self.write(statement)
+        elif isinstance(statement, For):
+            extent = statement.range.src[0]
+            self.loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
+        elif isinstance(statement, If):
+            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
+                self.statements(statement.body)
+        elif isinstance(statement, Prefetch):
+            if self.dialect.prefetch:
+                address = self.address(statement.memory, statement.index)
+                self.lines.append(f"  {self.dialect.prefetch.format(address=address)}")
+        elif isinstance(statement, Alloc):
+            self.allocate(statement.memory)
+        elif isinstance(statement, Check):
+            self.check(statement)
+        else:
+            assert isinstance(statement, Barrier), f"{statement} is of another kind of machine"
+            if self.dialect.barrier:
+                self.lines.append(f"  {self.dialect.barrier}")
 
     # ---- loops and branches ----
-    def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
-        """Writes a GRID loop: the part of its iterations that lies in begin..end; returns where the next one starts."""
-        if is_first and is_last:
-            if loop.range.src[0] is const(1, dtypes.int64):  # a call runs at least one iteration
-                self.ranges[loop.range.arg[0]] = "0"
-                self.statements(loop.body)
-            else:
-                self._loop(loop, "%begin", "%end", False)
-            return before
-        extent = self.operand(loop.range.src[0], 1)
-        length = self.emit(f"call i64 @llvm.smax.i64(i64 {extent}, i64 0)")
-        after = length if is_first else self.emit(f"add i64 {before}, {length}")
-        first = self.emit(f"call i64 @llvm.smax.i64(i64 %begin, i64 {before})")
-        last = self.emit(f"call i64 @llvm.smin.i64(i64 %end, i64 {after})")
-        low = first if is_first else self.emit(f"sub i64 {first}, {before}")
-        high = last if is_first else self.emit(f"sub i64 {last}, {before}")
-        self._loop(loop, low, high, False)
-        return after
-
-    def _loop(self, loop: For, low: str, high: str, runs: bool) -> None:
+    def loop(self, loop: For, low: str, high: str, runs: bool) -> None:
         """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration.
 
         As few blocks as there can be: LLVM selects instructions block by block.
@@ -151,7 +387,7 @@ class FunctionWriter(ValueWriter):
         before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
-        body = self._body(loop, here, label)
+        body = self._body_of(loop, here, label)
         end = self.block
         after = {slot: self.held[slot] for slot in before}
         origins = {here.index: (low, 1), **{n: (self.times(here, low, step), step) for step, n in here.counters.items()}}
@@ -187,7 +423,7 @@ class FunctionWriter(ValueWriter):
         """Returns what the compiler is told of a loop."""
         return ""
 
-    def _body(self, loop: For, here: OpenLoop, label: str) -> list[str]:
+    def _body_of(self, loop: For, here: OpenLoop, label: str) -> list[str]:
         """Returns the lines of a loop's body; what it needs before the first iteration goes to `here`."""
         outside, self.lines = self.lines, []
         self.loops.append(here)
@@ -221,44 +457,256 @@ class FunctionWriter(ValueWriter):
         self.label(f"{label}.done")
         self._join(before, start, after, end)
 
-    # ---- statements ----
-    def statements(self, body: Sequence[Statement]) -> None:
-        for statement in body:
-            self.statement(statement)
+    # ---- registers ----
+    def parts(self, slot: Slot) -> list[Slot]:
+        """Returns the places of REGISTER memory in which the lanes of an access are held."""
+        return elements_of(slot) if self.dialect.apart else [slot]
 
-    def statement(self, statement: Statement) -> None:
-        """Writes the instructions of one statement."""
-        if isinstance(statement, Let):
-            self.write_let(statement.var, statement.value)
-        elif isinstance(statement, Load):
-            self.depths[statement.var] = len(self.loops)
-            self.values[statement.var] = write_load(self, statement)
-        elif isinstance(statement, Store):
-            write_store(self, statement)
-        elif isinstance(statement, For):
-            extent = statement.range.src[0]
-            self._loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
-        elif isinstance(statement, If):
-            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
-                self.statements(statement.body)
-        elif isinstance(statement, Transpose):
-            write_transpose(self, statement)
-        elif isinstance(statement, Prefetch):
-            address = self.address(statement.memory, statement.index)
-            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
-        elif isinstance(statement, Alloc):
-            self._alloc(statement.memory)
-        elif isinstance(statement, Check):
-            write_check(self, statement)
-        else:
-            assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
+    def read_register(self, load: Load) -> str:
+        """Returns what a register holds; 0 where the condition is false."""
+        memory, _, lanes = slot = slot_of(load)
+        parts = self.parts(slot)
+        values = [self.held.get(part, "poison") for part in parts]  # unspecified until something is stored
+        if is_lookup(load):
+            values = [self.look_up(slot, load.index)]
+        if load.valid is not None:
+            values = [
+                self._chosen(load.valid, lane, part, value, "zeroinitializer")
+                for lane, (part, value) in enumerate(zip(parts, values))
+            ]
+        if len(values) == 1:
+            return values[0]
+        kind, scalar, held = type_of(memory.dtype, lanes), type_of(memory.dtype), "poison"
+        for lane, value in enumerate(values):
+            held = self.emit(f"insertelement {kind} {held}, {scalar} {value}, i64 {lane}")
+        return held
 
-    def _alloc(self, memory: Op) -> None:
-        if is_register(memory) or memory in self.pointers:
+    def look_up(self, slot: Slot, index: Op) -> str:
+        """Returns lanes of a table that is held in a register.
+
+        Raises:
+          VerifyError: the machine has no instruction for such a table.
+        """
+        raise VerifyError(f"render llvm: {slot[0]} is in registers, and each lane has a place of its own.")
+
+    def write_register(self, store: Store) -> None:
+        """Gives a register a value; where the condition is false it keeps its own."""
+        memory, _, lanes = slot = slot_of(store)
+        parts, value = self.parts(slot), self.operand(store.value, lanes)
+        for lane, part in enumerate(parts):
+            one = value
+            if len(parts) > 1:
+                one = self.emit(f"extractelement {type_of(memory.dtype, lanes)} {value}, i64 {lane}")
+            if store.valid is not None:
+                one = self._chosen(store.valid, lane, part, one, self.held.get(part, "poison"))
+            self.held[part] = one
+
+    def _chosen(self, valid: Op, lane: int, part: Slot, value: str, otherwise: str) -> str:
+        """Writes the choice of a value where a condition holds, in all lanes of a part."""
+        memory, _, lanes = part
+        own = lanes_of(valid) if self.dialect.apart else lanes
+        condition = self.operand(valid, own)
+        if own > lanes:
+            condition = self.emit(f"extractelement <{own} x i1> {condition}, i64 {lane}")
+        kind = type_of(memory.dtype, lanes)
+        return self.emit(f"select {vector('i1', lanes)} {condition}, {kind} {value}, {kind} {otherwise}")
+
+    # ---- values ----
+    def write_let(self, var: Op, value: Op) -> None:
+        """Names a value. An index that is a sum is written only where something other than an address reads it."""
+        if value.code is OpCode.EXPAND:
+            (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
+        self.depths[var] = len(self.loops)
+        if not self.is_index(value):
+            self.values[var] = self.operation(value, lanes_of(var))
             return
-        name, numel, _ = memory.arg
-        self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
-        self.pointers[memory] = f"%{name}"
+        self.intervals[var] = interval_of(value, self.intervals)
+        found = add_up(value, self.sum_of) if self.loops and lanes_of(var) == 1 else None
+        if found is None:
+            self.values[var] = self.operation(value, lanes_of(var))
+        else:
+            self.loops[-1].sums[var] = found
+            self.waiting[var] = (self.lines, len(self.lines), value)
+            self.lines.append("")  # most indices are seen by accesses alone
+
+    def is_index(self, value: Op) -> bool:
+        """True for what may be part of an address: of int64, which addresses have, too."""
+        return value.dtype is dtypes.int64
+
+    def operand(self, op: Op, lanes: int) -> str:
+        """Returns the text of a value with that many lanes; a scalar is repeated."""
+        if op.code is OpCode.CONST:
+            return constant(op.arg, op.dtype, lanes)
+        own = lanes_of(op)
+        if own == lanes:
+            return self.values.get(op) or self.value_of(op)
+        if own != 1:
+            raise VerifyError(f"render llvm: {op} has {own} lanes where {lanes} are needed.")
+        return splat(self.emit, self.value_of(op), type_of(op.dtype), lanes)
+
+    def value_of(self, op: Op) -> str:
+        """Returns the name or literal that stands for a scalar value."""
+        if op.code is OpCode.RANGE:
+            return self.ranges[op.arg[0]]
+        if op.code is OpCode.BIND:
+            return self.value_of(op.src[0])
+        if op in self.waiting:
+            self._write_waiting(op)
+        found = self.values.get(op)
+        if found is not None:
+            return found
+        if not op.src:
+            raise VerifyError(f"render llvm: {op} is used before a statement names it.")
+        return self.operation(op, 1)
+
+    def _write_waiting(self, var: Op) -> None:
+        """Writes the instruction of a Let where it stood: it is more than an address."""
+        lines, place, value = self.waiting.pop(var)
+        sources = [self.operand(s, 1) for s in value.src]
+        self.values[var] = name = self.name()
+        kind = "i64" if var.dtype is dtypes.int64 else "nsw i32"
+        lines[place] = f"  {name} = {value.code.name.lower()} {kind} {sources[0]}, {sources[1]}"
+
+    def operation(self, op: Op, lanes: int) -> str:
+        """Writes the value of a Let, or of a scalar expression such as a loop's extent."""
+        if op.code is OpCode.LANES:
+            return "<" + ", ".join(f"{type_of(op.dtype)} {i}" for i in range(lanes)) + ">"
+        if op.code is OpCode.EXPAND or not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
+            return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
+        if op.code is OpCode.REDUCE:
+            return join_lanes(self.emit, op, self.operand(op.src[0], op.arg[1]))
+        sources = list(map(self.constants.get, op.src, op.src))
+        if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
+            a, b = (interval_of(s, self.intervals) for s in op.src)
+            if a[0] >= 0 and b[0] > 0:
+                names = [self.operand(s, lanes) for s in op.src]
+                return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
+        names = [self.operand(s, lanes) for s in op.src]
+        row = self.dialect.rows.get((op.code, op.dtype))
+        if row is not None:
+            t = type_of(op.dtype, lanes)
+            return self.emit(row.format(*names, t=t, s=suffix(t)))
+        return write_operation(self.emit, op, sources, names, lanes)
+
+    # ---- addresses ----
+    def address(self, memory: Op, index: Op) -> str:
+        """Returns the address of one element."""
+        pointer, kind = self.pointers[memory], memory_type(memory.dtype)
+        found = self.sum_of(index) if self.loops else None
+        if found is None:
+            if index.code is not OpCode.CONST or index.arg != 0:
+                step = f"{type_of(index.dtype)} {self.operand(index, 1)}"
+                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, {step}")
+            return pointer
+        loop = self.loops[-1]
+        if found.terms:
+            key = memory, found.terms
+            if key not in loop.bases:
+                loop.bases[key] = self._base(loop, pointer, kind, found)
+            pointer = loop.bases[key]
+        for offset in (loop.counter(found.step) if found.step else 0, found.constant):
+            if offset != 0:
+                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {offset}")
+        return pointer
+
+    def _base(self, loop: OpenLoop, pointer: str, kind: str, found: Sum) -> str:
+        """Writes the address that an access has in every iteration but for its counter, before the first one."""
+        total = loop.totals.get(found.terms)
+        if total is None:
+            total = loop.totals[found.terms] = self._total(loop, found)
+        base = self.name()
+        loop.head.append(f"  {base} = getelementptr {kind}, ptr {pointer}, i64 {total}")
+        return base
+
+    def _total(self, loop: OpenLoop, found: Sum) -> str:
+        """Writes the sum of the terms, before the first iteration."""
+        total, *parts = [self.times(loop, self.wide(op, loop.head), factor) for op, factor in found.terms]
+        for part in parts:
+            name = self.name()
+            loop.head.append(f"  {name} = add i64 {total}, {part}")
+            total = name
+        return total
+
+    def wide(self, op: Op, lines: list[str]) -> str:
+        """Returns the name of a part of an address in 64 bits, which addresses have."""
+        value = self.value_of(op)
+        if op.dtype is dtypes.int64:
+            return value
+        name = self.name()
+        lines.append(f"  {name} = sext {type_of(op.dtype)} {value} to i64")
+        return name
+
+    def sum_of(self, op: Op) -> Sum | None:
+        """Returns an index as the innermost loop sees it; None where that is no sum."""
+        if op.code is OpCode.CONST:
+            return Sum(constant=int(op.arg))
+        loop = self.loops[-1]
+        if op.code is OpCode.RANGE and op.arg[0] == loop.range:
+            return Sum(step=1)
+        if op.code is OpCode.VAR and self.depths.get(op) == len(self.loops):
+            return loop.sums.get(op)
+        return Sum(terms=((op, 1),)) if op.code in (OpCode.VAR, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND) else None
+
+    def times(self, loop: OpenLoop, value: str, factor: int) -> str:
+        """Returns a value times a number, computed before the first iteration of a loop."""
+        if value == "0" or factor == 1:
+            return value
+        name = self.name()
+        loop.head.append(f"  {name} = mul i64 {value}, {factor}")
+        return name
+
+    # ---- memory ----
+    def from_memory(self, held: str, dtype: DType, lanes: int) -> str:
+        if dtype is not dtypes.bool_:
+            return held
+        return self.emit(f"icmp ne {memory_type(dtype, lanes)} {held}, zeroinitializer")
+
+    def to_memory(self, value: str, dtype: DType, lanes: int) -> str:
+        if dtype is not dtypes.bool_:
+            return value
+        return self.emit(f"zext {type_of(dtype, lanes)} {value} to {memory_type(dtype, lanes)}")
+
+    # ---- checks ----
+    def check(self, checked: Check) -> None:
+        """Writes a branch that is taken when an index is outside, with the report of the first such lane.
+
+        No call: it would cost the loops around the registers that a call overwrites.
+        """
+        self.num_labels += 1
+        label, lanes = f"outside{self.num_labels}", lanes_of(checked.value)
+        inside, value = self.operand(checked.inside, lanes), self.operand(checked.value, lanes)
+        holds = inside
+        if lanes > 1:
+            mask = self.emit(f"bitcast <{lanes} x i1> {inside} to i{lanes}")
+            holds = self.emit(f"icmp eq i{lanes} {mask}, -1")
+        self.lines.append(f"  br i1 {holds}, label %{label}.done, label %{label}, !prof !0")
+        self.label(label)
+        if lanes > 1:
+            value = self._first_outside(inside, mask, value, lanes)
+        slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
+        number = checked.number + 1
+        swap = self.emit(f"cmpxchg ptr %p{slot}, i64 0, i64 {number} monotonic monotonic, align 8")
+        first = self.emit(f"extractvalue {{ i64, i1 }} {swap}, 1")
+        self.lines.append(f"  br i1 {first}, label %{label}.keep, label %{label}.done")
+        self.label(f"{label}.keep")
+        place = self.emit(f"getelementptr i64, ptr %p{slot}, i64 1")
+        self.lines.append(f"  store i64 {value}, ptr {place}, align 8")
+        self.lines.append(f"  br label %{label}.done")
+        self.label(f"{label}.done")
+
+    def _first_outside(self, inside: str, mask: str, value: str, lanes: int) -> str:
+        """Writes the value of the first lane that is outside."""
+        if not self.dialect.picks:
+            found = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lanes - 1}")
+            for number in reversed(range(lanes - 1)):
+                holds = self.emit(f"extractelement <{lanes} x i1> {inside}, i64 {number}")
+                own = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {number}")
+                found = self.emit(f"select i1 {holds}, i64 {found}, i64 {own}")
+            return found
+        wrong = self.emit(f"xor i{lanes} {mask}, -1")
+        whole = self.emit(f"zext i{lanes} {wrong} to i64")
+        lane = self.emit(f"call i64 @llvm.cttz.i64(i64 {whole}, i1 true)")
+        return self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lane}")
 
 
 def _phi(slot: Slot, *origins: tuple[str, str]) -> str:

@@ -2,9 +2,7 @@
 
 In:    one Op on named operands
 Out:   the instructions for it, written through an `Emit`
-Called by: render/llvm.py, render/llvm_values.py, render/llvm_memory.py.
 Source: LLVM Language Reference Manual, version 22.
-Next:  picograd/render/llvm_memory.py
 """
 
 from __future__ import annotations

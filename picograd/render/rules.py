@@ -2,7 +2,6 @@
 
 In:    one Op of the linear form, what is known of its integer operands, a Dialect
 Out:   the text of an expression
-Called by: render/cstyle.py.    Next: picograd/devices/c/render.py
 
 The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their
 types in their names, in render/primitives.h.

@@ -2,7 +2,6 @@
 
 In:    Schedule, Executables
 Out:   for each kernel the pieces of the arena it works in, and the bytes of the arena with them
-Called by: devices/cpu/plan.py, runtime/launches.py.    Next: picograd/devices/cpu/plan.py
 
 How much a kernel packs is known when its code is, after the temporaries have their places. So scratch memory takes what
 they leave: while a kernel runs that is the place of every temporary that is dead then, and what lies behind all of them.

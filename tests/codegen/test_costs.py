@@ -10,10 +10,10 @@ import pytest
 
 from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
+from picograd.devices.cpu.render import render
 from picograd.engine.plan import parametrize, template
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.symbolic import forget_sums
-from picograd.render.llvm import render
 from picograd.road import lower, schedule_graphs
 from tests.calls import calls
 from tests.counts.workloads import WORKLOADS

@@ -14,12 +14,12 @@ from picograd import dtype as dtypes
 from picograd.compilers import llvm
 from picograd.compilers.llvm import assembly
 from picograd.devices.ptx import compile as nvptx
+from picograd.devices.ptx.render import render
 from picograd.errors import CompileError, DeviceError
 from picograd.ir import build
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.render.nvptx import render
 from picograd.road import create_schedule, lower
 from tests.gpu_programs import matmul, row_sums
 from tests.ptx_assembler import AssemblerError, assemble, needs_assembler

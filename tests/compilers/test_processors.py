@@ -18,6 +18,7 @@ import picograd as pg
 from picograd.compilers.llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.device import Target
 from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, template
@@ -26,7 +27,6 @@ from picograd.ir.op import Buffer
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
-from picograd.render.llvm import render
 from picograd.road import finish, lower, schedule_graphs
 from picograd.tools.ladder.product import product_for
 from picograd.tools.ladder.rungs import RUNGS

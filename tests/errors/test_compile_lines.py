@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.devices.cpu.render import render
 from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import parametrize, template
@@ -19,7 +20,6 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph
-from picograd.render.llvm import render
 from picograd.road import create_schedule
 
 HERE = os.path.basename(__file__)

@@ -16,13 +16,13 @@ from picograd.devices.cuda import render as cuda_text
 from picograd.devices.cuda import tile_maps
 from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.devices.ptx import compile as nvptx
+from picograd.devices.ptx import render as nvptx_text
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.dims import dim_value
 from picograd.ir.stages import Binary, Executable, Source
 from picograd.record import replace
-from picograd.render import nvptx as nvptx_text
 from picograd.runtime.launches import Call, HostFunction
 from tests.ptx.inline import inline
 from tests.ptx.launch import Buffers, Pointer, launch

@@ -12,12 +12,12 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.compilers.llvm import assembly, compile_source, host_target
+from picograd.devices.cpu.render import render
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import Alloc, Prefetch, Transpose
-from picograd.render.llvm import render
 from tests.cpu_programs import BOOL, F32, I64, Body, loop_range, memory, one_phase, param, run, scale_add
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"

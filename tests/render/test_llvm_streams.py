@@ -11,11 +11,10 @@ import picograd as pg
 from picograd import dtype as dtypes
 from picograd.compilers.llvm import assembly, processor_target
 from picograd.device import Target
+from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
 from picograd.ir.build import expand, permute, reduce, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.render.llvm import render
-from picograd.render.llvm_streams import STREAMED_NBYTES, streamed_stores
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS
 

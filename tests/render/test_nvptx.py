@@ -13,6 +13,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.devices.cuda import render as cuda
 from picograd.devices.ptx.compile import gpu_target
+from picograd.devices.ptx.render import render
 from picograd.errors import VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -20,7 +21,6 @@ from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
 from picograd.record import replace
-from picograd.render.nvptx import render
 from tests.gpu_programs import F32, Body, N, loop_range, matmul, memory, param, row_sums
 from tests.render.test_cuda import TARGET as CUDA_TARGET
 from tests.render.test_cuda import block_program, two_grids

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from picograd.compilers.llvm import host_target
+from picograd.devices.cpu.render import render
 from picograd.errors import VerifyError
 from picograd.ir.op import const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc
-from picograd.render.llvm import render
 from tests.cpu_programs import BOOL, F32, Body, loop_range, memory, one_phase, param, run
 
 HELD = memory("held", 4)

@@ -16,6 +16,7 @@ import pytest
 from picograd.compilers.llvm import compile_source, host_target
 from picograd.devices.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.devices.cpu.plan import LOOK_BACK, chunk_of, lay_out
+from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import AFTER, CHUNK, COUNT
 from picograd.devices.null.backend import NullDevice
 from picograd.errors import DeviceError, OutOfMemoryError
@@ -25,7 +26,6 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
 from picograd.ir.statements import For, Load, Store
 from picograd.record import replace
-from picograd.render.llvm import render
 from tests.cpu_programs import (
     F32,
     I64,

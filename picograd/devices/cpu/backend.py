@@ -8,13 +8,13 @@ from picograd.compilers.llvm import compile_source, host_target
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
 from picograd.engine.cache import kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.pipeline import ahead
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
-from picograd.render.llvm import render
 
 
 def make_compiler() -> Compiler:

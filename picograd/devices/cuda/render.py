@@ -14,8 +14,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import Alloc, CommitCopies, CopyAsync, LoadMatrices, Mma, Shuffle, WaitForCopies
-from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, least_blocks, take_apart
-from picograd.render.cstyle import OfAGpu
+from picograd.render.cstyle import BlockWriter, OfAGpu
+from picograd.render.grids import asked_for, launch_of_blocks, least_blocks, take_apart
 
 
 def render(program: Program, target: Target) -> Source:

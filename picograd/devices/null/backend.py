@@ -9,13 +9,13 @@ import numpy as np
 
 from picograd.compilers.llvm import compile_source, host_target
 from picograd.device import Target
+from picograd.devices.cpu.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import Binary, Executable, Launch, Param, Runner, Schedule, Settled
 from picograd.record import Record, replace
-from picograd.render.llvm import render
 
 
 class NoMemory(Record):

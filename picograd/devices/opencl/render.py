@@ -21,7 +21,8 @@ from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Let, Load, lanes_of, walk
 from picograd.ir.symbolic import from_op
 from picograd.record import replace
-from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
+from picograd.render.cstyle import BlockWriter
+from picograd.render.grids import Phase, launch_of_blocks, take_apart
 from picograd.render.rules import OPENCL
 
 WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves

@@ -6,9 +6,9 @@ from picograd.device import Target
 from picograd.devices.cuda.backend import make_device
 from picograd.devices.cuda.driver import capability
 from picograd.devices.ptx.compile import check_compiler, compile_source, gpu_target
+from picograd.devices.ptx.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError, PicogradError
-from picograd.render.nvptx import render
 
 
 def make_compiler() -> Compiler:

@@ -13,6 +13,7 @@ from picograd.devices.cuda import render as cuda
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from picograd.devices.ptx import render as nvptx
 from picograd.devices.ptx.compile import gpu_target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
@@ -26,7 +27,6 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace
-from picograd.render import nvptx
 from picograd.road import create_schedule, lower
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
 from tests.gpu_programs import Array, run
