@@ -5,17 +5,17 @@ What runs on it is a process of its own, since the bindings look for a driver on
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from picograd.devices.cudasim import compile as hostcxx
+from tests.forks import Forks
 
-ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = Path(__file__).parent / "runtime"
 # What primitives.h is after parsing comes from the process that starts this one.
 HEAD = """
@@ -90,9 +90,13 @@ def build(folder: Path) -> None:
 def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str:
     """Runs lines of Python, after those of `head`, with the fake driver as libcuda; returns what they print."""
     headers = hostcxx.precompiled(hostcxx.OPTIONS).name
-    done = subprocess.run(
-        [sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_DRIVER_HEADERS": headers, **environment},
-    )  # fmt: skip
+    done = _forks(driver).run(head + code, {"FAKE_DRIVER_HEADERS": headers, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
+
+
+@cache
+def _forks(driver: Path) -> Forks:
+    """The process that those on a driver are forks of; where libraries are is settled when a process starts."""
+    return Forks("tests.gpu_programs", "picograd.engine.compiler", "picograd.engine.backends.cuda",
+                 "picograd.runtime.cuda.cublaslt_calls", LD_LIBRARY_PATH=str(driver))  # fmt: skip

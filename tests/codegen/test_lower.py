@@ -88,6 +88,7 @@ def test_long_strided_elementwise_is_cut_into_pieces(inputs: Inputs, shape: tupl
     check_same_meaning([build.permute(a, axes) + b], inputs.arrays, targets=(CPU_TARGETS[2],))
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("shape", [(5, 19, 3), (40, 1), (16, 2, 2), (1100, 5), (3, 0), (0, 3)])
 def test_rows_too_narrow_for_lanes_lie_side_by_side(inputs: Inputs, shape: tuple[int, ...]) -> None:
     """Columns are written out, rows are lanes; those left over come one by one."""
@@ -198,6 +199,7 @@ def test_floats_inside_an_integer_expression_keep_their_fraction(inputs: Inputs)
 
 
 # ---- reductions ----
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 17), (16, 1, 3), (2, 33, 2)], ids=str)
 def test_a_reduction_over_any_axes(inputs: Inputs, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
@@ -284,6 +286,7 @@ def test_a_batched_product_on_a_gpu(inputs: Inputs) -> None:
     inputs.check(matmul(inputs(2, 3, 5), inputs(2, 5, 4)))
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("dtype", [d for d in ALL_DTYPES if d.kind != "b"], ids=lambda d: d.name)
 def test_a_product_of_any_dtype(inputs: Inputs, dtype: DType) -> None:
     inputs.check(matmul(inputs(3, 5, dtype=dtype, low=-2, high=3), inputs(5, 4, dtype=dtype, low=-2, high=3)))
@@ -350,6 +353,7 @@ def test_an_index_out_of_range_touches_no_memory_and_gives_zero(inputs: Inputs) 
     assert np.array_equal(run_on("CPU", [picked], arrays, {})[0], expected)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("code", [None, ADD, MAX, MIN], ids=lambda c: "store" if c is None else c.name)
 @pytest.mark.parametrize(("axis", "batch"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)])
 def test_a_scatter_along_any_axis(inputs: Inputs, axis: int, batch: int, code: OpCode | None) -> None:
@@ -519,6 +523,7 @@ def test_scan_of_long_rows(inputs, code, shape):
     inputs.check(build.scan(inputs(*shape, low=-9, high=9), code, len(shape) - 1))
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint8, dtypes.int64, dtypes.float64], ids=str)
 def test_scan_of_other_dtypes(inputs, dtype):
     inputs.check(build.scan(inputs(3, 4, dtype=dtype), ADD, 1))
@@ -534,6 +539,7 @@ def argsort(x: Op, axis: int, descending: bool) -> Op:
     return Op(OpCode.SORT, dtypes.int64, (x,), (axis, descending))
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axis"), [((1,), 0), ((2,), 0), ((7,), 0), ((8,), 0), ((5, 3), 0), ((2, 9), 1), ((0,), 0)]
@@ -549,6 +555,7 @@ def test_sort_of_rows_longer_than_a_tile(inputs, shape, descending):
     inputs.check(argsort(inputs(*shape, low=-9, high=9), len(shape) - 1, descending))
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint64, dtypes.int8, dtypes.float64], ids=str)
 def test_sort_of_other_dtypes(inputs, dtype):
     inputs.check(argsort(inputs(11, dtype=dtype), 0, False))

@@ -115,6 +115,7 @@ def test_short_sums_stored_as_they_are_have_whole_tiles(shape: tuple[int, int, i
     assert guess(squared, wide).products[0].rows == 12, "an epilogue goes through memory in any case"
 
 
+@pytest.mark.variants(first=2)
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
 def test_whole_tiles_of_a_plain_product_are_stored_from_registers(target, rng):
     """No tile stands in memory, and no edge is asked for."""
@@ -132,7 +133,7 @@ def test_whole_tiles_of_a_plain_product_are_stored_from_registers(target, rng):
     np.testing.assert_allclose(out, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.variants
+@pytest.mark.variants(first=5)
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
 def test_every_candidate_gives_the_same_bits(target, turn_b, rng):

@@ -25,23 +25,25 @@ def bits(array: Any) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.variants(every=9)
+@pytest.mark.variants(every=31)
 @pytest.mark.req("B9")
 @from_each
 @to_each
-def test_every_dtype_keeps_its_bits(source: str, target: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_keeps_its_bits(name: str, source: str, target: str, rng: np.random.Generator) -> None:
     """Of any bits, NaNs among them: whole, turned, every second element, none, one; and back again."""
-    for dtype in (getattr(pg.dtypes, name) for name in DTYPES):
-        raw = rng.integers(0, 2 if dtype.kind == "b" else 256, 24 * dtype.itemsize, np.uint8)
-        array = raw.view(dtype.numpy).reshape(4, 6)
-        x = Tensor(array, device=source)
-        turned, flipped = (x.T[1:, ::2], array.T[1:, ::2]), (x.flip(1), array[:, ::-1])
-        for view, expected in [(x, array), turned, flipped, (x[:0], array[:0]), (x[1, 2], array[1, 2])]:
-            there = view.to(target)
-            assert (there.device, there.dtype, there.shape) == (target, dtype, expected.shape)
-            assert bits(there.numpy()) == bits(expected) == bits(there.to(source).numpy())
+    dtype = getattr(pg.dtypes, name)
+    raw = rng.integers(0, 2 if dtype.kind == "b" else 256, 24 * dtype.itemsize, np.uint8)
+    array = raw.view(dtype.numpy).reshape(4, 6)
+    x = Tensor(array, device=source)
+    turned, flipped = (x.T[1:, ::2], array.T[1:, ::2]), (x.flip(1), array[:, ::-1])
+    for view, expected in [(x, array), turned, flipped, (x[:0], array[:0]), (x[1, 2], array[1, 2])]:
+        there = view.to(target)
+        assert (there.device, there.dtype, there.shape) == (target, dtype, expected.shape)
+        assert bits(there.numpy()) == bits(expected) == bits(there.to(source).numpy())
 
 
+@pytest.mark.variants(every=4)
 @from_each
 @to_each
 def test_gradients_flow_back(source: str, target: str) -> None:
@@ -56,6 +58,7 @@ def test_gradients_flow_back(source: str, target: str) -> None:
     assert x.grad is not None and x.grad.device == source and x.grad.tolist() == [1, 1, 1]
 
 
+@pytest.mark.variants(every=4)
 @from_each
 @to_each
 def test_a_copy_has_a_life_of_its_own(source: str, target: str) -> None:
@@ -68,6 +71,7 @@ def test_a_copy_has_a_life_of_its_own(source: str, target: str) -> None:
     assert x.copy_(y).device == source and x.tolist() == [9, 2]
 
 
+@pytest.mark.variants(every=4)
 @from_each
 @to_each
 def test_a_symbolic_length_stays_one(source: str, target: str) -> None:
@@ -110,6 +114,7 @@ def test_a_training_goes_on_where_its_module_goes(target: str, jitted: bool) -> 
     assert {tensor.device for tensor in [*model.parameters(), *state]} == {target}
 
 
+@pytest.mark.variants(every=3)
 @to_each
 def test_state_of_an_optimizer_is_loaded_on_another_device(target: str) -> None:
     def made(device: str) -> tuple[nn.Linear, optim.Adam]:
@@ -131,6 +136,7 @@ def test_state_of_an_optimizer_is_loaded_on_another_device(target: str) -> None:
     np.testing.assert_allclose(second[0].weight.detach().numpy(), first[0].weight.detach().numpy(), rtol=1e-5)
 
 
+@pytest.mark.variants(every=3)
 @to_each
 def test_a_jitted_function_makes_constants_where_it_runs(target: str) -> None:
     """With another default device: one plan, on the device of its arguments."""

@@ -63,6 +63,7 @@ def check(graph: Graph, seed: int, roots: list[Op], errors: list[float]) -> None
         np.testing.assert_allclose(result[i].astype("f8"), expected.astype("f8"), rtol=0, atol=2 * error)
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("seed", [*range(1, 20, 2), *range(SEEDS_WITH_BODIES.start, SEEDS_WITH_BODIES.start + 6)])
 def test_a_graph_of_all_examples_has_one_meaning_at_every_level(seed: int) -> None:
     graph = graph_of(seed)

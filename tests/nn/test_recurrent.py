@@ -61,6 +61,7 @@ def test_layers(name, settings, device, rng):
     check_same(ours, theirs, rng.standard_normal((5, 2, 3)).astype(np.float32))
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.req("C7")
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
@@ -82,6 +83,7 @@ def test_relu(name, device, rng):
     check_same(*pair(name, 3, 4, nonlinearity="relu"), rng.standard_normal((2, 3)).astype(np.float32))
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.req("C7")
 @pytest.mark.parametrize("shape", [(2, 3), (3,)])
 @pytest.mark.parametrize("bias", [True, False])

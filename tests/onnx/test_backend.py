@@ -9,10 +9,11 @@ import re
 from collections import Counter
 
 import pytest
+from onnx.backend.test.case.test_case import TestCase
 
 from picograd.errors import UnsupportedOp
 from picograd_onnx.backend import Backend
-from tests.onnx.suite import assert_similar, decoded, node_cases
+from tests.onnx.suite import assert_similar, cases_of, decoded, node_cases, node_modules
 
 pytestmark = [
     pytest.mark.req("C10"),
@@ -31,41 +32,56 @@ def unsupported_operator(error: UnsupportedOp) -> str:
     return found[1] if found else str(error)
 
 
-def run_case(name: str) -> str | None:
+def run_case(case: TestCase) -> str | None:
     """Runs a case; returns the operator that is not supported, or None."""
-    case = node_cases()[name]
     try:
         prepared = Backend.prepare(case.model)
         results = [prepared.run([decoded(value) for value in inputs]) for inputs, _ in case.data_sets]
     except UnsupportedOp as error:
         return unsupported_operator(error)
     for got, (_, expected) in zip(results, case.data_sets):
-        atol = ATOL.get(name, case.atol)
-        assert_similar([decoded(value) for value in expected], [*got], case.rtol, atol, not RANDOM.match(name))
+        atol = ATOL.get(case.name, case.atol)
+        assert_similar([decoded(value) for value in expected], [*got], case.rtol, atol, not RANDOM.match(case.name))
     return None
+
+
+def run_cases(cases: list[TestCase]) -> list[str]:
+    """Runs cases; returns the operators that are not supported, or raises the errors of all cases that fail."""
+    unsupported, failed = [], []
+    for case in cases:
+        try:
+            found = run_case(case)
+        except Exception as error:
+            error.add_note(case.name)
+            failed.append(error)
+        else:
+            unsupported += [found] if found else []
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} of {len(cases)} cases", failed)
+    return unsupported
 
 
 # What is expected was computed in float32 and is off by 2e-7 where the result is 0.
 ATOL = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
-ON_CPU = sorted(node_cases())[::8]  # what is compiled, too
 
-outcomes: dict[str, str | None] = {}
+outcomes: dict[str, list[str]] = {}
 
 
-@pytest.mark.parametrize("name", sorted(node_cases()))
-def test_a_node_case_gives_what_onnx_expects_or_names_what_is_missing(name: str, monkeypatch) -> None:
+@pytest.mark.parametrize("module", node_modules())
+def test_the_node_cases_of_a_module_give_what_onnx_expects_or_name_what_is_missing(module: str, monkeypatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
-    outcomes[name] = run_case(name)
+    outcomes[module] = run_cases(cases_of(module))
 
 
 def test_unsupported_operators_are_those_listed() -> None:
-    if len(outcomes) != len(node_cases()):
+    if len(outcomes) != len(node_modules()):
         pytest.skip("needs the outcomes of every case: run the whole file in one process")
-    assert Counter(op for op in outcomes.values() if op is not None) == UNSUPPORTED
+    assert len(node_cases()) > 1800
+    assert Counter(op for found in outcomes.values() for op in found) == UNSUPPORTED
 
 
 @pytest.mark.variants
-@pytest.mark.parametrize("name", ON_CPU)
-def test_a_node_case_gives_the_same_on_the_cpu(name: str, monkeypatch) -> None:
+@pytest.mark.parametrize("module", node_modules())
+def test_node_cases_give_the_same_on_the_cpu(module: str, monkeypatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    run_case(name)
+    run_cases(cases_of(module)[::8])  # each is compiled

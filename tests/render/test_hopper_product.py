@@ -127,7 +127,7 @@ CASES |= {  # the same by multiply-adds
 }  # fmt: skip
 
 
-@pytest.mark.variants(every=8)
+@pytest.mark.variants(every=16)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_exact_in_every_order(name: str) -> None:
@@ -147,7 +147,7 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
     check(compiler.device, compiler.backend.compile(source_of(problem, tile), compiler.device.target), problem)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @pytest.mark.parametrize("majors", MAJORS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "TF32", "float32"])
 def test_it_is_machine_code_that_waits_for_nothing(dtype: str, majors: str) -> None:

@@ -126,6 +126,7 @@ def test_operands_meet_as_in_pytorch(name: str, there: str) -> None:
     np.testing.assert_allclose(out.numpy(), expected.numpy(), rtol=1e-5)  # a few ulp of exp and log
 
 
+@pytest.mark.variants(every=3, first=1)
 @on_each
 def test_in_place_and_assigned(there: str) -> None:
     made = ours(there)
@@ -150,6 +151,7 @@ def test_in_place_and_assigned(there: str) -> None:
     assert x.tolist() == [4, 10, 4]
 
 
+@pytest.mark.variants(every=3)
 @on_each
 def test_gradients_flow_back_to_the_number(there: str) -> None:
     t = Tensor(2.0, requires_grad=True, device="CPU")
@@ -164,6 +166,7 @@ def test_gradients_flow_back_to_the_number(there: str) -> None:
     assert (t.grad.device, t.grad.item(), x.grad.device, x.grad.tolist()) == ("CPU", 4, there, [1, 1, 0])
 
 
+@pytest.mark.variants(every=3, first=1)
 @on_each
 def test_parameters_and_state_dicts_move(there: str) -> None:
     away, here = nn.Linear(2, 1).to(there), nn.Linear(2, 1)
@@ -174,6 +177,7 @@ def test_parameters_and_state_dicts_move(there: str) -> None:
 
 
 # ---- in jit ----
+@pytest.mark.variants(every=3, first=2)
 @on_each
 def test_arguments_state_and_constants_are_brought_to_the_plan(there: str) -> None:
     scale = Tensor(1.0, device="CPU")
@@ -186,6 +190,7 @@ def test_arguments_state_and_constants_are_brought_to_the_plan(there: str) -> No
         scale.add_(1)
 
 
+@pytest.mark.variants(every=3)
 @on_each
 def test_state_on_the_cpu_is_taken_back(there: str) -> None:
     count = Tensor(0.0, device="CPU")
@@ -224,6 +229,7 @@ def train(there: str, is_jitted: bool) -> list[float]:
     return [*losses, scale.item(), *w.detach().tolist()]
 
 
+@pytest.mark.variants(every=3, first=1)
 @on_each
 def test_a_scale_on_the_cpu_is_trained(there: str) -> None:
     expected = train("CPU", False)

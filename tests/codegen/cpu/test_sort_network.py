@@ -60,6 +60,7 @@ def test_special_values_stand_where_numpy_puts_them_and_equal_ones_keep_their_or
     np.testing.assert_array_equal(positions_of(sort(7, 30, descending=descending, dtype=dtype), values), expected)
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 8, 15, 16, 17, 31, 64, 65, 100])
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
 def test_every_length_and_vector(length: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +71,7 @@ def test_every_length_and_vector(length: int, nbytes: int, monkeypatch: pytest.M
     )
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("length", [40, 64, 65, 200])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_long_row_is_sorted_in_pieces_that_are_merged(length: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +103,7 @@ def test_what_has_no_network_is_merged() -> None:
 @pytest.mark.parametrize("length", [2, 3, 7, 8, 16, 33])
 def test_a_network_sorts_all_zeros_and_ones(length: int) -> None:
     """A network that sorts every row of zeros and ones sorts every row (Knuth, volume 3, 5.3.4, theorem Z)."""
-    ones = np.random.default_rng(0).integers(0, 2, (100, length)).astype(np.float32)
+    ones = np.random.default_rng(0).integers(0, 2, (30, length)).astype(np.float32)
     if length <= 8:
         ones = ((np.arange(1 << length)[:, None] >> np.arange(length)) & 1).astype(np.float32)
     found = positions_of(sort(*ones.shape), ones)
