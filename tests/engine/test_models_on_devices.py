@@ -109,7 +109,7 @@ OF_TWO_MATRICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @pytest.mark.req("B3")
 @on_each
 @pytest.mark.parametrize("name", OF_TWO_MATRICES)

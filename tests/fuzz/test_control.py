@@ -145,6 +145,7 @@ def check(seed: int, way: str) -> None:
     raise AssertionError(f"seed {seed}, {way}:\n{least}\n{problem_of(least, way)}\nat first: {problem}")
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("G6")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_control_flow_in_the_graph_means_what_it_means_in_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

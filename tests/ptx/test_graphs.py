@@ -16,7 +16,7 @@ from tests.device_checks import Check, checks
 from tests.operations.table import Operation
 from tests.operations.test_operations import OPERATIONS
 from tests.operations.test_operations import test_dtypes as check_dtypes
-from tests.operations.test_operations import test_gradients as check_gradients
+from tests.operations.test_operations import test_gradients_on_a_device as check_gradients
 from tests.operations.test_operations import test_values as check_values
 from tests.operations.test_operations import test_values_of_views as check_views
 from tests.ptx.device import LLVM, NVRTC, installed

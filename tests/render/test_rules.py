@@ -192,6 +192,7 @@ BITS: list[tuple[DType, DType]] = [  # literals of C++ are int or longer, whatev
 ]
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("device", LANGUAGES)
 @pytest.mark.parametrize(("source", "target"), BITS, ids=str)
 def test_bits_of_a_constant_are_read_as_of_its_type(source: DType, target: DType, device: str) -> None:

@@ -461,6 +461,7 @@ def _value(result: Any) -> Any:
     return result.detach().numpy() if isinstance(result, Tensor) else result
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("G4")
 @pytest.mark.parametrize("kind", WORKS)
 def test_a_method_gives_what_it_gives_for_as_many_rows(kind: str, device: str) -> None:
