@@ -98,5 +98,5 @@ def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str
 @cache
 def _forks(driver: Path) -> Forks:
     """The process that those on a driver are forks of; where libraries are is settled when a process starts."""
-    return Forks("tests.gpu_programs", "picograd.engine.compiler", "picograd.engine.backends.cuda",
-                 "picograd.runtime.cuda.cublaslt_calls", LD_LIBRARY_PATH=str(driver))  # fmt: skip
+    modules = "picograd.engine.compiler", "picograd.devices.cuda.backend", "picograd.devices.cuda.cublaslt"
+    return Forks("tests.gpu_programs", *modules, LD_LIBRARY_PATH=str(driver))
