@@ -34,7 +34,7 @@ ORDER = [
 BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
 BESIDE = ["picograd_array_api", "picograd_onnx"]
-PAGES = {"array_api.py", "onnx.py"}  # of names that users know: picograd.array_api is picograd_array_api
+NAMES_BESIDE = {"array_api.py", "onnx.py"}  # of names that users know: picograd.array_api is picograd_array_api
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {
@@ -93,7 +93,7 @@ def test_a_file_imports_only_from_its_left(path: Path) -> None:
     for module, top in imports(path):
         part = part_of(module)
         if module.startswith("picograd_"):
-            assert str(relative) in PAGES, f"{relative} imports {module}, which is no part of the core"
+            assert str(relative) in NAMES_BESIDE, f"{relative} imports {module}, which is no part of the core"
             continue
         assert top, f"{relative} imports {module} inside a function"
         if part == own:
