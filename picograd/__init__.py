@@ -113,11 +113,11 @@ with _collecting_later():
         is_autocast_enabled,
         set_float32_matmul_precision,
     )
+    from picograd.tensor.core import Size as Size
     from picograd.tensor.core import realize
     from picograd.tensor.creation.generator import Generator, default_generator, manual_seed
     from picograd.tensor.default_device import Device, get_default_device, set_default_device
     from picograd.tensor.explain import count_ops, explain
-    from picograd.tensor.extent import Size as Size
     from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
     from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from picograd.tensor.names import *  # noqa: F403

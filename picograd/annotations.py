@@ -101,10 +101,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _class_described(kind: Any) -> str:
-    """Returns the name of a class for users; a base of Tensor is a tensor to them."""
-    names = {base.__name__ for base in getattr(kind, "__mro__", ())}
-    if "Extent" in names:
-        return "a tensor"
+    """Returns the name of a class for users."""
     name = getattr(kind, "__name__", str(kind))
     return SAID_BY_NAME.get(name) or with_article(name)
 

@@ -24,6 +24,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.build import static
+from picograd.tensor.elements.operators import binary
 from picograd.tensor.exchange.host import default_device, device_named
 from picograd.tensor.tensor import Tensor
 
@@ -90,7 +91,7 @@ class Array(Tensor):
         result = super()._floor_divided(other, swap)
         if not result.dtype.is_float:
             return result
-        quotient = self._binary("floor_divide", OpCode.DIV, other, FLOAT, swap)
+        quotient = binary(self, "floor_divide", OpCode.DIV, other, FLOAT, swap)
         endless = self.isinf() | (other.isinf() if isinstance(other, Tensor) else math.isinf(other))
         return quotient.floor().where(endless, result)
 

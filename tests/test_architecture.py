@@ -136,10 +136,13 @@ def test_emitters_of_cpus_and_of_gpus_do_not_know_each_other() -> None:
 
 
 def test_imports_have_no_cycle() -> None:
+    """The functions that Tensor is made of name it in their types."""
     graph = {}
     for path in [*modules(), *(path for package in BESIDE for path in (ROOT / package).rglob("*.py"))]:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        graph[name.removesuffix(".__init__")] = {module for module, _ in imports(path)}
+        is_part = "if TYPE_CHECKING:\n    from picograd.tensor.tensor import Tensor" in path.read_text()
+        whole = {"picograd.tensor.tensor"} if is_part else set()
+        graph[name.removesuffix(".__init__")] = {module for module, _ in imports(path)} - whole
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -171,7 +174,7 @@ def header(path: Path) -> str:
 
 def test_tensor_is_not_a_longer_chain_of_classes() -> None:
     """New methods are functions in the file of their subject, which tensor/tensor.py names."""
-    assert sum(home.__module__.startswith("picograd") for home in picograd.Tensor.__mro__) <= 24
+    assert sum(home.__module__.startswith("picograd") for home in picograd.Tensor.__mro__) <= 2
 
 
 def test_every_room_says_what_belongs_there() -> None:

@@ -23,7 +23,6 @@ from picograd.ir.op import Op
 from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS
-from picograd.tensor.core import TensorCore
 from picograd.tensor.tensor import Tensor
 
 Lengths = Sequence[int] | None
@@ -52,7 +51,7 @@ class Request(Record):
         return 1 / count if (self.norm == "forward") is is_forward else 1.0
 
 
-def operand(name: str, value: Any, is_complex: bool) -> tuple[TensorCore, Op]:
+def operand(name: str, value: Any, is_complex: bool) -> tuple[Tensor, Op]:
     """Returns a tensor and its value as floats, which must be pairs where it is complex.
 
     Raises:

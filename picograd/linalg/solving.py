@@ -52,13 +52,13 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-def taken(function: str, *values: Any) -> tuple[str, tuple[TensorCore, ...]]:
+def taken(function: str, *values: Any) -> tuple[str, tuple[Tensor, ...]]:
     """Returns the name that errors show, and the operands, which must be tensors."""
     name = f"linalg.{function}"
     return name, tuple(tensor_of(name, "an operand", value) for value in values)
 
 
-def given(op: Op, name: str, *operands: TensorCore) -> Tensor:
+def given(op: Op, name: str, *operands: Tensor) -> Tensor:
     """Returns a tensor on the device of the operands."""
     return Tensor.from_op(op, operands[0].other_device(name, *operands[1:]))
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from picograd.annotations import fits, shown
 from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.tensor.build import whole
 from picograd.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 Tensors = TypeVar("Tensors", bound=TensorCore)
 
@@ -43,15 +47,16 @@ def number(function: str, name: str, value: Any) -> Any:
     return value
 
 
-def tensor_of(function: str, name: str, value: Any) -> TensorCore:
+def tensor_of(function: str, name: str, value: Any) -> Tensor:
     """Returns an argument that must be a tensor.
 
     Raises:
       ArgumentError: it is none.
     """
+    found: Tensor = value
     if not isinstance(value, TensorCore):
         raise ArgumentError(f"{function}: {name} must be a tensor, got {type(value).__name__}.", "Tensor(...) makes one.")
-    return value
+    return found
 
 
 def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:

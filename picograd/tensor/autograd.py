@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from picograd.errors import GradientError
 from picograd.ir.lines import line_of
@@ -23,9 +23,9 @@ from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.change import last_change
-from picograd.tensor.collected import UsedUp, read_grad, store_grad
+from picograd.tensor.collected import UsedUp
 from picograd.tensor.compute import compute_first, compute_together, look_at_gradients
-from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.core import T, TensorCore, leaf_tensors
 from picograd.tensor.gradient_flow import (
     Several,
     check_graphs,
@@ -39,6 +39,10 @@ from picograd.tensor.gradient_flow import (
 )
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 REDUCTIONS = {OpCode.ADD: "sum", OpCode.MUL: "prod"}
 
@@ -84,130 +88,88 @@ class GradFn:
         return f"<{self.name()}>" if line is None else f"<{self.name()} at {os.path.basename(line.file)}:{line.number}>"
 
 
-class Autograd(TensorCore):
-    """grad, backward(), register_hook()."""
+def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
 
-    __slots__ = ()
-    if TYPE_CHECKING:
+    A result must be given its hooks before it is used. The function gets the gradient as a graph; nothing is computed
+    unless it reads it.
 
-        @property
-        def grad(self) -> Self | None: ...
+    Args:
+      hook: gradient -> another one of its shape and dtype, or None to leave it as it is
 
-        @grad.setter
-        def grad(self, value: TensorCore | None) -> None: ...
+    Returns:   a handle whose remove() takes the function away again
 
-    else:
-        grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
+    Raises:
+      GradientError: no gradient flows here.
 
-    def backward(
-        self,
-        gradient: TensorCore | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Several | None = None,
-    ) -> None:
-        """Adds the gradient of this scalar to `.grad` of every leaf it depends on; computes nothing yet.
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> handle = x.register_hook(lambda grad: grad * 10)
+    >>> (x * x).backward()
+    >>> x.grad.item()
+    60.0
+    """
+    if not self.op.needs_grad:
+        raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
+    if not self._has_leaf_of_its_own():
+        self._become_leaf(collects=False)
+    return add_hook(self.op.arg, hook)
 
-        Args:
-          gradient:      (the shape of self) weight of each element; needed unless self is a scalar
-          retain_graph:  changes nothing: backward() can always be called again
-          create_graph:  the gradients can be differentiated themselves
-          inputs:        the only leaves whose `.grad` changes; None: all of them
 
-        Raises:
-          GradientError: no leaf requires grad, self is no scalar and `gradient` is not given, or an input is no leaf.
+def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Lets a function see this leaf whenever backward() has added to its `.grad`.
 
-        >>> x = Tensor(3.0, requires_grad=True)
-        >>> (x * x).backward()
-        >>> x.grad.item()
-        6.0
-        """
-        backward(self, gradient, retain_graph, create_graph, inputs)
+    Args:
+      hook: a function of the tensor; it may use up the gradient and set it to None
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
-        """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
+    Returns:   a handle whose remove() takes the function away again
 
-        A result must be given its hooks before it is used. The function gets the gradient as a graph; nothing is computed
-        unless it reads it.
+    Raises:
+      GradientError: the tensor is no leaf that requires grad.
 
-        Args:
-          hook: gradient -> another one of its shape and dtype, or None to leave it as it is
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
+    >>> (x * x).backward()
+    6.0
+    """
+    if not (self.is_leaf and self.op.needs_grad):
+        raise GradientError(
+            f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is not a leaf that requires grad.",
+            hint="register_hook(hook) sees the gradient of any tensor.",
+        )
+    return add_after_hook(self.op.arg, hook)
 
-        Returns:   a handle whose remove() takes the function away again
 
-        Raises:
-          GradientError: no gradient flows here.
+# ---- what a tensor is to gradients ----
+def made_by(self: Tensor) -> GradFn | None:
+    """Returns the operation that made a tensor, where gradients flow through that; None for a leaf."""
+    op = self.op
+    while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
+        op = op.src[0]
+    return None if self.is_leaf else GradFn(op)
 
-        >>> x = Tensor(3.0, requires_grad=True)
-        >>> handle = x.register_hook(lambda grad: grad * 10)
-        >>> (x * x).backward()
-        >>> x.grad.item()
-        60.0
-        """
-        if not self.op.needs_grad:
-            raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
-        if not self._has_leaf_of_its_own():
-            self._become_leaf(collects=False)
-        return add_hook(self.op.arg, hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
-        """Lets a function see this leaf whenever backward() has added to its `.grad`.
+def retains_grad(self: Tensor) -> bool:
+    """True for a result whose gradient backward() collects, since retain_grad() was called."""
+    op = self.op
+    return op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects
 
-        Args:
-          hook: a function of the tensor; it may use up the gradient and set it to None
 
-        Returns:   a handle whose remove() takes the function away again
+def detach_(self: T) -> T:
+    """Lets no gradient flow here any more; returns self.
 
-        Raises:
-          GradientError: the tensor is no leaf that requires grad.
-
-        >>> x = Tensor(3.0, requires_grad=True)
-        >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
-        >>> (x * x).backward()
-        6.0
-        """
-        if not (self.is_leaf and self.op.needs_grad):
-            raise GradientError(
-                f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is not a leaf that requires grad.",
-                hint="register_hook(hook) sees the gradient of any tensor.",
-            )
-        return add_after_hook(self.op.arg, hook)
-
-    # ---- what it is to gradients ----
-    @property
-    def grad_fn(self) -> GradFn | None:
-        """The operation that made it, where gradients flow through that; None for a leaf.
-
-        >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
-        'MulBackward'
-        """
-        op = self.op
-        while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
-            op = op.src[0]
-        return None if self.is_leaf else GradFn(op)
-
-    @property
-    def retains_grad(self) -> bool:
-        """True for a result whose gradient backward() collects, since retain_grad() was called."""
-        op = self.op
-        return op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects
-
-    def detach_(self) -> Self:
-        """Lets no gradient flow here any more; returns self.
-
-        >>> x = Tensor([1.0], requires_grad=True)
-        >>> y = (x * 2).detach_()
-        >>> y.requires_grad, y.is_leaf
-        (False, True)
-        """
-        last_change.note()
-        self.steps, self._shown = self.detach().steps, None
-        return self
+    >>> x = Tensor([1.0], requires_grad=True)
+    >>> y = (x * 2).detach_()
+    >>> y.requires_grad, y.is_leaf
+    (False, True)
+    """
+    last_change.note()
+    self.steps, self._shown = self.detach().steps, None
+    return self
 
 
 def backward(
     tensors: Several,
-    grad_tensors: Several | Sequence[TensorCore | None] | None = None,
+    grad_tensors: Several | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Several | None = None,

@@ -8,12 +8,15 @@ Next:  picograd/tensor/hooks.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, JitError, ShapeError
 from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
 
 class UsedUp:
@@ -36,7 +39,7 @@ class UsedUp:
         )
 
 
-def read_grad(tensor: TensorCore) -> Any:
+def read_grad(tensor: Tensor) -> Any:
     """Returns the gradient of a tensor; tells a trace."""
     active = trace.get()
     if active is not None:
@@ -47,7 +50,7 @@ def read_grad(tensor: TensorCore) -> Any:
     return grad
 
 
-def store_grad(tensor: TensorCore, value: Any) -> None:
+def store_grad(tensor: Tensor, value: Any) -> None:
     """Stores `value` as the gradient of a tensor.
 
     Raises:
@@ -74,7 +77,7 @@ def store_grad(tensor: TensorCore, value: Any) -> None:
     tensor._grad = value
 
 
-def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
+def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:
     """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
     active = trace.get()
     for tensor in tensors:

@@ -8,12 +8,15 @@ Next:  picograd/tensor/inplace.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import Any, Self
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Union
 
 import numpy as np
 
-from picograd.dtype import DType
+from picograd.device import device as Device
+from picograd.device import named
+from picograd.dtype import DType, Scalar
 from picograd.engine.lying import lying_on_host, number_lying_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
@@ -23,15 +26,40 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import check_array
 from picograd.living import LivingSet, LivingValues
-from picograd.tensor.build import apply_step, cast, detached
+from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
 from picograd.tensor.exchange.host import default_device, host_array, usable_device
 from picograd.tensor.exchange.sharing import is_shared, store
-from picograd.tensor.extent import Extent
 from picograd.tensor.growth import plain_cells, settle
 from picograd.tensor.hooks import LeafNumber
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T", bound="Tensor")  # of methods, which are functions in the file of their subject: self, and what they return
+Operand = Union["Tensor", Scalar]  # noqa: UP007  # the class is made of those functions, after them
+
+if TYPE_CHECKING:
+
+    class of_class(Generic[P]):  # noqa: N801
+        """A classmethod, whose type is told: the class it is asked of is what it returns."""
+
+        def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None: ...
+
+        def __get__(self, instance: T | None, owner: type[T]) -> Callable[P, T]: ...
+
+    class several_of_class(Generic[P]):  # noqa: N801
+        """A classmethod that returns several."""
+
+        def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None: ...
+
+        def __get__(self, instance: T | None, owner: type[T]) -> Callable[P, tuple[T, ...]]: ...
+
+else:
+    of_class = several_of_class = classmethod
 
 new = object.__new__
 FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
@@ -41,7 +69,21 @@ leaf_tensors: LivingValues[int, TensorCore] = LivingValues()
 differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
 
 
-class TensorCore(Extent):
+class Size(tuple[int, ...]):
+    """The lengths of the axes of a tensor: a tuple that knows how many elements there are.
+
+    >>> pg.ones(2, 3).shape.numel(), pg.Size([2, 3]) == (2, 3)
+    (6, True)
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Returns the product of the lengths."""
+        return math.prod(self)
+
+
+class TensorCore:
     """A view of a cell.
 
     cell:  the storage, shared with every other view of it
@@ -246,6 +288,67 @@ class TensorCore(Extent):
                     else f'what is traced moves nothing: make it with device="{device}", or move it before the call.',
                 )
         return device
+
+    # ---- extent ----
+    @property
+    def shape(self) -> Size:
+        """Lengths of the axes."""
+        return Size(self.op.shape)  # type: ignore[arg-type]  # symbolic ones answer to the same operations
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.cell.op.dtype
+
+    @property
+    def device(self) -> Device:
+        """The device that holds it; a constant is on the default device."""
+        return named(self.cell.device or default_device())
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.op.shape)
+
+    def dim(self) -> int:
+        """Returns the number of axes.
+
+        >>> Tensor([[1, 2]]).dim()
+        2
+        """
+        return len(self.op.shape)
+
+    def numel(self) -> int:
+        """Returns the number of elements.
+
+        Raises:
+          ShapeError: an axis has a symbolic length, so a plan made with the number would be wrong for other lengths.
+
+        >>> Tensor.zeros(2, 3).numel()
+        6
+        """
+        return static_numel(self.op.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Returns the shape, or the length of one axis.
+
+        >>> Tensor.zeros(2, 3).size(-1)
+        3
+        """
+        return self.shape if dim is None else self.shape[axis_of("size", self.shape, dim)]
+
+    def element_size(self) -> int:
+        """Returns the bytes of one element.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
 
     # ---- identity ----
     @property

@@ -8,6 +8,7 @@ Next:  picograd/tensor/autograd.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from picograd.autodiff.gradient import ops_by_code
 from picograd.device import Target
@@ -15,8 +16,11 @@ from picograd.engine import explain as engine
 from picograd.errors import ArgumentError
 from picograd.tensor.core import TensorCore
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-def explain(*tensors: TensorCore, stages: Sequence[str] = engine.STAGES, target: Target | None = None) -> str:
+
+def explain(*tensors: Tensor, stages: Sequence[str] = engine.STAGES, target: Target | None = None) -> str:
     """Returns what becomes of tensors, stage by stage, without running it.
 
     Args:
@@ -42,7 +46,7 @@ def explain(*tensors: TensorCore, stages: Sequence[str] = engine.STAGES, target:
     return engine.explain([tensor.op for tensor in tensors], stages, target)
 
 
-def count_ops(*tensors: TensorCore, known: Iterable[TensorCore] = ()) -> dict[str, int]:
+def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
     """Returns how many operations of each kind computing tensors takes; views and copies between shapes are free.
 
     Args:

@@ -348,7 +348,7 @@ def real(input: Tensor) -> Tensor:  # noqa: A002
     >>> real(x) is x
     True
     """
-    return tensor_of("real", "input", input)  # type: ignore[return-value]  # it is no other kind of tensor
+    return tensor_of("real", "input", input)
 
 
 def to_dlpack(tensor: Tensor) -> Any:

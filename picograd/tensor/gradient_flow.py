@@ -9,7 +9,7 @@ Called by: tensor/autograd.py, tensor/gradients.py.    Next: picograd/tensor/col
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradients_later, written_out
@@ -26,8 +26,11 @@ from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.hooks import LeafNumber, hooks_among
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 stale_leaves: LivingSet[Op] = LivingSet()  # results whose graph a step() dropped; see optim/readers.py
-Several = TensorCore | Sequence[TensorCore]
+Several = Union["Tensor", Sequence["Tensor"]]  # noqa: UP007  # Tensor is made of these functions, after them
 
 
 # ---- arguments ----

@@ -8,7 +8,7 @@ Next:  picograd/tensor/gradient_flow.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.gradient import written_out
@@ -24,11 +24,14 @@ from picograd.tensor.compute import compute_together, look_at_gradients
 from picograd.tensor.core import TensorCore
 from picograd.tensor.gradient_flow import Several, gradients_at, leaf_inputs, reached, seeds_of, weights_of
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 def grad(
     outputs: Several,
     inputs: Several,
-    grad_outputs: Several | Sequence[TensorCore | None] | None = None,
+    grad_outputs: Several | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -156,7 +159,7 @@ def _with_zeros(found: dict[Op, Op], roots: Sequence[TensorCore], leaves: Sequen
     return found | {leaf: leaf.filled(0) for leaf in missing}
 
 
-def jvp(outputs: TensorCore, inputs: Several, tangents: Several) -> Any:
+def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
     """Returns the derivative of `outputs` when each input moves along its tangent: forward mode.
 
     J v, with J the derivatives of outputs by inputs and v the tangents.

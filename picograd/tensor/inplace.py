@@ -20,12 +20,11 @@ from picograd.ir.opcode import OpCode
 from picograd.public import is_alone, renamed
 from picograd.tensor.build import CATEGORY
 from picograd.tensor.change import last_change
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.modes import enable_grad
 
 P = ParamSpec("P")
 S = TypeVar("S")
-T = TypeVar("T", bound=TensorCore)
 
 
 # ---- storing ----

@@ -2,7 +2,7 @@
 
 In:    tensors that one operation takes
 Out:   `meeting_device`, `brought_to`, `storing_device`; `value_at`: what a tensor holds, on that device
-Next:  picograd/tensor/extent.py
+Next:  picograd/tensor/growth.py
 
 These are PyTorch's rules (TensorIterator's `allow_cpu_scalars`, `index`, `index_put_`); whatever does not ask here takes
 operands of one device. What goes along is a COPY, through which gradients flow back.

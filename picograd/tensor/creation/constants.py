@@ -9,7 +9,7 @@ What is made here is a constant graph: it takes no memory until it is realized, 
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.device import chosen_device
@@ -19,257 +19,258 @@ from picograd.ir.build import compare, positions
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T
 from picograd.tensor.exchange.host import default_device, fitting, usable_device
-from picograd.tensor.indexing.brackets import Brackets
 from picograd.tensor.variable import held
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-class Constants(Brackets):
-    """zeros ones full empty eye, the *_like forms and the new_* ones."""
 
-    __slots__ = ()
+def made(cls: type[T], op: Op, device: str | None, requires_grad: bool = False) -> T:
+    """Returns a tensor of a constant graph, on the default device unless another is named."""
+    chosen = device if device is not None else chosen_device()
+    place = usable_device(chosen) if chosen is not None else None
+    if place is not None and place != default_device():
+        op = Op(OpCode.COPY, op.dtype, (op,), place)
+    tensor = cls.from_op(op, place)
+    return tensor.requires_grad_() if requires_grad else tensor
 
-    @classmethod
-    def _made(cls, op: Op, device: str | None, requires_grad: bool = False) -> Self:
-        """Returns a tensor of a constant graph, on the default device unless another is named."""
-        chosen = device if device is not None else chosen_device()
-        place = usable_device(chosen) if chosen is not None else None
-        if place is not None and place != default_device():
-            op = Op(OpCode.COPY, op.dtype, (op,), place)
-        tensor = cls.from_op(op, place)
-        return tensor.requires_grad_() if requires_grad else tensor
 
-    @classmethod
-    def full(
-        cls,
-        size: Any,
-        fill_value: Scalar,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns `fill_value` repeated over the shape `size`; the dtype is the number's unless given.
+def full(
+    cls: type[T],
+    size: Any,
+    fill_value: Scalar,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns `fill_value` repeated over the shape `size`; the dtype is the number's unless given.
 
-        >>> Tensor.full((2,), 7)
-        Tensor([7, 7])
-        """
-        chosen = dtypes.known("full", dtype, dtypes.dtype_of_scalar(fill_value))
-        lengths = shape_of_sizes("full", (size,))
-        return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
+    >>> Tensor.full((2,), 7)
+    Tensor([7, 7])
+    """
+    chosen = dtypes.known("full", dtype, dtypes.dtype_of_scalar(fill_value))
+    lengths = shape_of_sizes("full", (size,))
+    return made(cls, filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
 
-    @classmethod
-    def zeros(
-        cls,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns zeros of `shape`, given as zeros(2, 3), zeros((2, 3)) or zeros(size=(2, 3)); float32 by default.
 
-        >>> Tensor.zeros(2, 3)
-        Tensor([[0., 0., 0.],
-                [0., 0., 0.]])
-        """
-        lengths = shape_of_sizes("zeros", shape, size)
-        return cls._made(filled(0, dtypes.known("zeros", dtype, dtypes.default_float), lengths), device, requires_grad)
+def zeros(
+    cls: type[T],
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns zeros of `shape`, given as zeros(2, 3), zeros((2, 3)) or zeros(size=(2, 3)); float32 by default.
 
-    @classmethod
-    def ones(
-        cls,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns ones of `shape`, or of the shape `size`; float32 unless said otherwise.
+    >>> Tensor.zeros(2, 3)
+    Tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    """
+    lengths = shape_of_sizes("zeros", shape, size)
+    return made(cls, filled(0, dtypes.known("zeros", dtype, dtypes.default_float), lengths), device, requires_grad)
 
-        >>> Tensor.ones((2,), dtype=dtypes.int32)
-        Tensor([1, 1], dtype=int32)
-        """
-        lengths = shape_of_sizes("ones", shape, size)
-        return cls._made(filled(1, dtypes.known("ones", dtype, dtypes.default_float), lengths), device, requires_grad)
 
-    @classmethod
-    def empty(
-        cls,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns a tensor of `shape`, or of the shape `size`, to be written to; it holds zeros.
+def ones(
+    cls: type[T],
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns ones of `shape`, or of the shape `size`; float32 unless said otherwise.
 
-        >>> Tensor.empty(2, 3).shape
-        (2, 3)
-        """
-        return cls.zeros(*shape, size=size, dtype=dtype, device=device, requires_grad=requires_grad)
+    >>> Tensor.ones((2,), dtype=dtypes.int32)
+    Tensor([1, 1], dtype=int32)
+    """
+    lengths = shape_of_sizes("ones", shape, size)
+    return made(cls, filled(1, dtypes.known("ones", dtype, dtypes.default_float), lengths), device, requires_grad)
 
-    @classmethod
-    def eye(
-        cls,
-        n: int,
-        m: int | None = None,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere.
 
-        >>> Tensor.eye(2)
-        Tensor([[1., 0.],
-                [0., 1.]])
-        """
-        shape = shape_of_sizes("eye", (n, n if m is None else m))
-        diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
-        return cls._made(cast(diagonal, dtypes.known("eye", dtype, dtypes.default_float)), device, requires_grad)
+def empty(
+    cls: type[T],
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns a tensor of `shape`, or of the shape `size`, to be written to; it holds zeros.
 
-    # ---- like another ----
-    @classmethod
-    def full_like(
-        cls,
-        tensor: TensorCore,
-        fill_value: Scalar,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns `fill_value` in the shape, dtype and on the device of `tensor`.
+    >>> Tensor.empty(2, 3).shape
+    (2, 3)
+    """
+    return cls.zeros(*shape, size=size, dtype=dtype, device=device, requires_grad=requires_grad)
 
-        >>> Tensor.full_like(Tensor([1, 2]), 7)
-        Tensor([7, 7])
-        """
-        chosen = dtypes.known("full_like", dtype, tensor.dtype)
-        op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
-        return cls._made(op, tensor.cell.device if device is None else device, requires_grad)
 
-    @classmethod
-    def zeros_like(
-        cls,
-        tensor: TensorCore,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns zeros in the shape, dtype and on the device of `tensor`.
+def eye(
+    cls: type[T],
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere.
 
-        >>> Tensor.zeros_like(Tensor([1, 2]))
-        Tensor([0, 0])
-        """
-        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    >>> Tensor.eye(2)
+    Tensor([[1., 0.],
+            [0., 1.]])
+    """
+    shape = shape_of_sizes("eye", (n, n if m is None else m))
+    diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
+    return made(cls, cast(diagonal, dtypes.known("eye", dtype, dtypes.default_float)), device, requires_grad)
 
-    @classmethod
-    def ones_like(
-        cls,
-        tensor: TensorCore,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns ones in the shape, dtype and on the device of `tensor`.
 
-        >>> Tensor.ones_like(Tensor([1.0, 2.0]))
-        Tensor([1., 1.])
-        """
-        return cls.full_like(tensor, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+# ---- like another ----
+def full_like(
+    cls: type[T],
+    tensor: Tensor,
+    fill_value: Scalar,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns `fill_value` in the shape, dtype and on the device of `tensor`.
 
-    @classmethod
-    def empty_like(
-        cls,
-        tensor: TensorCore,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
+    >>> Tensor.full_like(Tensor([1, 2]), 7)
+    Tensor([7, 7])
+    """
+    chosen = dtypes.known("full_like", dtype, tensor.dtype)
+    op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
+    return made(cls, op, tensor.cell.device if device is None else device, requires_grad)
 
-        >>> Tensor.empty_like(Tensor([1, 2])).shape
-        (2,)
-        """
-        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    # ---- of this dtype, on this device ----
-    def new_full(
-        self,
-        size: Any,
-        fill_value: Scalar,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns `fill_value` in the shape `size`, with this dtype, on this device, unless others are named.
+def zeros_like(
+    cls: type[T],
+    tensor: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns zeros in the shape, dtype and on the device of `tensor`.
 
-        >>> Tensor([1, 2]).new_full((3,), 7)
-        Tensor([7, 7, 7])
-        """
-        place = self.cell.device if device is None else device
-        return self.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+    >>> Tensor.zeros_like(Tensor([1, 2]))
+    Tensor([0, 0])
+    """
+    return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_zeros(
-        self,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns zeros of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
 
-        >>> Tensor([1, 2]).new_zeros(3)
-        Tensor([0, 0, 0])
-        """
-        return self.new_full(sizes("new_zeros", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+def ones_like(
+    cls: type[T],
+    tensor: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns ones in the shape, dtype and on the device of `tensor`.
 
-    def new_ones(
-        self,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns ones of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
+    >>> Tensor.ones_like(Tensor([1.0, 2.0]))
+    Tensor([1., 1.])
+    """
+    return cls.full_like(tensor, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
-        >>> Tensor([1, 2]).new_ones(3)
-        Tensor([1, 1, 1])
-        """
-        return self.new_full(sizes("new_ones", shape, size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_empty(
-        self,
-        *shape: Any,
-        size: Any = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns a tensor of `shape`, or of the shape `size`, with this dtype, on this device, to be written to: zeros.
+def empty_like(
+    cls: type[T],
+    tensor: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
 
-        >>> Tensor([1, 2]).new_empty(3)
-        Tensor([0, 0, 0])
-        """
-        return self.new_full(sizes("new_empty", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    >>> Tensor.empty_like(Tensor([1, 2])).shape
+    (2,)
+    """
+    return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_tensor(
-        self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
-    ) -> Self:
-        """Returns a copy of `data` with this dtype, on this device, unless others are named.
 
-        >>> Tensor([1.0, 2.0]).new_tensor([3, 4])
-        Tensor([3., 4.])
-        """
-        return type(self)(data, dtype or self.dtype, self.device if device is None else device, requires_grad)
+# ---- of this dtype, on this device ----
+def new_full(
+    self: T,
+    size: Any,
+    fill_value: Scalar,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns `fill_value` in the shape `size`, with this dtype, on this device, unless others are named.
+
+    >>> Tensor([1, 2]).new_full((3,), 7)
+    Tensor([7, 7, 7])
+    """
+    place = self.cell.device if device is None else device
+    return self.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+
+
+def new_zeros(
+    self: T,
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns zeros of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
+
+    >>> Tensor([1, 2]).new_zeros(3)
+    Tensor([0, 0, 0])
+    """
+    return self.new_full(sizes("new_zeros", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def new_ones(
+    self: T,
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns ones of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
+
+    >>> Tensor([1, 2]).new_ones(3)
+    Tensor([1, 1, 1])
+    """
+    return self.new_full(sizes("new_ones", shape, size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def new_empty(
+    self: T,
+    *shape: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns a tensor of `shape`, or of the shape `size`, with this dtype, on this device, to be written to: zeros.
+
+    >>> Tensor([1, 2]).new_empty(3)
+    Tensor([0, 0, 0])
+    """
+    return self.new_full(sizes("new_empty", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def new_tensor(
+    self: T, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> T:
+    """Returns a copy of `data` with this dtype, on this device, unless others are named.
+
+    >>> Tensor([1.0, 2.0]).new_tensor([3, 4])
+    Tensor([3., 4.])
+    """
+    return type(self)(data, dtype or self.dtype, self.device if device is None else device, requires_grad)
 
 
 def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> Shape:

@@ -8,7 +8,7 @@ Next:  picograd/tensor/exchange/interop.py
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
@@ -16,21 +16,22 @@ from picograd.ir.build import compare, maximum, minimum, unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, need_float, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation.alike import INTEGER, cosine_of_turns, exp_alike, normal_quantile
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.probabilities import probabilities, probability
-from picograd.tensor.creation.random import Random, exponential_op, integers_op, normal_op, random_bits, uniform_op
+from picograd.tensor.creation.random import exponential_op, integers_op, normal_op, random_bits, store_drawn, uniform_op
 from picograd.tensor.meeting import storing_device, value_at
 
-T = TypeVar("T", bound=Random)
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
 
 def _bits(self: T, generator: Generator | None) -> Op:
     return random_bits(self.op.shape, generator, self.device)
 
 
-def bernoulli_(self: T, p: float | TensorCore = 0.5, *, generator: Generator | None = None) -> T:
+def bernoulli_(self: T, p: float | Tensor = 0.5, *, generator: Generator | None = None) -> T:
     """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
 
     Raises:
@@ -46,7 +47,7 @@ def bernoulli_(self: T, p: float | TensorCore = 0.5, *, generator: Generator | N
     else:
         chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
     uniform = uniform_op(_bits(self, generator), dtypes.float32)
-    return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
+    return store_drawn(self, "bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
 
 
 def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = None) -> T:
@@ -63,7 +64,7 @@ def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = N
     if not lambd > 0:
         raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
     drawn = exponential_op(_bits(self, generator), self.dtype.compute_dtype)
-    return self._store_drawn("exponential_", drawn * (1.0 / lambd))
+    return store_drawn(self, "exponential_", drawn * (1.0 / lambd))
 
 
 def geometric_(self: T, p: float, *, generator: Generator | None = None) -> T:
@@ -80,7 +81,7 @@ def geometric_(self: T, p: float, *, generator: Generator | None = None) -> T:
     failures = 0.0 if p == 1 else -1.0 / math.log1p(-p)
     wide = self.dtype.compute_dtype if self.dtype.is_float else dtypes.float32
     drawn = exponential_op(_bits(self, generator), wide)
-    return self._store_drawn("geometric_", unary(OpCode.FLOOR, drawn * failures) + 1.0)
+    return store_drawn(self, "geometric_", unary(OpCode.FLOOR, drawn * failures) + 1.0)
 
 
 def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> T:
@@ -97,7 +98,7 @@ def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Gene
     if not std > 0:
         raise ArgumentError(f"log_normal_: std must be positive, got {std}.")
     op = normal_op(_bits(self, generator), self.dtype.compute_dtype)
-    return self._store_drawn("log_normal_", exp_alike(op * std + mean))
+    return store_drawn(self, "log_normal_", exp_alike(op * std + mean))
 
 
 def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> T:
@@ -118,7 +119,7 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
     half = Op(OpCode.SHR, turns.dtype, (turns, turns.filled(1)))  # from -1/4 of a turn up to 1/4
     quarter = 1 << (turns.dtype.bits - 2)
     tangent = Op(OpCode.DIV, wide, (cosine_of_turns(half - quarter, wide), cosine_of_turns(half, wide)))
-    return self._store_drawn("cauchy_", tangent * sigma + median)
+    return store_drawn(self, "cauchy_", tangent * sigma + median)
 
 
 def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generator: Generator | None) -> T:
@@ -136,7 +137,7 @@ def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generat
     wide = dtypes.float64 if far else self.dtype.compute_dtype
     part = uniform_op(_bits(self, generator), wide) * (high - low) + low
     drawn = minimum(maximum(normal_quantile(part) * scale + mean, a), b)
-    return self._store_drawn("trunc_normal_", drawn)
+    return store_drawn(self, "trunc_normal_", drawn)
 
 
 def random_(self: T, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> T:
@@ -158,4 +159,4 @@ def random_(self: T, low: int = 0, high: int | None = None, *, generator: Genera
     if low >= high:
         raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
     op = integers_op(_bits(self, generator), low, high)
-    return self._store_drawn("random_", cast(op, self.dtype))
+    return store_drawn(self, "random_", cast(op, self.dtype))

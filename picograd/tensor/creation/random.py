@@ -8,7 +8,7 @@ Next:  picograd/tensor/creation/alike.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -17,257 +17,259 @@ from picograd.ir.build import compare, iota, maximum, reduce, reshape, shrink_ax
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, static_numel, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T
 from picograd.tensor.creation.alike import cosine_of_turns, log_alike, part_of
 from picograd.tensor.creation.constants import shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.places import lower_bound
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
-from picograd.tensor.creation.ranges import Ranges
 from picograd.tensor.exchange.host import default_device, device_or_default
 from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice, settle_step
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-class Random(Ranges):
-    """rand randn randint randperm bernoulli multinomial, and in place uniform_ normal_."""
 
-    __slots__ = ()
+def rand(
+    cls: type[T],
+    *shape: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns numbers of `shape`, or of the shape `size`, evenly from [0, 1), multiples of 2^-24 (float32).
 
-    @classmethod
-    def rand(
-        cls,
-        *shape: Any,
-        size: Any = None,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns numbers of `shape`, or of the shape `size`, evenly from [0, 1), multiples of 2^-24 (float32).
+    Raises:
+      DTypeError: dtype is no float.
 
-        Raises:
-          DTypeError: dtype is no float.
+    >>> Tensor.rand(2, generator=Generator(1))
+    Tensor([0.8626317, 0.6300258])
+    """
+    return _drawn_floats(cls, uniform_op, shape_of_sizes("rand", shape, size), generator, dtype, device, requires_grad)
 
-        >>> Tensor.rand(2, generator=Generator(1))
-        Tensor([0.8626317, 0.6300258])
-        """
-        return cls._drawn_floats(uniform_op, shape_of_sizes("rand", shape, size), generator, dtype, device, requires_grad)
 
-    @classmethod
-    def randn(
-        cls,
-        *shape: Any,
-        size: Any = None,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
-    ) -> Self:
-        """Returns numbers of `shape`, or of the shape `size`: normal, of mean 0 and variance 1 (Box and Muller 1958).
+def randn(
+    cls: type[T],
+    *shape: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> T:
+    """Returns numbers of `shape`, or of the shape `size`: normal, of mean 0 and variance 1 (Box and Muller 1958).
 
-        Raises:
-          DTypeError: dtype is no float.
+    Raises:
+      DTypeError: dtype is no float.
 
-        >>> Tensor.randn(2, generator=Generator(1))
-        Tensor([-0.49724522, -0.72256964])
-        """
-        return cls._drawn_floats(normal_op, shape_of_sizes("randn", shape, size), generator, dtype, device, requires_grad)
+    >>> Tensor.randn(2, generator=Generator(1))
+    Tensor([-0.49724522, -0.72256964])
+    """
+    return _drawn_floats(cls, normal_op, shape_of_sizes("randn", shape, size), generator, dtype, device, requires_grad)
 
-    @classmethod
-    def randint(
-        cls,
-        low: int,
-        high: int | None = None,
-        size: Any = (),
-        *,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-    ) -> Self:
-        """Returns integers of shape `size` from low up to but without high; randint(high, size=...) counts from 0.
 
-        Raises:
-          ArgumentError: there is no integer between low and high.
+def randint(
+    cls: type[T],
+    low: int,
+    high: int | None = None,
+    size: Any = (),
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> T:
+    """Returns integers of shape `size` from low up to but without high; randint(high, size=...) counts from 0.
 
-        >>> Tensor.randint(10, size=(4,), generator=Generator(1))
-        Tensor([8, 6, 1, 0])
-        """
-        if high is None or not isinstance(high, int):
-            low, high, size = 0, low, size if high is None else high
-        low, high = whole("randint", "low", low), whole("randint", "high", high)
-        if low >= high:
-            raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
-        lengths = shape_of_sizes("randint", (size,))
-        place = device_or_default(device)
-        op = integers_op(random_bits(lengths, generator, place), low, high)
-        return cls._drawn(cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
+    Raises:
+      ArgumentError: there is no integer between low and high.
 
-    @classmethod
-    def randperm(
-        cls, n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None
-    ) -> Self:
-        """Returns the integers 0..n-1 in a random order.
+    >>> Tensor.randint(10, size=(4,), generator=Generator(1))
+    Tensor([8, 6, 1, 0])
+    """
+    if high is None or not isinstance(high, int):
+        low, high, size = 0, low, size if high is None else high
+    low, high = whole("randint", "low", low), whole("randint", "high", high)
+    if low >= high:
+        raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
+    lengths = shape_of_sizes("randint", (size,))
+    place = device_or_default(device)
+    op = integers_op(random_bits(lengths, generator, place), low, high)
+    return _drawn(cls, cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
 
-        >>> Tensor.randperm(5, generator=Generator(1))
-        Tensor([3, 2, 1, 4, 0])
-        """
-        place = device_or_default(device)
-        bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
-        order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
-        return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
 
-    @classmethod
-    def rand_like(
-        cls, tensor: TensorCore, *, generator: Generator | None = None, dtype: DType | None = None,
-        device: str | None = None, requires_grad: bool = False,
-    ) -> Self:  # fmt: skip
-        """Returns uniform numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
+def randperm(
+    cls: type[T], n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None
+) -> T:
+    """Returns the integers 0..n-1 in a random order.
 
-        >>> Tensor.rand_like(Tensor([[0.0, 0.0]])).shape
-        (1, 2)
-        """
-        chosen, place = dtype or tensor.dtype, device or tensor.device
-        return cls.rand(tensor.op.shape, generator=generator, dtype=chosen, device=place, requires_grad=requires_grad)
+    >>> Tensor.randperm(5, generator=Generator(1))
+    Tensor([3, 2, 1, 4, 0])
+    """
+    place = device_or_default(device)
+    bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
+    order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
+    return _drawn(cls, cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
 
-    @classmethod
-    def randn_like(
-        cls, tensor: TensorCore, *, generator: Generator | None = None, dtype: DType | None = None,
-        device: str | None = None, requires_grad: bool = False,
-    ) -> Self:  # fmt: skip
-        """Returns normal numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
 
-        >>> Tensor.randn_like(Tensor([[0.0, 0.0]])).shape
-        (1, 2)
-        """
-        chosen, place = dtype or tensor.dtype, device or tensor.device
-        return cls.randn(tensor.op.shape, generator=generator, dtype=chosen, device=place, requires_grad=requires_grad)
+def rand_like(
+    cls: type[T], tensor: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: str | None = None, requires_grad: bool = False,
+) -> T:  # fmt: skip
+    """Returns uniform numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
 
-    @classmethod
-    def _drawn_floats(
-        cls, make: Callable[[Op, DType], Op], shape: Shape, generator: Generator | None,
-        dtype: DType | None, device: str | None, requires_grad: bool,
-    ) -> Self:  # fmt: skip
-        """Returns what `make` makes of fresh random bits."""
-        place = device_or_default(device)
-        op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
-        return cls._drawn(op, place, requires_grad)
+    >>> Tensor.rand_like(Tensor([[0.0, 0.0]])).shape
+    (1, 2)
+    """
+    chosen, place = dtype or tensor.dtype, device or tensor.device
+    return cls.rand(tensor.op.shape, generator=generator, dtype=chosen, device=place, requires_grad=requires_grad)
 
-    @classmethod
-    def _drawn(cls, op: Op, device: str, requires_grad: bool = False) -> Self:
-        settle_step()
-        tensor = cls.from_op(op, device)
-        return tensor.requires_grad_() if requires_grad else tensor
 
-    # ---- from probabilities ----
-    def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Self:
-        """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
+def randn_like(
+    cls: type[T], tensor: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: str | None = None, requires_grad: bool = False,
+) -> T:  # fmt: skip
+    """Returns normal numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
 
-        Raises:
-          DTypeError:    the elements are the probabilities and no floats.
-          ArgumentError: p is not in [0, 1]; when it is computed: an element is not.
+    >>> Tensor.randn_like(Tensor([[0.0, 0.0]])).shape
+    (1, 2)
+    """
+    chosen, place = dtype or tensor.dtype, device or tensor.device
+    return cls.randn(tensor.op.shape, generator=generator, dtype=chosen, device=place, requires_grad=requires_grad)
 
-        >>> Tensor([0.0, 1.0]).bernoulli()
-        Tensor([0., 1.])
-        """
-        if p is None:
-            chance = probabilities("bernoulli", cast(need_float("bernoulli", self.read()), dtypes.float32))
-        else:
-            chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
-        uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-        return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
-    def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
-        """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
+def _drawn_floats(
+    cls: type[T], make: Callable[[Op, DType], Op], shape: Shape, generator: Generator | None,
+    dtype: DType | None, device: str | None, requires_grad: bool,
+) -> T:  # fmt: skip
+    """Returns what `make` makes of fresh random bits."""
+    place = device_or_default(device)
+    op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
+    return _drawn(cls, op, place, requires_grad)
 
-        Weights are added up as integers, the greatest being 2^62 / classes or a bit less: every device has the same sums.
-        Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
 
-        Raises:
-          ShapeError:    self has neither one axis nor two.
-          ArgumentError: no sample, or more than classes, without replacement; when it is computed: a weight is
-                         negative, infinite or NaN, or all of a row are 0.
+def _drawn(cls: type[T], op: Op, device: str, requires_grad: bool = False) -> T:
+    settle_step()
+    tensor = cls.from_op(op, device)
+    return tensor.requires_grad_() if requires_grad else tensor
 
-        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
-        Tensor([1])
-        """
-        num_samples = whole("multinomial", "num_samples", num_samples)
-        if num_samples < 1:
-            raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
-        mass = detached(self.read())
-        shape = mass.shape
-        if len(shape) not in (1, 2) or mass.dtype.kind != "f":
-            raise ShapeError(f"multinomial: needs float weights with one axis or two, got {mass.dtype} {shape}.")
-        classes, is_ordered = self.shape[-1], not replacement and num_samples > 1
-        if (1 if replacement else num_samples) > classes:
-            how = "with" if replacement else "without"
-            raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
-        place = self.cell.device or default_device()
-        bits = random_bits(shape if is_ordered else (*shape[:-1], num_samples), generator, place)
-        if is_ordered:
-            return self._chosen(order_op(mass, bits))[..., :num_samples]
-        return self._chosen(places_op(mass, bits))
 
-    def _chosen(self, op: Op) -> Self:
-        """Returns what was drawn with these weights, which a loop may go on from."""
-        chosen = self.from_op(op, self.cell.device)
-        settle_choice(chosen.cell)
-        return chosen
+# ---- from probabilities ----
+def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = None) -> T:
+    """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
 
-    # ---- in place ----
-    @classmethod
-    def randint_like(
-        cls,
-        tensor: TensorCore,
-        low: int,
-        high: int | None = None,
-        *,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: str | None = None,
-    ) -> Self:
-        """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
+    Raises:
+      DTypeError:    the elements are the probabilities and no floats.
+      ArgumentError: p is not in [0, 1]; when it is computed: an element is not.
 
-        >>> Tensor.randint_like(Tensor([0.0, 0.0]), 7, 8)
-        Tensor([7., 7.])
-        """
-        place = tensor.device if device is None else device
-        if high is None:
-            low, high = 0, low
-        shape = tensor.op.shape
-        return cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)
+    >>> Tensor([0.0, 1.0]).bernoulli()
+    Tensor([0., 1.])
+    """
+    if p is None:
+        chance = probabilities("bernoulli", cast(need_float("bernoulli", self.read()), dtypes.float32))
+    else:
+        chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
+    uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
+    return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
-    def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers evenly from [low, high) in place.
 
-        Raises:
-          ArgumentError: low is above high.
+def multinomial(self: T, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> T:
+    """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
 
-        >>> Tensor.zeros(2).uniform_(1.0, 1.0)
-        Tensor([1., 1.])
-        """
-        if not low <= high:
-            raise ArgumentError(f"uniform_: low must not be above high, got {low} and {high}.")
-        op = uniform_op(random_bits(self.op.shape, generator, self.device), self.dtype, "uniform_")
-        return self._store_drawn("uniform_", op * (high - low) + low)
+    Weights are added up as integers, the greatest being 2^62 / classes or a bit less: every device has the same sums.
+    Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
 
-    def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers of the normal distribution with `mean` and deviation `std` in place.
+    Raises:
+      ShapeError:    self has neither one axis nor two.
+      ArgumentError: no sample, or more than classes, without replacement; when it is computed: a weight is
+                     negative, infinite or NaN, or all of a row are 0.
 
-        Raises:
-          ArgumentError: std is negative, or NaN.
+    >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
+    Tensor([1])
+    """
+    num_samples = whole("multinomial", "num_samples", num_samples)
+    if num_samples < 1:
+        raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
+    mass = detached(self.read())
+    shape = mass.shape
+    if len(shape) not in (1, 2) or mass.dtype.kind != "f":
+        raise ShapeError(f"multinomial: needs float weights with one axis or two, got {mass.dtype} {shape}.")
+    classes, is_ordered = self.shape[-1], not replacement and num_samples > 1
+    if (1 if replacement else num_samples) > classes:
+        how = "with" if replacement else "without"
+        raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
+    place = self.cell.device or default_device()
+    bits = random_bits(shape if is_ordered else (*shape[:-1], num_samples), generator, place)
+    if is_ordered:
+        return _chosen(self, order_op(mass, bits))[..., :num_samples]
+    return _chosen(self, places_op(mass, bits))
 
-        >>> Tensor.zeros(2).normal_(5.0, 0.0)
-        Tensor([5., 5.])
-        """
-        if not std >= 0:
-            raise ArgumentError(f"normal_: std must not be negative, got {std}.")
-        op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype, "normal_")
-        return self._store_drawn("normal_", op * std + mean)
 
-    def _store_drawn(self, function: str, op: Op) -> Self:
-        self.cell.device = self.cell.device or default_device()
-        return self.write(function, op)
+def _chosen(self: T, op: Op) -> T:
+    """Returns what was drawn with these weights, which a loop may go on from."""
+    chosen = self.from_op(op, self.cell.device)
+    settle_choice(chosen.cell)
+    return chosen
+
+
+# ---- in place ----
+def randint_like(
+    cls: type[T],
+    tensor: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> T:
+    """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
+
+    >>> Tensor.randint_like(Tensor([0.0, 0.0]), 7, 8)
+    Tensor([7., 7.])
+    """
+    place = tensor.device if device is None else device
+    if high is None:
+        low, high = 0, low
+    shape = tensor.op.shape
+    return cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)
+
+
+def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:
+    """Stores numbers evenly from [low, high) in place.
+
+    Raises:
+      ArgumentError: low is above high.
+
+    >>> Tensor.zeros(2).uniform_(1.0, 1.0)
+    Tensor([1., 1.])
+    """
+    if not low <= high:
+        raise ArgumentError(f"uniform_: low must not be above high, got {low} and {high}.")
+    op = uniform_op(random_bits(self.op.shape, generator, self.device), self.dtype, "uniform_")
+    return store_drawn(self, "uniform_", op * (high - low) + low)
+
+
+def normal_(self: T, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> T:
+    """Stores numbers of the normal distribution with `mean` and deviation `std` in place.
+
+    Raises:
+      ArgumentError: std is negative, or NaN.
+
+    >>> Tensor.zeros(2).normal_(5.0, 0.0)
+    Tensor([5., 5.])
+    """
+    if not std >= 0:
+        raise ArgumentError(f"normal_: std must not be negative, got {std}.")
+    op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype, "normal_")
+    return store_drawn(self, "normal_", op * std + mean)
+
+
+def store_drawn(self: T, function: str, op: Op) -> T:
+    self.cell.device = self.cell.device or default_device()
+    return self.write(function, op)
 
 
 # ---- on Ops ----

@@ -8,17 +8,20 @@ Next:  picograd/tensor/elements/functions.py
 from __future__ import annotations
 
 import builtins
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast
-from picograd.tensor.core import TensorCore
+from picograd.tensor.build import cast as cast_op
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.exchange.host import default_device, gpu_named, usable_device
-from picograd.tensor.info import Info
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 NAMES = {  # as PyTorch calls tensors of a dtype
     dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
@@ -27,208 +30,220 @@ NAMES = {  # as PyTorch calls tensors of a dtype
 }  # fmt: skip
 
 
-class Casts(Info):
-    """Conversions. What is already of the dtype, or on the device, is returned as it is."""
+def cast(self: T, dtype: DType) -> T:
+    """Returns the elements as another dtype; floats become integers toward zero.
 
-    __slots__ = ()
+    Raises:
+      DTypeError: `dtype` is no picograd dtype.
 
-    def cast(self, dtype: DType) -> Self:
-        """Returns the elements as another dtype; floats become integers toward zero.
+    >>> Tensor([1.5, -1.5]).cast(dtypes.int32)
+    Tensor([ 1, -1], dtype=int32)
+    """
+    if dtype is self.dtype:
+        return self
+    return self.from_op(cast_op(self.read(), dtypes.named("cast", dtype)), self.cell.device)
 
-        Raises:
-          DTypeError: `dtype` is no picograd dtype.
 
-        >>> Tensor([1.5, -1.5]).cast(dtypes.int32)
-        Tensor([ 1, -1], dtype=int32)
-        """
-        if dtype is self.dtype:
-            return self
-        return self.from_op(cast(self.read(), dtypes.named("cast", dtype)), self.cell.device)
+def bitcast(self: T, dtype: DType) -> T:
+    """Returns the same bits as another dtype of the same width.
 
-    def bitcast(self, dtype: DType) -> Self:
-        """Returns the same bits as another dtype of the same width.
+    Raises:
+      DTypeError: the widths differ.
 
-        Raises:
-          DTypeError: the widths differ.
+    >>> Tensor([1.0]).bitcast(dtypes.uint32)
+    Tensor([1065353216], dtype=uint32)
+    """
+    dtype = dtypes.named("bitcast", dtype)
+    if dtype.itemsize != self.dtype.itemsize:
+        raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
+    return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
 
-        >>> Tensor([1.0]).bitcast(dtypes.uint32)
-        Tensor([1065353216], dtype=uint32)
-        """
-        dtype = dtypes.named("bitcast", dtype)
-        if dtype.itemsize != self.dtype.itemsize:
-            raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
-        return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
 
-    def to(
-        self,
-        *targets: Any,
-        dtype: DType | None = None,
-        device: str | None = None,
-        non_blocking: builtins.bool = False,
-        copy: builtins.bool = False,
-    ) -> Self:
-        """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
+def to(
+    self: T,
+    *targets: Any,
+    dtype: DType | None = None,
+    device: str | None = None,
+    non_blocking: builtins.bool = False,
+    copy: builtins.bool = False,
+) -> T:
+    """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
 
-        With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
+    With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
 
-        Raises:
-          ArgumentError: a target is none of these.
+    Raises:
+      ArgumentError: a target is none of these.
 
-        >>> Tensor([1.5]).to(dtypes.int32).tolist()
-        [1]
-        """
-        result = self
-        for target in (*targets, dtype, device):
-            if isinstance(target, TensorCore):
-                result = result.to(target.device, target.dtype)
-            elif isinstance(target, (DType, builtins.type)):
-                result = result.cast(target)  # type: ignore[arg-type]  # float, int and bool are names of dtypes
-            elif isinstance(target, str):
-                result = result._to_device(usable_device(target))
-            elif target is not None:
-                raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
-        return self.clone() if copy and result is self else result
+    >>> Tensor([1.5]).to(dtypes.int32).tolist()
+    [1]
+    """
+    result = self
+    for target in (*targets, dtype, device):
+        if isinstance(target, TensorCore):
+            result = result.to(target.device, target.dtype)
+        elif isinstance(target, (DType, builtins.type)):
+            result = result.cast(target)  # type: ignore[arg-type]  # float, int and bool are names of dtypes
+        elif isinstance(target, str):
+            result = _to_device(result, usable_device(target))
+        elif target is not None:
+            raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
+    return self.clone() if copy and result is self else result
 
-    def _to_device(self, device: str) -> Self:
-        own = self.cell.device
-        if own == device:
-            return self
-        op = self.read()
-        if own is None and device == default_device():
-            return self.from_op(op, device)
-        return self.from_op(Op(OpCode.COPY, op.dtype, (op,), device), device)
 
-    def cpu(self) -> Self:
-        """Returns the tensor on the CPU.
+def _to_device(self: T, device: str) -> T:
+    own = self.cell.device
+    if own == device:
+        return self
+    op = self.read()
+    if own is None and device == default_device():
+        return self.from_op(op, device)
+    return self.from_op(Op(OpCode.COPY, op.dtype, (op,), device), device)
 
-        >>> Tensor([1]).cpu().device
-        device(type='cpu')
-        """
-        return self.to("CPU")
 
-    def cuda(self, device: str | int | None = None, non_blocking: builtins.bool = False) -> Self:
-        """Returns the tensor on the CUDA device.
+def cpu(self: T) -> T:
+    """Returns the tensor on the CPU.
 
-        Args:
-          device:        0, "cuda" or "cuda:0": each process has one GPU
-          non_blocking:  it is always so: changes nothing
+    >>> Tensor([1]).cpu().device
+    device(type='cpu')
+    """
+    return self.to("CPU")
 
-        Raises:
-          ArgumentError: `device` names another device.
-          DeviceError:   another number than 0.
-        """
-        return self._to_device(gpu_named(device))
 
-    def type(self, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
-        """Returns the name of the tensor's type, or the elements as another dtype.
+def cuda(self: T, device: str | builtins.int | None = None, non_blocking: builtins.bool = False) -> T:
+    """Returns the tensor on the CUDA device.
 
-        Args:
-          dtype:         a dtype or the name of a type, such as "picograd.FloatTensor"; None: the name is returned
-          non_blocking:  changes nothing
+    Args:
+      device:        0, "cuda" or "cuda:0": each process has one GPU
+      non_blocking:  it is always so: changes nothing
 
-        Raises:
-          DTypeError: `dtype` is neither.
+    Raises:
+      ArgumentError: `device` names another device.
+      DeviceError:   another number than 0.
+    """
+    return _to_device(self, gpu_named(device))
 
-        >>> Tensor([1, 2]).type()
-        'picograd.LongTensor'
-        >>> Tensor([1, 2]).type(dtypes.float32)
-        Tensor([1., 2.])
-        """
-        if dtype is None:
-            return f"picograd.{NAMES.get(self.dtype, self.dtype.name.capitalize())}Tensor"
-        if isinstance(dtype, str):
-            short = dtype.rpartition(".")[2].removesuffix("Tensor")
-            found = [kind for kind, name in NAMES.items() if name == short]
-            if not found:
-                raise DTypeError(f"type: there is no type of tensors {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
-            return self.cast(found[0])
-        return self.cast(dtype)
 
-    def type_as(self, other: TensorCore) -> Self:
-        """Returns the elements as the dtype of `other`.
+def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
+    """Returns the name of the tensor's type, or the elements as another dtype.
 
-        >>> Tensor([1, 2]).type_as(Tensor([0.5]))
-        Tensor([1., 2.])
-        """
-        return self.cast(other.dtype)
+    Args:
+      dtype:         a dtype or the name of a type, such as "picograd.FloatTensor"; None: the name is returned
+      non_blocking:  changes nothing
 
-    # ---- by name ----
-    def float(self) -> Self:
-        """Returns the elements as float32.
+    Raises:
+      DTypeError: `dtype` is neither.
 
-        >>> Tensor([1, 2]).float()
-        Tensor([1., 2.])
-        """
-        return self.cast(dtypes.float32)
+    >>> Tensor([1, 2]).type()
+    'picograd.LongTensor'
+    >>> Tensor([1, 2]).type(dtypes.float32)
+    Tensor([1., 2.])
+    """
+    if dtype is None:
+        return f"picograd.{NAMES.get(self.dtype, self.dtype.name.capitalize())}Tensor"
+    if isinstance(dtype, str):
+        short = dtype.rpartition(".")[2].removesuffix("Tensor")
+        found = [kind for kind, name in NAMES.items() if name == short]
+        if not found:
+            raise DTypeError(f"type: there is no type of tensors {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
+        return self.cast(found[0])
+    return self.cast(dtype)
 
-    def double(self) -> Self:
-        """Returns the elements as float64.
 
-        >>> Tensor([1, 2]).double()
-        Tensor([1., 2.], dtype=float64)
-        """
-        return self.cast(dtypes.float64)
+def type_as(self: T, other: Tensor) -> T:
+    """Returns the elements as the dtype of `other`.
 
-    def half(self) -> Self:
-        """Returns the elements as float16.
+    >>> Tensor([1, 2]).type_as(Tensor([0.5]))
+    Tensor([1., 2.])
+    """
+    return self.cast(other.dtype)
 
-        >>> Tensor([1, 2]).half()
-        Tensor([1., 2.], dtype=float16)
-        """
-        return self.cast(dtypes.float16)
 
-    def bfloat16(self) -> Self:
-        """Returns the elements as bfloat16.
+# ---- by name ----
+def float(self: T) -> T:
+    """Returns the elements as float32.
 
-        >>> Tensor([1, 2]).bfloat16()
-        Tensor([1., 2.], dtype=bfloat16)
-        """
-        return self.cast(dtypes.bfloat16)
+    >>> Tensor([1, 2]).float()
+    Tensor([1., 2.])
+    """
+    return self.cast(dtypes.float32)
 
-    def int(self) -> Self:
-        """Returns the elements as int32.
 
-        >>> Tensor([1.5]).int()
-        Tensor([1], dtype=int32)
-        """
-        return self.cast(dtypes.int32)
+def double(self: T) -> T:
+    """Returns the elements as float64.
 
-    def short(self) -> Self:
-        """Returns the elements as int16.
+    >>> Tensor([1, 2]).double()
+    Tensor([1., 2.], dtype=float64)
+    """
+    return self.cast(dtypes.float64)
 
-        >>> Tensor([1.5]).short()
-        Tensor([1], dtype=int16)
-        """
-        return self.cast(dtypes.int16)
 
-    def char(self) -> Self:
-        """Returns the elements as int8.
+def half(self: T) -> T:
+    """Returns the elements as float16.
 
-        >>> Tensor([1.5]).char()
-        Tensor([1], dtype=int8)
-        """
-        return self.cast(dtypes.int8)
+    >>> Tensor([1, 2]).half()
+    Tensor([1., 2.], dtype=float16)
+    """
+    return self.cast(dtypes.float16)
 
-    def byte(self) -> Self:
-        """Returns the elements as uint8.
 
-        >>> Tensor([1.5]).byte()
-        Tensor([1], dtype=uint8)
-        """
-        return self.cast(dtypes.uint8)
+def bfloat16(self: T) -> T:
+    """Returns the elements as bfloat16.
 
-    def long(self) -> Self:
-        """Returns the elements as int64.
+    >>> Tensor([1, 2]).bfloat16()
+    Tensor([1., 2.], dtype=bfloat16)
+    """
+    return self.cast(dtypes.bfloat16)
 
-        >>> Tensor([1.5]).long()
-        Tensor([1])
-        """
-        return self.cast(dtypes.int64)
 
-    def bool(self) -> Self:
-        """Returns True where the element is not zero.
+def int(self: T) -> T:
+    """Returns the elements as int32.
 
-        >>> Tensor([0, 2]).bool()
-        Tensor([False,  True])
-        """
-        return self.cast(dtypes.bool_)
+    >>> Tensor([1.5]).int()
+    Tensor([1], dtype=int32)
+    """
+    return self.cast(dtypes.int32)
+
+
+def short(self: T) -> T:
+    """Returns the elements as int16.
+
+    >>> Tensor([1.5]).short()
+    Tensor([1], dtype=int16)
+    """
+    return self.cast(dtypes.int16)
+
+
+def char(self: T) -> T:
+    """Returns the elements as int8.
+
+    >>> Tensor([1.5]).char()
+    Tensor([1], dtype=int8)
+    """
+    return self.cast(dtypes.int8)
+
+
+def byte(self: T) -> T:
+    """Returns the elements as uint8.
+
+    >>> Tensor([1.5]).byte()
+    Tensor([1], dtype=uint8)
+    """
+    return self.cast(dtypes.uint8)
+
+
+def long(self: T) -> T:
+    """Returns the elements as int64.
+
+    >>> Tensor([1.5]).long()
+    Tensor([1])
+    """
+    return self.cast(dtypes.int64)
+
+
+def bool(self: T) -> T:
+    """Returns True where the element is not zero.
+
+    >>> Tensor([0, 2]).bool()
+    Tensor([False,  True])
+    """
+    return self.cast(dtypes.bool_)

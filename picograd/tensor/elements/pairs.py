@@ -7,32 +7,33 @@ Next:  picograd/tensor/elements/arithmetic.py
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
 from picograd.tensor.build import computed_in
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elements import arithmetic, gamma, inverses
-from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.functions import in_one_rounding
-from picograd.tensor.elements.operators import Operand, is_true, scalar_of
+from picograd.tensor.elements.operators import is_true, result_of, scalar_of
 from picograd.tensor.inplace import in_place, stored
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 __all__ = [
     "addcdiv", "addcmul", "atan2", "copysign", "fmax", "fmin", "fmod", "gcd", "heaviside", "hypot", "igamma",
     "igammac", "is_same_size", "isclose", "lcm", "ldexp", "logaddexp", "logaddexp2", "logical_xor", "nextafter",
 ]  # fmt: skip
 
-T = TypeVar("T", bound=Choices)
-
 
 def _pair(self: T, function: str, make: Any, other: Any, kinds: str = "f") -> T:
     """Returns a composition of both operands, of narrow floats in float32."""
     lhs, rhs = self._operands(function, other, kinds)
-    return self._result(function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
+    return result_of(self, function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
 
 
 # ---- of floats ----
@@ -71,7 +72,7 @@ def _incomplete_gamma(self: T, function: str, name: str, other: Operand) -> T:
         raise DTypeError(fact, hint="x.float()")
     lhs, rhs = self._operands(function, other, "f")
     result = computed_in(dtypes.float64, lambda a, x: gamma.incomplete(name, a, x), (lhs, rhs))
-    return self._result(function, result, other)
+    return result_of(self, function, result, other)
 
 
 def igamma(self: T, other: Operand) -> T:
@@ -129,7 +130,7 @@ def nextafter(self: T, other: Operand) -> T:
     Tensor([1.0000001])
     """
     lhs, rhs = self._operands("nextafter", other, "f")
-    return self._result("nextafter", arithmetic.nextafter(lhs, rhs), other)
+    return result_of(self, "nextafter", arithmetic.nextafter(lhs, rhs), other)
 
 
 nextafter_ = in_place(nextafter)
@@ -173,7 +174,7 @@ def float_power(self: T, exponent: Operand) -> T:
     >>> Tensor([2, 3]).float_power(2)
     Tensor([4., 9.], dtype=float64)
     """
-    exponent = exponent.double() if isinstance(exponent, Choices) else scalar_of("float_power", exponent)
+    exponent = exponent.double() if isinstance(exponent, TensorCore) else scalar_of("float_power", exponent)
     return self.double().pow(exponent)
 
 
@@ -200,7 +201,7 @@ def ldexp(self: T, other: Operand) -> T:
     >>> Tensor([0.75, 1e-30]).ldexp(Tensor([2, 200]))
     Tensor([3.000000e+00, 1.606938e+30])
     """
-    if not isinstance(other, Choices):
+    if not isinstance(other, TensorCore):
         return self * 2.0 ** scalar_of("ldexp", other)
     if not other.dtype.is_int:
         return self * other.__rpow__(2.0)
@@ -228,7 +229,7 @@ def fmod(self: T, other: Operand) -> T:
     Tensor([ 1, -1])
     """
     lhs, rhs = self._operands("fmod", other, "iuf")
-    return self._result("fmod", arithmetic.fmod(lhs, rhs), other)
+    return result_of(self, "fmod", arithmetic.fmod(lhs, rhs), other)
 
 
 fmod_ = in_place(fmod)
@@ -241,7 +242,7 @@ def fmax(self: T, other: Operand) -> T:
     Tensor([1., 0.])
     """
     lhs, rhs = self._operands("fmax", other)
-    return self._result("fmax", arithmetic.fmax(lhs, rhs), other)
+    return result_of(self, "fmax", arithmetic.fmax(lhs, rhs), other)
 
 
 def fmin(self: T, other: Operand) -> T:
@@ -251,17 +252,17 @@ def fmin(self: T, other: Operand) -> T:
     Tensor([0., 0.])
     """
     lhs, rhs = self._operands("fmin", other)
-    return self._result("fmin", arithmetic.fmin(lhs, rhs), other)
+    return result_of(self, "fmin", arithmetic.fmin(lhs, rhs), other)
 
 
-def heaviside(self: T, values: TensorCore) -> T:
+def heaviside(self: T, values: Tensor) -> T:
     """Returns 0 where self < 0, 1 where self > 0, and `values` where self is 0.
 
     >>> Tensor([-1.0, 0.0, 2.0]).heaviside(Tensor(0.5))
     Tensor([0. , 0.5, 1. ])
     """
     lhs, rhs = self._operands("heaviside", values)
-    return self._result("heaviside", arithmetic.heaviside(lhs, rhs), values)
+    return result_of(self, "heaviside", arithmetic.heaviside(lhs, rhs), values)
 
 
 heaviside_ = in_place(heaviside)
@@ -279,7 +280,7 @@ def gcd(self: T, other: Operand) -> T:
     Tensor([6, 3])
     """
     lhs, rhs = _integers(self, "gcd", other)
-    return self._result("gcd", arithmetic.gcd(lhs, rhs), other)
+    return result_of(self, "gcd", arithmetic.gcd(lhs, rhs), other)
 
 
 gcd_ = in_place(gcd)
@@ -295,7 +296,7 @@ def lcm(self: T, other: Operand) -> T:
     Tensor([12,  0])
     """
     lhs, rhs = _integers(self, "lcm", other)
-    return self._result("lcm", arithmetic.lcm(lhs, rhs), other)
+    return result_of(self, "lcm", arithmetic.lcm(lhs, rhs), other)
 
 
 lcm_ = in_place(lcm)
@@ -321,7 +322,7 @@ def isclose(self: T, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, e
     if not (rtol >= 0 and atol >= 0):
         raise ArgumentError(f"isclose: rtol and atol must not be negative, got rtol={rtol}, atol={atol}.")
     lhs, rhs = self._operands("isclose", other)
-    return self._result("isclose", arithmetic.is_close(lhs, rhs, rtol, atol, equal_nan), other)
+    return result_of(self, "isclose", arithmetic.is_close(lhs, rhs, rtol, atol, equal_nan), other)
 
 
 def logical_xor(self: T, other: Operand) -> T:
@@ -337,7 +338,7 @@ logical_xor_ = in_place(logical_xor)
 
 
 # ---- three operands ----
-def addcmul(self: T, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> T:
+def addcmul(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
     """Returns self + value * tensor1 * tensor2, broadcast.
 
     >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=0.5)
@@ -349,7 +350,7 @@ def addcmul(self: T, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar 
 addcmul_ = in_place(addcmul)
 
 
-def addcdiv(self: T, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> T:
+def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
     """Returns self + value * tensor1 / tensor2, broadcast.
 
     Raises:
@@ -369,7 +370,7 @@ def addcdiv(self: T, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar 
 addcdiv_ = in_place(addcdiv)
 
 
-def is_same_size(self: T, other: TensorCore) -> bool:
+def is_same_size(self: T, other: Tensor) -> bool:
     """Returns True if both have one shape.
 
     >>> Tensor([1, 2]).is_same_size(Tensor([0.5, 1.5]))

@@ -7,20 +7,18 @@ Next:  picograd/tensor/elements/choices.py
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import computed_in, to_float
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.elements import bessel, gamma, normal, pointwise
-from picograd.tensor.elements.parts import Parts
+from picograd.tensor.elements.functions import float_code, float_composed
 from picograd.tensor.inplace import in_place
 
 __all__ = ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "logit", "mvlgamma", "sinc"]
-
-T = TypeVar("T", bound=Parts)
 
 
 def _in_double(self: T, function: pointwise.Function, *args: Any) -> T:
@@ -35,7 +33,7 @@ def erf(self: T) -> T:
     >>> Tensor([0.0, 1.0]).erf()
     Tensor([0.       , 0.8427008])
     """
-    return self._float_code(OpCode.ERF)
+    return float_code(self, OpCode.ERF)
 
 
 erf_ = in_place(erf)
@@ -145,7 +143,7 @@ def sinc(self: T) -> T:
     >>> Tensor([0.0, 0.5]).sinc()
     Tensor([1.        , 0.63661975])
     """
-    return self._float_composed(pointwise.sinc)
+    return float_composed(self, pointwise.sinc)
 
 
 sinc_ = in_place(sinc)
@@ -157,7 +155,7 @@ def logit(self: T, eps: float | None = None) -> T:
     >>> Tensor([0.5, 1.0]).logit(eps=0.25)
     Tensor([0.       , 1.0986123])
     """
-    return self._float_composed(pointwise.logit, eps)
+    return float_composed(self, pointwise.logit, eps)
 
 
 logit_ = in_place(logit)

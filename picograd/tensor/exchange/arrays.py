@@ -8,7 +8,7 @@ Next:  picograd/tensor/exchange/dlpack.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,16 +21,19 @@ from picograd.ir.shape import check_array
 from picograd.tensor.blocks import Step
 from picograd.tensor.cell import View, trace
 from picograd.tensor.compute import compute
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T
 from picograd.tensor.exchange.sharing import share_storage, shared_cell
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 HOST = ("CPU", EVALUATOR)  # devices whose memory is the CPU's
 Array = np.ndarray[Any, Any]
-T = TypeVar("T", bound=TensorCore)
 
 
 # ---- out ----
-def shown_array(function: str, tensor: TensorCore, copy: bool | None) -> Array:
+def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
     """Returns an array on the memory of a tensor, or a copy where `copy` asks for it or the view cannot be said in strides.
 
     Raises:
@@ -68,7 +71,7 @@ def shown_array(function: str, tensor: TensorCore, copy: bool | None) -> Array:
     return array
 
 
-def address_of(function: str, tensor: TensorCore) -> int:
+def address_of(function: str, tensor: Tensor) -> int:
     """Returns the address of the first element of a tensor whose elements lie in order; computes it.
 
     Raises:

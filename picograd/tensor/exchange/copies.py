@@ -13,7 +13,7 @@ is pickled comes back as a leaf.
 from __future__ import annotations
 
 import copyreg
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from picograd.errors import GradientError
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, View
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 
-T = TypeVar("T", bound=TensorCore)
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
 
 def copied(self: T) -> T:
@@ -51,7 +52,7 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
     return copy
 
 
-def reduced(self: TensorCore) -> tuple[Any, ...]:
+def reduced(self: Tensor) -> tuple[Any, ...]:
     """Returns how a tensor is made again; pickle calls it."""
     cell, steps = self.cell, shown_steps(self)
     known = all(isinstance(dim, int) for dim in (*self.op.shape, *cell.op.shape))
@@ -60,7 +61,7 @@ def reduced(self: TensorCore) -> tuple[Any, ...]:
     return _rebuilt, (type(self), cell, steps, self.requires_grad, getattr(self, "_role", None))
 
 
-def shown_steps(tensor: TensorCore) -> View:
+def shown_steps(tensor: Tensor) -> View:
     """Returns the steps of a view that change what is shown: none of those that concern gradients."""
     return tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
 

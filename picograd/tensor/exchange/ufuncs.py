@@ -7,12 +7,16 @@ Next:  picograd/tensor/exchange/arrays.py
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from picograd.errors import ArgumentTypeError
 from picograd.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 # By ufunc: the operator with the tensor at its left side, and with the tensor at its right.
 OPERATORS = {
@@ -28,7 +32,7 @@ OPERATORS = {
 METHODS = {"invert": "bitwise_not", "rint": "round", "fabs": "abs", "conjugate": "conj"}
 
 
-def array_ufunc(self: TensorCore, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Returns the result of picograd's function of that name: a tensor, with a gradient where one is recorded.
 
     What is stored into an array, as by `array += tensor`, is computed by NumPy, of the tensor's values.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,284 +26,295 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
 from picograd.record import replace
 from picograd.tensor.build import axis_of, broadcast_to, cast
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.chosen import Chosen, in_a_trace, is_mask, mask_over
 from picograd.tensor.indexing.subscript import Subscript, common_shape, parse
 from picograd.tensor.meeting import brought_to, storing_device, value_at
-from picograd.tensor.products.matmul import Products
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
 
-class Brackets(Products):
-    """x[i], x[i] = v, index_put, gather, take, take_along_dim, index_select."""
+# ---- x[...] ----
+def __getitem__(self: T, index: Any) -> T:
+    """Returns a view for ints, slices, None and ...; a new tensor for integer arrays and bool masks.
 
-    __slots__ = ()
+    Raises:
+      IndexingError: an index is outside its axis, or there are too many.
+      DTypeError:    an index is of another kind.
 
-    # ---- x[...] ----
-    def __getitem__(self, index: Any) -> Self:
-        """Returns a view for ints, slices, None and ...; a new tensor for integer arrays and bool masks.
+    >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
+    [2, 1, 0]
+    """
+    if is_mask(index) and in_a_trace():
+        return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+    subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+    view = self.viewed_by(subscript.steps)
+    if not subscript.arrays:
+        return view
+    subscript, device = _beside(self, "index", subscript)
+    index_op, axis, order = _selection(self, subscript, view.op.shape)
+    merged = _merge(view.read(), subscript.places, order)
+    return self.from_op(gather_op(merged, index_op, axis), device)
 
-        Raises:
-          IndexingError: an index is outside its axis, or there are too many.
-          DTypeError:    an index is of another kind.
 
-        >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
-        [2, 1, 0]
-        """
-        if is_mask(index) and in_a_trace():
-            return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
-        subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
-        view = self.viewed_by(subscript.steps)
-        if not subscript.arrays:
-            return view
-        subscript, device = self._beside("index", subscript)
-        index_op, axis, order = self._selection(subscript, view.op.shape)
-        merged = _merge(view.read(), subscript.places, order)
-        return self.from_op(gather_op(merged, index_op, axis), device)
+def __setitem__(self: T, index: Any, value: Any) -> None:
+    """Stores `value`, broadcast, in the places that x[index] shows.
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Stores `value`, broadcast, in the places that x[index] shows.
+    What a view shows takes a value from any device; where arrays or masks choose the places, one of no axes.
 
-        What a view shows takes a value from any device; where arrays or masks choose the places, one of no axes.
-
-        Raises:
-          ShapeError:    the value does not broadcast to x[index].
-          GradientError: self is (a view of) a leaf that requires grad, outside no_grad.
-        """
-        if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
-            return self._fill_mask(index, value)
-        if isinstance(value, Chosen) and value.is_of(index):
-            return self._fill_mask(index, value.whole)
-        subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
-        view = self.viewed_by(subscript.steps)
-        if not subscript.arrays:
-            same = isinstance(value, TensorCore) and value.cell is self.cell and value.steps == view.steps
-            if same and not view.op.needs_grad:
-                return None  # x[index] += y has written it
-            view.write("x[...] = value", self._stored(value, view.op.shape, from_anywhere=True))
-            return None
-        shape = self._selected_shape(subscript, view.op.shape)
-        op = view._combined("index", subscript, self._stored(value, shape), None)
-        view.write("x[...] = value", op)
+    Raises:
+      ShapeError:    the value does not broadcast to x[index].
+      GradientError: self is (a view of) a leaf that requires grad, outside no_grad.
+    """
+    if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
+        return _fill_mask(self, index, value)
+    if isinstance(value, Chosen) and value.is_of(index):
+        return _fill_mask(self, index, value.whole)
+    subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+    view = self.viewed_by(subscript.steps)
+    if not subscript.arrays:
+        same = isinstance(value, TensorCore) and value.cell is self.cell and value.steps == view.steps
+        if same and not view.op.needs_grad:
+            return None  # x[index] += y has written it
+        view.write("x[...] = value", _stored(self, value, view.op.shape, from_anywhere=True))
         return None
+    shape = _selected_shape(self, subscript, view.op.shape)
+    op = _combined(view, "index", subscript, _stored(self, value, shape), None)
+    view.write("x[...] = value", op)
+    return None
 
-    def _combined(self, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
-        """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
-        before = self.read()
-        subscript, self.cell.device = self._beside(function, subscript)
-        index_op, axis, order = self._selection(subscript, before.shape, function)
-        merged = _merge(before, subscript.places, order)
-        scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
-        return _unmerge(scattered, before.shape, order)
 
-    def _selected_shape(self, subscript: Subscript, shape: Shape) -> Shape:
-        """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
-        others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
-        at = _front(subscript)
-        return (*others[:at], *common_shape(subscript.arrays), *others[at:])
+def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
+    """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
+    before = self.read()
+    subscript, self.cell.device = _beside(self, function, subscript)
+    index_op, axis, order = _selection(self, subscript, before.shape, function)
+    merged = _merge(before, subscript.places, order)
+    scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
+    return _unmerge(scattered, before.shape, order)
 
-    def _fill_mask(self, mask: TensorCore, value: Any) -> None:
-        """Stores one number, or values for all places, where the mask, over the leading axes, holds."""
-        op, device = self.read(), brought_to("x[mask] = value", self, mask)
-        over_all = mask_over("x[mask] = value", mask, op, device)
-        self.cell.device = device
-        self.write("x[mask] = value", where(over_all, self._stored(value, op.shape), op))
 
-    def _stored(self, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
-        """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
-        if isinstance(value, TensorCore):
-            if not (from_anywhere and self.cell.device):
-                self.cell.device = storing_device("x[...] = value", self, value)
-            op = cast(value_at(value, self.cell.device), self.dtype)
-        elif isinstance(value, (bool, int, float)):
-            return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
-        else:
-            op = type(self)(value, self.dtype, self.device).op
-        while len(op.shape) > len(shape) and op.shape[0] == 1:
-            op = reshape(op, op.shape[1:])
-        if len(op.shape) > len(shape) or any(a not in (1, b) for a, b in zip(op.shape[::-1], shape[::-1])):
-            raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
-        return broadcast_to(op, shape)
+def _selected_shape(self: T, subscript: Subscript, shape: Shape) -> Shape:
+    """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
+    others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
+    at = _front(subscript)
+    return (*others[:at], *common_shape(subscript.arrays), *others[at:])
 
-    def _beside(self, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
-        """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
-        given = subscript.arrays
-        tensors = [a for a in given if isinstance(a, TensorCore)]
-        device = brought_to(function, self, *tensors)
-        if all(a.cell.device is device for a in tensors):
-            return subscript, device
-        moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)
-        return replace(subscript, arrays=tuple(moved)), device
 
-    def _selection(
-        self, subscript: Subscript, shape: Shape, function: str = "index"
-    ) -> tuple[Op, int, tuple[int, ...]]:
-        """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
+def _fill_mask(self: T, mask: TensorCore, value: Any) -> None:
+    """Stores one number, or values for all places, where the mask, over the leading axes, holds."""
+    op, device = self.read(), brought_to("x[mask] = value", self, mask)
+    over_all = mask_over("x[mask] = value", mask, op, device)
+    self.cell.device = device
+    self.write("x[mask] = value", where(over_all, _stored(self, value, op.shape), op))
 
-        Several arrays become one index into the merged axes.
-        """
-        places = subscript.places
-        axis = _front(subscript)
-        others = [a for a in range(len(shape)) if a not in places]
-        order = (*others[:axis], *places, *others[axis:])
-        common = common_shape(subscript.arrays)
-        index: Op | None = None
-        for array, place in zip(subscript.arrays, places):
-            part = broadcast_to(self._index_op(function, array, shape, place), common)
-            index = part if index is None else index * _repeated(shape[place], common) + part
-        assert index is not None
-        return index, axis, order
 
-    def _index_op(self, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:
-        """Returns an index array as int64, negative ones counted from the end."""
-        dim = shape[axis]
-        op = array.read() if isinstance(array, TensorCore) else type(self)(array, dtypes.int64, self.device).op
-        if not isinstance(array, TensorCore) and isinstance(dim, int):
-            return op
-        if op.dtype.kind == "u":
-            return along_axis(function, cast(op, dtypes.int64), shape, axis)
-        op = cast(op, dtypes.int64)
-        wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
-        return along_axis(function, wrapped, shape, axis, from_end=True)
+def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
+    """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
+    if isinstance(value, TensorCore):
+        if not (from_anywhere and self.cell.device):
+            self.cell.device = storing_device("x[...] = value", self, value)
+        op = cast(value_at(value, self.cell.device), self.dtype)
+    elif isinstance(value, (bool, int, float)):
+        return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
+    else:
+        op = type(self)(value, self.dtype, self.device).op
+    while len(op.shape) > len(shape) and op.shape[0] == 1:
+        op = reshape(op, op.shape[1:])
+    if len(op.shape) > len(shape) or any(a not in (1, b) for a, b in zip(op.shape[::-1], shape[::-1])):
+        raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
+    return broadcast_to(op, shape)
 
-    def index_put(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
-        """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
 
-        Args:
-          indices:     a tuple of integer tensors, bool masks and Nones, which stand for whole axes
-          values:      a tensor of this dtype
-          accumulate:  add to what is there; where a place is named several times, each time
+def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
+    """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
+    given = subscript.arrays
+    tensors = [a for a in given if isinstance(a, TensorCore)]
+    device = brought_to(function, self, *tensors)
+    if all(a.cell.device is device for a in tensors):
+        return subscript, device
+    moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)
+    return replace(subscript, arrays=tuple(moved)), device
 
-        Raises:
-          ShapeError:    the values do not broadcast to x[indices].
-          DTypeError:    the values are of another dtype.
-          ArgumentError: there is no index.
 
-        >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
-        Tensor([31,  2,  3])
-        """
-        copy = self.from_op(self.read(), self.cell.device)
-        return self.from_op(copy._put_at("index_put", indices, values, accumulate), copy.cell.device)
+def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "index") -> tuple[Op, int, tuple[int, ...]]:
+    """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
 
-    def index_put_(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
-        """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.
+    Several arrays become one index into the merged axes.
+    """
+    places = subscript.places
+    axis = _front(subscript)
+    others = [a for a in range(len(shape)) if a not in places]
+    order = (*others[:axis], *places, *others[axis:])
+    common = common_shape(subscript.arrays)
+    index: Op | None = None
+    for array, place in zip(subscript.arrays, places):
+        part = broadcast_to(index_op(self, function, array, shape, place), common)
+        index = part if index is None else index * _repeated(shape[place], common) + part
+    assert index is not None
+    return index, axis, order
 
-        >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([8, 9]))
-        Tensor([8, 2, 9])
-        """
-        return self.write("index_put_", self._put_at("index_put_", indices, values, accumulate))
 
-    def _put_at(self, function: str, indices: Sequence[Any], values: Any, accumulate: bool) -> Op:
-        index = tuple(slice(None) if part is None else part for part in indices)
-        subscript = parse(index, self.op.shape, lambda mask: mask._host(function))
-        if subscript.steps or not subscript.arrays:
-            raise ArgumentError(f"{function}: needs integer tensors, bool masks and Nones, got {indices!r}.")
-        self._needs_dtype(function, "values", values)
-        shape = self._selected_shape(subscript, self.op.shape)
-        return self._combined(function, subscript, self._stored(values, shape), OpCode.ADD if accumulate else None)
+def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:
+    """Returns an index array as int64, negative ones counted from the end."""
+    dim = shape[axis]
+    op = array.read() if isinstance(array, TensorCore) else type(self)(array, dtypes.int64, self.device).op
+    if not isinstance(array, TensorCore) and isinstance(dim, int):
+        return op
+    if op.dtype.kind == "u":
+        return along_axis(function, cast(op, dtypes.int64), shape, axis)
+    op = cast(op, dtypes.int64)
+    wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
+    return along_axis(function, wrapped, shape, axis, from_end=True)
 
-    def _needs_dtype(self, function: str, name: str, source: Any) -> None:
-        """Raises DTypeError unless `source` is a tensor of this dtype."""
-        if not isinstance(source, TensorCore) or source.dtype is not self.dtype:
-            shown = f"{source.dtype} of shape {source.shape}" if isinstance(source, TensorCore) else repr(source)
-            raise DTypeError(
-                f"{function}: {name} must be a tensor of {self.dtype}, the dtype of x; got {shown}.",
-                hint=f"{name}.cast(dtypes.{self.dtype})",
-            )
 
-    # ---- selection by tensors ----
-    def gather(self, dim: int, index: TensorCore) -> Self:
-        """Returns self[..., index, ...]: each element taken from the place along `dim` that `index` says.
+def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
+    """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
 
-        out[i][j] = self[index[i][j]][j] for dim=0; `index` is no longer than self along the other axes. Without elements it
-        may have any shape; a tensor of no axes counts as one of one element.
+    Args:
+      indices:     a tuple of integer tensors, bool masks and Nones, which stand for whole axes
+      values:      a tensor of this dtype
+      accumulate:  add to what is there; where a place is named several times, each time
 
-        Raises:
-          ShapeError: the ranks differ, or index is too long along another axis.
-          DTypeError: index is no integer tensor.
-          IndexingError: when it is computed: an index is negative or not below the length of the axis.
+    Raises:
+      ShapeError:    the values do not broadcast to x[indices].
+      DTypeError:    the values are of another dtype.
+      ArgumentError: there is no index.
 
-        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
-        Tensor([[2],
-                [3]])
-        """
-        op, positions = self.read(), integer_index("gather", index)
-        axis = axis_of("gather", op.shape, dim)
-        if 0 in positions.shape:
-            return self.from_op(filled(0, op.dtype, positions.shape), self.other_device("gather", index))
-        op, places = reshape(op, op.shape or (1,)), reshape(positions, positions.shape or (1,))
-        if len(places.shape) != len(op.shape) or any(
-            bounds(subtract(n, m))[1] > 0 for a, (n, m) in enumerate(zip(places.shape, op.shape)) if a != axis
-        ):
-            raise ShapeError(f"gather: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
-        block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, places.shape)))
-        taken = along(shrink(op, block), along_axis("gather", places, op.shape, axis), axis)
-        return self.from_op(reshape(taken, positions.shape), self.other_device("gather", index))
+    >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
+    Tensor([31,  2,  3])
+    """
+    copy = self.from_op(self.read(), self.cell.device)
+    return self.from_op(_put_at(copy, "index_put", indices, values, accumulate), copy.cell.device)
 
-    def take(self, index: TensorCore) -> Self:
-        """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
 
-        Raises:
-          DTypeError: index is no integer tensor.
+def index_put_(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
+    """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.
 
-        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([[0, -1]]))
-        Tensor([[1, 4]])
-        """
-        integer_index("take", index)
-        op = reshape(self.read(), (numel(self.op.shape),))
-        places = self._index_op("take", index, op.shape, 0)
-        return self.from_op(gather_op(op, places, 0), self.other_device("take", index))
+    >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([8, 9]))
+    Tensor([8, 2, 9])
+    """
+    return self.write("index_put_", _put_at(self, "index_put_", indices, values, accumulate))
 
-    def take_along_dim(self, indices: TensorCore, dim: int | None = None) -> Self:
-        """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
 
-        Raises:
-          ShapeError: indices has another number of axes, or does not broadcast.
+def _put_at(self: T, function: str, indices: Sequence[Any], values: Any, accumulate: bool) -> Op:
+    index = tuple(slice(None) if part is None else part for part in indices)
+    subscript = parse(index, self.op.shape, lambda mask: mask._host(function))
+    if subscript.steps or not subscript.arrays:
+        raise ArgumentError(f"{function}: needs integer tensors, bool masks and Nones, got {indices!r}.")
+    needs_dtype(self, function, "values", values)
+    shape = _selected_shape(self, subscript, self.op.shape)
+    return _combined(self, function, subscript, _stored(self, values, shape), OpCode.ADD if accumulate else None)
 
-        >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[-1], [0]]), 1)
-        Tensor([[2],
-                [3]])
-        """
-        if dim is None:
-            return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
-        op = self.read()
-        axis = axis_of("take_along_dim", op.shape, dim)
-        positions = self._index_op("take_along_dim", indices, op.shape, axis)
-        if len(positions.shape) != len(op.shape):
-            raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
-        pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
-        if any(m != n and 1 not in (m, n) for m, n in pairs):
-            raise ShapeError(f"take_along_dim: indices {indices.shape} do not broadcast to {self.shape}.")
-        common = [m if n == 1 else n for m, n in pairs]
-        whole = tuple(op.shape[a] if a == axis else n for a, n in enumerate(common))
-        wanted = tuple(positions.shape[a] if a == axis else n for a, n in enumerate(common))
-        taken = along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
-        return self.from_op(taken, self.other_device("take_along_dim", indices))
 
-    def index_select(self, dim: int, index: TensorCore) -> Self:
-        """Returns the slices along one axis that `index`, a 1-d integer tensor, names.
+def needs_dtype(self: T, function: str, name: str, source: Any) -> None:
+    """Raises DTypeError unless `source` is a tensor of this dtype."""
+    if not isinstance(source, TensorCore) or source.dtype is not self.dtype:
+        shown = f"{source.dtype} of shape {source.shape}" if isinstance(source, TensorCore) else repr(source)
+        raise DTypeError(
+            f"{function}: {name} must be a tensor of {self.dtype}, the dtype of x; got {shown}.",
+            hint=f"{name}.cast(dtypes.{self.dtype})",
+        )
 
-        Raises:
-          ShapeError: index has several axes, or not one element for a tensor of no axes.
-          DTypeError: index is no integer tensor.
 
-        >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
-        Tensor([[3, 4],
-                [3, 4]])
-        """
-        positions = integer_index("index_select", index)
-        if len(positions.shape) > 1:
-            raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
-        op = self.read()
-        line = reshape(positions, (positions.shape or (1,)))
-        axis = axis_of("index_select", op.shape, dim)
-        if not op.shape:
-            if line.shape != (1,):
-                raise ShapeError(f"index_select: a tensor of no axes has one element, index has shape {index.shape}.")
-            taken = gather_op(reshape(op, (1,)), along_axis("index_select", line, (1,), 0), 0)
-            return self.from_op(reshape(taken, ()), self.other_device("index_select", index))
-        taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
-        return self.from_op(taken, self.other_device("index_select", index))
+# ---- selection by tensors ----
+def gather(self: T, dim: int, index: Tensor) -> T:
+    """Returns self[..., index, ...]: each element taken from the place along `dim` that `index` says.
+
+    out[i][j] = self[index[i][j]][j] for dim=0; `index` is no longer than self along the other axes. Without elements it
+    may have any shape; a tensor of no axes counts as one of one element.
+
+    Raises:
+      ShapeError: the ranks differ, or index is too long along another axis.
+      DTypeError: index is no integer tensor.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
+    Tensor([[2],
+            [3]])
+    """
+    op, positions = self.read(), integer_index("gather", index)
+    axis = axis_of("gather", op.shape, dim)
+    if 0 in positions.shape:
+        return self.from_op(filled(0, op.dtype, positions.shape), self.other_device("gather", index))
+    op, places = reshape(op, op.shape or (1,)), reshape(positions, positions.shape or (1,))
+    if len(places.shape) != len(op.shape) or any(
+        bounds(subtract(n, m))[1] > 0 for a, (n, m) in enumerate(zip(places.shape, op.shape)) if a != axis
+    ):
+        raise ShapeError(f"gather: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
+    block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, places.shape)))
+    taken = along(shrink(op, block), along_axis("gather", places, op.shape, axis), axis)
+    return self.from_op(reshape(taken, positions.shape), self.other_device("gather", index))
+
+
+def take(self: T, index: Tensor) -> T:
+    """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
+
+    Raises:
+      DTypeError: index is no integer tensor.
+
+    >>> Tensor([[1, 2], [3, 4]]).take(Tensor([[0, -1]]))
+    Tensor([[1, 4]])
+    """
+    integer_index("take", index)
+    op = reshape(self.read(), (numel(self.op.shape),))
+    places = index_op(self, "take", index, op.shape, 0)
+    return self.from_op(gather_op(op, places, 0), self.other_device("take", index))
+
+
+def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
+    """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
+
+    Raises:
+      ShapeError: indices has another number of axes, or does not broadcast.
+
+    >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[-1], [0]]), 1)
+    Tensor([[2],
+            [3]])
+    """
+    if dim is None:
+        return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
+    op = self.read()
+    axis = axis_of("take_along_dim", op.shape, dim)
+    positions = index_op(self, "take_along_dim", indices, op.shape, axis)
+    if len(positions.shape) != len(op.shape):
+        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
+    pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
+    if any(m != n and 1 not in (m, n) for m, n in pairs):
+        raise ShapeError(f"take_along_dim: indices {indices.shape} do not broadcast to {self.shape}.")
+    common = [m if n == 1 else n for m, n in pairs]
+    whole = tuple(op.shape[a] if a == axis else n for a, n in enumerate(common))
+    wanted = tuple(positions.shape[a] if a == axis else n for a, n in enumerate(common))
+    taken = along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
+    return self.from_op(taken, self.other_device("take_along_dim", indices))
+
+
+def index_select(self: T, dim: int, index: Tensor) -> T:
+    """Returns the slices along one axis that `index`, a 1-d integer tensor, names.
+
+    Raises:
+      ShapeError: index has several axes, or not one element for a tensor of no axes.
+      DTypeError: index is no integer tensor.
+
+    >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
+    Tensor([[3, 4],
+            [3, 4]])
+    """
+    positions = integer_index("index_select", index)
+    if len(positions.shape) > 1:
+        raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
+    op = self.read()
+    line = reshape(positions, (positions.shape or (1,)))
+    axis = axis_of("index_select", op.shape, dim)
+    if not op.shape:
+        if line.shape != (1,):
+            raise ShapeError(f"index_select: a tensor of no axes has one element, index has shape {index.shape}.")
+        taken = gather_op(reshape(op, (1,)), along_axis("index_select", line, (1,), 0), 0)
+        return self.from_op(reshape(taken, ()), self.other_device("index_select", index))
+    taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
+    return self.from_op(taken, self.other_device("index_select", index))
 
 
 def _front(subscript: Subscript) -> int:

@@ -10,7 +10,7 @@ Each has a form that returns a new tensor and one that writes in place, with a _
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
@@ -20,15 +20,18 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.exchange.host import fitting
-from picograd.tensor.indexing.brackets import Brackets, along_axis, integer_index
+from picograd.tensor.indexing.brackets import along_axis, index_op, integer_index, needs_dtype
 from picograd.tensor.indexing.combining import CODES, combined, mask_scattered, scattered_along
 from picograd.tensor.inplace import in_place
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
 __all__ = ["masked_scatter", "put", "scatter", "scatter_add", "scatter_reduce"]
 
-T = TypeVar("T", bound=Brackets)
 
 REDUCTIONS = tuple(CODES)
 
@@ -37,8 +40,8 @@ REDUCTIONS = tuple(CODES)
 def scatter(
     self: T,
     dim: int,
-    index: TensorCore,
-    src: TensorCore | Scalar | None = None,
+    index: Tensor,
+    src: Tensor | Scalar | None = None,
     *,
     value: Scalar | None = None,
     reduce: str | None = None,
@@ -74,7 +77,7 @@ def scatter(
 scatter_ = in_place(scatter)
 
 
-def scatter_add(self: T, dim: int, index: TensorCore, src: TensorCore) -> T:
+def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
     """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
 
     out[index[i][j]][j] += src[i][j] for dim=0.
@@ -87,7 +90,7 @@ def scatter_add(self: T, dim: int, index: TensorCore, src: TensorCore) -> T:
     >>> Tensor.zeros(3).scatter_add(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
     Tensor([0., 0., 6.])
     """
-    self._needs_dtype("scatter_add", "src", src)
+    needs_dtype(self, "scatter_add", "src", src)
     return _scattered(self, "scatter_add", dim, index, src, OpCode.ADD)
 
 
@@ -98,7 +101,7 @@ def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, 
     """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
     op, places, axis = _along_index(self, function, dim, index)
     if isinstance(given, TensorCore):
-        self._needs_dtype(function, "src", given)
+        needs_dtype(self, function, "src", given)
         updates = _cut_to(self, function, given, index)
         device = self.other_device(function, index, given)
     else:
@@ -108,9 +111,7 @@ def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, 
     return self.from_op(reshape(result, self.op.shape), device)
 
 
-def scatter_reduce(
-    self: T, dim: int, index: TensorCore, src: TensorCore, reduce: str, *, include_self: bool = True
-) -> T:
+def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> T:
     """Returns a copy in which all elements of `src` that `index` sends to one place are combined there.
 
     Args:
@@ -129,7 +130,7 @@ def scatter_reduce(
     Tensor([4., 1.])
     """
     check_reduction("scatter_reduce", reduce)
-    self._needs_dtype("scatter_reduce", "src", src)
+    needs_dtype(self, "scatter_reduce", "src", src)
     op, places, axis = _along_index(self, "scatter_reduce", dim, index)
     updates = _cut_to(self, "scatter_reduce", src, index)
     result = combined(op, places, updates, reduce, include_self, axis, scattered_along)
@@ -166,12 +167,12 @@ def _cut_to(self: T, function: str, src: TensorCore, index: TensorCore) -> Op:
     return shrink(op, tuple((0, n) for n in shape))
 
 
-def of_slices(self: T, function: str, op: Op, *others: TensorCore) -> T:
+def of_slices(self: T, function: str, op: Op, *others: Tensor) -> T:
     return self.from_op(reshape(op, self.op.shape), self.other_device(function, *others))
 
 
 # ---- of the flattened tensor ----
-def put(self: T, index: TensorCore, source: TensorCore, accumulate: bool = False) -> T:
+def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
     """Returns a copy with `source` at the places `index` of the flattened tensor.
 
     Args:
@@ -186,12 +187,12 @@ def put(self: T, index: TensorCore, source: TensorCore, accumulate: bool = False
     >>> Tensor([[1, 2], [3, 4]]).put(Tensor([1, -1]), Tensor([8, 9])).tolist()
     [[1, 8], [3, 9]]
     """
-    self._needs_dtype("put", "source", source)
+    needs_dtype(self, "put", "source", source)
     places, flat = integer_index("put", index), (numel(self.op.shape),)
     if numel(places.shape) != numel(source.op.shape):
         raise ShapeError(f"put: source of shape {source.shape} has not as many elements as index {index.shape}.")
     line = (numel(places.shape),)
-    chosen = reshape(self._index_op("put", index, flat, 0), line)
+    chosen = reshape(index_op(self, "put", index, flat, 0), line)
     code = OpCode.ADD if accumulate else None
     result = scatter_op(reshape(self.read(), flat), chosen, reshape(source.read(), line), code, 0, 0)
     return of_slices(self, "put", result, index, source)
@@ -200,7 +201,7 @@ def put(self: T, index: TensorCore, source: TensorCore, accumulate: bool = False
 put_ = in_place(put)
 
 
-def masked_scatter(self: T, mask: TensorCore, source: TensorCore) -> T:
+def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
     """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
 
     Raises:
@@ -210,12 +211,13 @@ def masked_scatter(self: T, mask: TensorCore, source: TensorCore) -> T:
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
     Tensor([8, 2, 9])
     """
-    self._needs_dtype("masked_scatter", "source", source)
+    needs_dtype(self, "masked_scatter", "source", source)
     op = mask_scattered(self.read(), mask.read(), source.read())
     return self.from_op(op, self.other_device("masked_scatter", mask, source))
 
 
 masked_scatter_ = in_place(masked_scatter)
+
 
 def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:
     """Raises unless `reduce` is one of the words known."""

@@ -9,7 +9,7 @@ Where only the values decide how long a result is, the tensor is computed at onc
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,20 +20,21 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, whole
-from picograd.tensor.core import TensorCore
-from picograd.tensor.elements.operators import Operand
-from picograd.tensor.indexing.brackets import Brackets, integer_index, same_as_iota
+from picograd.tensor.core import Operand, T, TensorCore
+from picograd.tensor.indexing.brackets import integer_index, same_as_iota
 from picograd.tensor.indexing.chosen import in_a_trace
 from picograd.tensor.inplace import stored
 from picograd.tensor.variable import known
 
-__all__ = ["argwhere", "masked_select", "nonzero", "repeat_interleave"]
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-T = TypeVar("T", bound=Brackets)
+
+__all__ = ["argwhere", "masked_select", "nonzero", "repeat_interleave"]
 
 
 # ---- masks ----
-def masked_select(self: T, mask: TensorCore) -> T:
+def masked_select(self: T, mask: Tensor) -> T:
     """Returns the elements where the mask holds, in one axis; computes the mask.
 
     >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
@@ -49,7 +50,7 @@ def masked_select(self: T, mask: TensorCore) -> T:
     return self.expand(shape).reshape(-1)[whole_mask.reshape(-1)]
 
 
-def masked_fill_(self: T, mask: TensorCore, value: Operand) -> T:
+def masked_fill_(self: T, mask: Tensor, value: Operand) -> T:
     """Stores `value` where the mask holds; the mask broadcasts to self.
 
     Raises:
@@ -120,9 +121,7 @@ def one_hot(self: T, num_classes: int = -1) -> T:
 
 
 # ---- repetition ----
-def repeat_interleave(
-    self: T, repeats: int | TensorCore, dim: int | None = None, *, output_size: int | None = None
-) -> T:
+def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None) -> T:
     """Returns each element repeated `repeats` times, along one axis or along the flattened tensor.
 
     Args:

@@ -9,7 +9,7 @@ Each has a form that returns a new tensor and one that writes in place, with a _
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
 from picograd.errors import ShapeError
@@ -17,22 +17,25 @@ from picograd.ir.build import reshape, scatter
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.exchange.host import fitting
-from picograd.tensor.indexing.brackets import Brackets, along_axis, integer_index
+from picograd.tensor.indexing.brackets import along_axis, index_op, integer_index, needs_dtype
 from picograd.tensor.indexing.combining import CODES, combined
 from picograd.tensor.indexing.scattering import check_reduction, of_slices
 from picograd.tensor.inplace import in_place
 from picograd.tensor.meeting import value_at
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
 __all__ = ["index_add", "index_copy", "index_fill", "index_reduce"]
 
-T = TypeVar("T", bound=Brackets)
 
 WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add is the sum
 
 
-def index_add(self: T, dim: int, index: TensorCore, source: TensorCore, *, alpha: Scalar = 1) -> T:
+def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> T:
     """Returns a copy with alpha * source[i] added to the slice index[i] along one axis, for each i.
 
     Args:
@@ -57,7 +60,7 @@ def index_add(self: T, dim: int, index: TensorCore, source: TensorCore, *, alpha
 index_add_ = in_place(index_add)
 
 
-def index_copy(self: T, dim: int, index: TensorCore, source: TensorCore) -> T:
+def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
     """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
 
     Raises:
@@ -75,9 +78,7 @@ def index_copy(self: T, dim: int, index: TensorCore, source: TensorCore) -> T:
 index_copy_ = in_place(index_copy)
 
 
-def index_reduce(
-    self: T, dim: int, index: TensorCore, source: TensorCore, reduce: str, *, include_self: bool = True
-) -> T:
+def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> T:
     """Returns a copy in which all slices source[i] with one index[i] are combined at that place along one axis.
 
     Args:
@@ -104,7 +105,7 @@ def index_reduce(
 index_reduce_ = in_place(index_reduce)
 
 
-def index_fill(self: T, dim: int, index: TensorCore, value: TensorCore | Scalar) -> T:
+def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
     """Returns a copy with the number `value` in all slices along one axis that `index` names.
 
     Args:
@@ -124,7 +125,7 @@ def index_fill(self: T, dim: int, index: TensorCore, value: TensorCore | Scalar)
     axis = axis_of("index_fill", op.shape, dim)
     op = reshape(op, op.shape or (1,))
     device = self.other_device("index_fill", index)
-    places = self._index_op("index_fill", type(self).from_op(line, index.cell.device), op.shape, axis)
+    places = index_op(self, "index_fill", type(self).from_op(line, index.cell.device), op.shape, axis)
     shape = (*op.shape[:axis], *line.shape, *op.shape[axis + 1 :])
     if isinstance(value, TensorCore):
         if value.ndim:
@@ -141,7 +142,7 @@ index_fill_ = in_place(index_fill)
 
 def _slices(self: T, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
     """Returns (value, places, updates, axis), numbers as vectors of one element."""
-    self._needs_dtype(function, "source", source)
+    needs_dtype(self, function, "source", source)
     line = _vector(function, index)
     op = self.read()
     axis = axis_of(function, op.shape, dim)

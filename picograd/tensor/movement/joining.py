@@ -9,244 +9,246 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from picograd.dtype import DType, bool_
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad, pad_axis, reshape, unary, where
+from picograd.ir.build import pad as padded_op
+from picograd.ir.build import pad_axis, reshape, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.formulas import by_formula
-from picograd.tensor.movement.diagonals import Diagonals
+from picograd.tensor.movement.pieces import cut
 from picograd.tensor.variable import lengths
 
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-class Joining(Diagonals):
-    """repeat tile flip rot90 pad roll cat stack."""
 
-    __slots__ = ()
+def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
+    """Returns the tensor tiled `times`, or `repeats`, times along each axis.
 
-    def repeat(self, *times: Any, repeats: Sequence[int] | None = None) -> Self:
-        """Returns the tensor tiled `times`, or `repeats`, times along each axis.
+    Raises:
+      ShapeError:    there are fewer repeats than axes.
+      ArgumentError: one is negative.
 
-        Raises:
-          ShapeError:    there are fewer repeats than axes.
-          ArgumentError: one is negative.
+    >>> Tensor([1, 2]).repeat(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    counts = lengths("repeat", sizes("repeat", times, repeats))
+    if len(counts) < self.ndim:
+        raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+    if any(isinstance(count, int) and count < 0 for count in counts):
+        raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
+    shape = (1,) * (len(counts) - self.ndim) + self.shape
+    paired = tuple(n for dim in shape for n in (1, dim))
+    tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
+    op = broadcast_to(self.reshape(paired).read(), tiled)
+    joined = tuple(mul(count, dim) for count, dim in zip(counts, shape))
+    return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
 
-        >>> Tensor([1, 2]).repeat(2, 2).tolist()
-        [[1, 2, 1, 2], [1, 2, 1, 2]]
-        """
-        counts = lengths("repeat", sizes("repeat", times, repeats))
-        if len(counts) < self.ndim:
-            raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
-        if any(isinstance(count, int) and count < 0 for count in counts):
-            raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
-        shape = (1,) * (len(counts) - self.ndim) + self.shape
-        paired = tuple(n for dim in shape for n in (1, dim))
-        tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
-        op = broadcast_to(self.reshape(paired).read(), tiled)
-        joined = tuple(mul(count, dim) for count, dim in zip(counts, shape))
-        return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
 
-    def tile(self, *times: Any, dims: Sequence[int] | None = None) -> Self:
-        """Returns the tensor tiled `times`, or `dims`, times along its last axes; fewer leave the first axes as they are.
+def tile(self: T, *times: Any, dims: Sequence[int] | None = None) -> T:
+    """Returns the tensor tiled `times`, or `dims`, times along its last axes; fewer leave the first axes as they are.
 
-        >>> Tensor([1, 2]).tile(2, 2).tolist()
-        [[1, 2, 1, 2], [1, 2, 1, 2]]
-        """
-        counts = lengths("tile", sizes("tile", times, dims))
-        return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
+    >>> Tensor([1, 2]).tile(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    counts = lengths("tile", sizes("tile", times, dims))
+    return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
 
-    # ---- order ----
-    def flip(self, *axes: Any, dims: int | Sequence[int] | None = None) -> Self:
-        """Returns a tensor with the order of elements reversed along `axes`, or `dims`.
 
-        >>> Tensor([1, 2, 3]).flip(0)
-        Tensor([3, 2, 1])
-        """
-        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
-        op = self.read()
-        return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
+# ---- order ----
+def flip(self: T, *axes: Any, dims: int | Sequence[int] | None = None) -> T:
+    """Returns a tensor with the order of elements reversed along `axes`, or `dims`.
 
-    def fliplr(self) -> Self:
-        """Returns the elements in reverse order along axis 1.
+    >>> Tensor([1, 2, 3]).flip(0)
+    Tensor([3, 2, 1])
+    """
+    chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
+    op = self.read()
+    return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
 
-        Raises:
-          ShapeError: there are less than two axes.
 
-        >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
-        [[2, 1], [4, 3]]
-        """
-        if self.ndim < 2:
-            raise ShapeError(f"fliplr: needs two axes, got shape {self.shape}.")
-        return self.flip(1)
+def fliplr(self: T) -> T:
+    """Returns the elements in reverse order along axis 1.
 
-    def flipud(self) -> Self:
-        """Returns the elements in reverse order along axis 0.
+    Raises:
+      ShapeError: there are less than two axes.
 
-        Raises:
-          ShapeError: there is no axis.
+    >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
+    [[2, 1], [4, 3]]
+    """
+    if self.ndim < 2:
+        raise ShapeError(f"fliplr: needs two axes, got shape {self.shape}.")
+    return self.flip(1)
 
-        >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
-        [[3, 4], [1, 2]]
-        """
-        if not self.ndim:
-            raise ShapeError("flipud: needs an axis, got shape ().")
-        return self.flip(0)
 
-    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
-        """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
+def flipud(self: T) -> T:
+    """Returns the elements in reverse order along axis 0.
 
-        Raises:
-          ArgumentError: `dims` are not two different axes.
+    Raises:
+      ShapeError: there is no axis.
 
-        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
-        [[2, 4], [1, 3]]
-        """
-        axes = tuple(axis_of("rot90", self.shape, dim) for dim in dims)
-        if len(axes) != 2 or axes[0] == axes[1]:
-            raise ArgumentError(f"rot90: dims must be two different axes of {self.shape}, got {tuple(dims)}.")
-        turns = whole("rot90", "k", k) % 4
-        if turns == 2:
-            return self.flip(axes)
-        turned = self.flip(axes[1] if turns == 1 else axes[0]) if turns else self.clone()
-        return turned.transpose(*axes) if turns else turned
+    >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
+    [[3, 4], [1, 2]]
+    """
+    if not self.ndim:
+        raise ShapeError("flipud: needs an axis, got shape ().")
+    return self.flip(0)
 
-    def pad(self, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Self:
-        """Returns the tensor with `value` around it.
 
-        Args:
-          pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
-          mode:  "constant"
-          value: what is filled in
+def rot90(self: T, k: int = 1, dims: Sequence[int] = (0, 1)) -> T:
+    """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
 
-        Raises:
-          ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
+    Raises:
+      ArgumentError: `dims` are not two different axes.
 
-        >>> Tensor([1, 2]).pad((1, 2), value=9)
-        Tensor([9, 1, 2, 9, 9])
-        """
-        if mode != "constant":
-            raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
-        if len(pad) % 2 or len(pad) > 2 * self.ndim:
-            raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
-        given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
-        pairs = [(0, 0)] * (self.ndim - len(given)) + given
-        cut = tuple((max(0, -before), dim - max(0, -after)) for (before, after), dim in zip(pairs, self.shape))
-        op = self.read()
-        if any(before < 0 or after < 0 for before, after in pairs):
-            op = Op(OpCode.SHRINK, op.dtype, (op,), cut)
-        margins = tuple((max(0, before), max(0, after)) for before, after in pairs)
-        padded = pad_op(op, margins, value)
-        return self.from_op(padded, self.cell.device)
+    >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+    [[2, 4], [1, 3]]
+    """
+    axes = tuple(axis_of("rot90", self.shape, dim) for dim in dims)
+    if len(axes) != 2 or axes[0] == axes[1]:
+        raise ArgumentError(f"rot90: dims must be two different axes of {self.shape}, got {tuple(dims)}.")
+    turns = whole("rot90", "k", k) % 4
+    if turns == 2:
+        return self.flip(axes)
+    turned = self.flip(axes[1] if turns == 1 else axes[0]) if turns else self.clone()
+    return turned.transpose(*axes) if turns else turned
 
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
-        """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
 
-        Without `dims` the flattened tensor is rolled.
+def pad(self: T, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> T:
+    """Returns the tensor with `value` around it.
 
-        Raises:
-          ArgumentError: there are not as many shifts as dims.
+    Args:
+      pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
+      mode:  "constant"
+      value: what is filled in
 
-        >>> Tensor([1, 2, 3]).roll(1)
-        Tensor([3, 1, 2])
-        """
-        if dims is None:
-            return self.flatten().roll(shifts, 0).reshape(self.shape)
-        moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
-        axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
-        if len(moves) != len(axes):
-            raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
-        result = self
-        for move, dim in zip(moves, axes):
-            axis = axis_of("roll", self.shape, dim)
-            length = self.op.shape[axis]
-            cut = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
-            twice = result.cat([result, result], axis)  # so that another shift is another offset, and no other length
-            result = self.from_op(twice._cut(axis, cut, add(cut, length)).read(), self.cell.device)
-        return result
+    Raises:
+      ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
 
-    @classmethod
-    def cat(cls, tensors: Sequence[TensorCore], dim: int = 0, *, axis: int | None = None) -> Self:
-        """Returns tensors joined along one axis; their other axes must be equal.
+    >>> Tensor([1, 2]).pad((1, 2), value=9)
+    Tensor([9, 1, 2, 9, 9])
+    """
+    if mode != "constant":
+        raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
+    if len(pad) % 2 or len(pad) > 2 * self.ndim:
+        raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
+    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+    pairs = [(0, 0)] * (self.ndim - len(given)) + given
+    cut = tuple((max(0, -before), dim - max(0, -after)) for (before, after), dim in zip(pairs, self.shape))
+    op = self.read()
+    if any(before < 0 or after < 0 for before, after in pairs):
+        op = Op(OpCode.SHRINK, op.dtype, (op,), cut)
+    margins = tuple((max(0, before), max(0, after)) for before, after in pairs)
+    padded = pad_op(op, margins, value)
+    return self.from_op(padded, self.cell.device)
 
-        Raises:
-          ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
-          DTypeError:    one of them is no tensor.
-          ArgumentError: there is no tensor.
 
-        >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
-        [1, 2, 3]
-        """
-        if not tensors:
-            raise ArgumentError("cat: needs at least one tensor.")
-        for t in tensors:
-            if not isinstance(t, TensorCore):
-                raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
-            if not t.ndim:
-                raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
-        device = tensors[0].other_device("cat", *tensors[1:])
-        dtype = common_dtype([t.read() for t in tensors])
-        if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
-            tensors = [t for t in tensors if t.op.shape != (0,)]
-        first = tensors[0]
-        axis = axis_of("cat", first.shape, dim if axis is None else axis)
-        ops = [t.read() for t in tensors]
-        for op in ops:
-            if len(op.shape) != first.ndim or any(
-                a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis
-            ):
-                shapes = ", ".join(str(t.shape) for t in tensors)
-                raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.", _axis_that_fits(tensors))
-        total = reduce(add, [op.shape[axis] for op in ops])
-        kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
-        (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
-        return cls.from_op(joined, device)
+def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> T:
+    """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
 
-    concat = concatenate = cat
+    Without `dims` the flattened tensor is rolled.
 
-    @classmethod
-    def stack(cls, tensors: Sequence[TensorCore], dim: int = 0, *, axis: int | None = None) -> Self:
-        """Returns tensors of one shape joined along a new axis.
+    Raises:
+      ArgumentError: there are not as many shifts as dims.
 
-        Raises:
-          ShapeError:    the shapes differ.
-          ArgumentError: there is no tensor.
+    >>> Tensor([1, 2, 3]).roll(1)
+    Tensor([3, 1, 2])
+    """
+    if dims is None:
+        return self.flatten().roll(shifts, 0).reshape(self.shape)
+    moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
+    axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
+    if len(moves) != len(axes):
+        raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
+    result = self
+    for move, dim in zip(moves, axes):
+        axis = axis_of("roll", self.shape, dim)
+        length = self.op.shape[axis]
+        first = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
+        twice = result.cat([result, result], axis)  # so that another shift is another offset, and no other length
+        result = self.from_op(cut(twice, axis, first, add(first, length)).read(), self.cell.device)
+    return result
 
-        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
-        Tensor([[1, 3],
-                [2, 4]])
-        """
-        if not tensors:
-            raise ArgumentError("stack: needs at least one tensor.")
-        ops = [t.read() for t in tensors]
-        each = ops[0].shape
-        if {op.shape for op in ops} != {each}:
-            shapes = ", ".join(str(op.shape) for op in ops)
-            raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
-        axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
-        dtype = common_dtype(ops)
-        kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
-        (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
-        return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
+
+def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> T:
+    """Returns tensors joined along one axis; their other axes must be equal.
+
+    Raises:
+      ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
+      DTypeError:    one of them is no tensor.
+      ArgumentError: there is no tensor.
+
+    >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
+    [1, 2, 3]
+    """
+    if not tensors:
+        raise ArgumentError("cat: needs at least one tensor.")
+    for t in tensors:
+        if not isinstance(t, TensorCore):
+            raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
+        if not t.ndim:
+            raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
+    device = tensors[0].other_device("cat", *tensors[1:])
+    dtype = common_dtype([t.read() for t in tensors])
+    if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
+        tensors = [t for t in tensors if t.op.shape != (0,)]
+    first = tensors[0]
+    axis = axis_of("cat", first.shape, dim if axis is None else axis)
+    ops = [t.read() for t in tensors]
+    for op in ops:
+        if len(op.shape) != first.ndim or any(a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis):
+            shapes = ", ".join(str(t.shape) for t in tensors)
+            raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.", _axis_that_fits(tensors))
+    total = reduce(add, [op.shape[axis] for op in ops])
+    kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
+    (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
+    return cls.from_op(joined, device)
+
+
+def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> T:
+    """Returns tensors of one shape joined along a new axis.
+
+    Raises:
+      ShapeError:    the shapes differ.
+      ArgumentError: there is no tensor.
+
+    >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
+    Tensor([[1, 3],
+            [2, 4]])
+    """
+    if not tensors:
+        raise ArgumentError("stack: needs at least one tensor.")
+    ops = [t.read() for t in tensors]
+    each = ops[0].shape
+    if {op.shape for op in ops} != {each}:
+        shapes = ", ".join(str(op.shape) for op in ops)
+        raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
+    axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
+    dtype = common_dtype(ops)
+    kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
+    (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
+    return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
 
 
 def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
     """Returns `op` with `value` around it."""
-    padded = pad(op, margins)
+    padded = padded_op(op, margins)
     if padded is op or op.dtype.scalar(value) == 0:
         return padded
-    inside = pad(filled(True, bool_, op.shape), margins)
+    inside = padded_op(filled(True, bool_, op.shape), margins)
     return where(inside, padded, value)
 
 
 MOST_JOINED = 16
 
 
-def _axis_that_fits(tensors: Sequence[TensorCore]) -> str | None:
+def _axis_that_fits(tensors: Sequence[Tensor]) -> str | None:
     """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one."""
     shapes = [tensor.op.shape for tensor in tensors]
     if len({len(shape) for shape in shapes}) > 1:

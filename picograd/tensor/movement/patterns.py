@@ -10,7 +10,7 @@ parse -> plan -> apply: nothing is built before the plan is whole.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Dim, Shape
@@ -18,11 +18,10 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mod
 from picograd.record import Record
 from picograd.tensor.build import whole
-from picograd.tensor.indexing.brackets import Brackets
+from picograd.tensor.core import T
 
 __all__ = ["rearrange", "reduce"]
 
-T = TypeVar("T", bound=Brackets)
 
 Groups = tuple[tuple[str, ...], ...]
 MERGED_DOTS = "(...)"  # all that is not named, as part of one axis
@@ -176,9 +175,7 @@ def _groups(function: str, pattern: str, side: str) -> Groups:
     return tuple(groups)
 
 
-def _without_dots(
-    function: str, pattern: str, left: Groups, right: Groups, shape: Shape
-) -> tuple[Groups, Groups]:
+def _without_dots(function: str, pattern: str, left: Groups, right: Groups, shape: Shape) -> tuple[Groups, Groups]:
     """Returns both sides with ... as the axes it stands for."""
     count = len(shape) - len(left) + 1 if ("...",) in left else 0
     dots = tuple(f"...{i}" for i in range(count))

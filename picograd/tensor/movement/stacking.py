@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,246 +19,246 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, pad, reshape
 from picograd.ir.holders import out_of_memory
 from picograd.ir.shape import numel
-from picograd.tensor.build import broadcast_shapes, cast, common_dtype, whole
-from picograd.tensor.core import TensorCore
-from picograd.tensor.movement.joining import Joining
+from picograd.tensor.build import broadcast_shapes as common_shape
+from picograd.tensor.build import cast, common_dtype, whole
+from picograd.tensor.core import T
+from picograd.tensor.movement.pieces import cut
 from picograd.tensor.variable import known
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 CHOSEN_AT_ONCE = 1 << 16
 
 
-class Stacking(Joining):
-    """hstack vstack dstack column_stack atleast_1d meshgrid broadcast_tensors block_diag cartesian_prod combinations."""
+# ---- at least so many axes ----
+def atleast_1d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with one axis or more: of one tensor, or a tuple for several `tensors`.
 
-    __slots__ = ()
+    >>> Tensor.atleast_1d(Tensor(3))
+    Tensor([3])
+    """
+    return _each(cls, "atleast_1d", tensors, lambda x: x if x.ndim else x.reshape(1))
 
-    # ---- at least so many axes ----
-    @classmethod
-    def atleast_1d(cls, *tensors: Any) -> Any:
-        """Returns views with one axis or more: of one tensor, or a tuple for several `tensors`.
 
-        >>> Tensor.atleast_1d(Tensor(3))
-        Tensor([3])
-        """
-        return cls._each("atleast_1d", tensors, lambda x: x if x.ndim else x.reshape(1))
+def atleast_2d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with two axes or more, new ones in front: of one tensor, or a tuple for several `tensors`.
 
-    @classmethod
-    def atleast_2d(cls, *tensors: Any) -> Any:
-        """Returns views with two axes or more, new ones in front: of one tensor, or a tuple for several `tensors`.
+    >>> Tensor.atleast_2d(Tensor([1, 2])).tolist()
+    [[1, 2]]
+    """
+    return _each(cls, "atleast_2d", tensors, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
-        >>> Tensor.atleast_2d(Tensor([1, 2])).tolist()
-        [[1, 2]]
-        """
-        return cls._each("atleast_2d", tensors, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
-    @classmethod
-    def atleast_3d(cls, *tensors: Any) -> Any:
-        """Returns views with three axes or more: a vector in the middle one, a matrix in the first two.
+def atleast_3d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with three axes or more: a vector in the middle one, a matrix in the first two.
 
-        Of one tensor, or a tuple for several `tensors`.
+    Of one tensor, or a tuple for several `tensors`.
 
-        >>> Tensor.atleast_3d(Tensor([1, 2])).shape
-        (1, 2, 1)
-        """
-        return cls._each("atleast_3d", tensors, _in_three_axes)
+    >>> Tensor.atleast_3d(Tensor([1, 2])).shape
+    (1, 2, 1)
+    """
+    return _each(cls, "atleast_3d", tensors, _in_three_axes)
 
-    @classmethod
-    def _each(cls, function: str, tensors: tuple[Any, ...], convert: Any) -> Any:
-        listed = len(tensors) != 1 or isinstance(tensors[0], (list, tuple))
-        results = tuple(convert(x) for x in cls._listed(function, tensors))
-        return results if listed else results[0]
 
-    @classmethod
-    def _listed(cls, function: str, tensors: Sequence[Any]) -> list[Self]:
-        """Returns tensors given as f(a, b) or as f([a, b])."""
-        if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-            tensors = tensors[0]
-        for x in tensors:
-            if not isinstance(x, cls):
-                raise DTypeError(f"{function}: needs tensors, got {x!r}.", hint="Tensor(x)")
-        return list(tensors)
+def _each(cls: type[T], function: str, tensors: tuple[Any, ...], convert: Any) -> Any:
+    listed = len(tensors) != 1 or isinstance(tensors[0], (list, tuple))
+    results = tuple(convert(x) for x in _listed(cls, function, tensors))
+    return results if listed else results[0]
 
-    # ---- joined along an axis of their own ----
-    @classmethod
-    def hstack(cls, tensors: Sequence[TensorCore]) -> Self:
-        """Returns `tensors` joined along axis 1; vectors and numbers along axis 0.
 
-        >>> Tensor.hstack([Tensor([1, 2]), Tensor([3])])
-        Tensor([1, 2, 3])
-        """
-        parts = [cls.atleast_1d(x) for x in cls._listed("hstack", [tensors])]
-        return cls.cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+def _listed(cls: type[T], function: str, tensors: Sequence[Any]) -> list[T]:
+    """Returns tensors given as f(a, b) or as f([a, b])."""
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tensors[0]
+    for x in tensors:
+        if not isinstance(x, cls):
+            raise DTypeError(f"{function}: needs tensors, got {x!r}.", hint="Tensor(x)")
+    return list(tensors)
 
-    @classmethod
-    def vstack(cls, tensors: Sequence[TensorCore]) -> Self:
-        """Returns `tensors` joined along axis 0; vectors and numbers become rows.
 
-        >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-        [[1, 2], [3, 4]]
-        """
-        return cls.cat([cls.atleast_2d(x) for x in cls._listed("vstack", [tensors])], 0)
+# ---- joined along an axis of their own ----
+def hstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 1; vectors and numbers along axis 0.
 
-    @classmethod
-    def row_stack(cls, tensors: Sequence[TensorCore]) -> Self:
-        """Returns `tensors` joined along axis 0, as vstack does.
+    >>> Tensor.hstack([Tensor([1, 2]), Tensor([3])])
+    Tensor([1, 2, 3])
+    """
+    parts = [cls.atleast_1d(x) for x in _listed(cls, "hstack", [tensors])]
+    return cls.cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
-        >>> Tensor.row_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-        [[1, 2], [3, 4]]
-        """
-        return cls.vstack(tensors)
 
-    @classmethod
-    def dstack(cls, tensors: Sequence[TensorCore]) -> Self:
-        """Returns `tensors` joined along axis 2, as `atleast_3d` shows them.
+def vstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 0; vectors and numbers become rows.
 
-        >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-        [[[1, 3], [2, 4]]]
-        """
-        return cls.cat([cls.atleast_3d(x) for x in cls._listed("dstack", [tensors])], 2)
+    >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return cls.cat([cls.atleast_2d(x) for x in _listed(cls, "vstack", [tensors])], 0)
 
-    @classmethod
-    def column_stack(cls, tensors: Sequence[TensorCore]) -> Self:
-        """Returns `tensors` joined along axis 1; vectors and numbers become columns.
 
-        >>> Tensor.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
-        [[1, 3], [2, 4]]
-        """
-        parts = cls._listed("column_stack", [tensors])
-        return cls.cat([x if x.ndim > 1 else x.reshape(-1, 1) for x in parts], 1)
+def row_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 0, as vstack does.
 
-    # ---- one shape ----
-    @staticmethod
-    def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
-        """Returns the shape that tensors of all `shapes` repeat to; a number is the shape of a vector.
+    >>> Tensor.row_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return cls.vstack(tensors)
 
-        Raises:
-          ShapeError: two lengths of one axis differ and neither is 1.
 
-        >>> Tensor.broadcast_shapes((2, 1), (3,))
-        (2, 3)
-        """
-        given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
-        return broadcast_shapes("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
+def dstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 2, as `atleast_3d` shows them.
 
-    @classmethod
-    def broadcast_tensors(cls, *tensors: Any) -> tuple[Self, ...]:
-        """Returns views of `tensors` that repeat to their common shape.
+    >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return cls.cat([cls.atleast_3d(x) for x in _listed(cls, "dstack", [tensors])], 2)
 
-        Raises:
-          ShapeError: two lengths of one axis differ and neither is 1.
 
-        >>> [x.tolist() for x in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
-        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
-        """
-        listed = cls._listed("broadcast_tensors", tensors)
-        if not listed:
-            return ()
-        shape = broadcast_shapes("broadcast_tensors", *(x.op.shape for x in listed))
-        return tuple(x.expand(shape) for x in listed)
+def column_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 1; vectors and numbers become columns.
 
-    @classmethod
-    def meshgrid(cls, *tensors: Any, indexing: str = "ij") -> tuple[Self, ...]:
-        """Returns views that repeat each vector along the axes of all the others.
+    >>> Tensor.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    parts = _listed(cls, "column_stack", [tensors])
+    return cls.cat([x if x.ndim > 1 else x.reshape(-1, 1) for x in parts], 1)
 
-        out[k][i, j, ...] is element i, j, ... of vector k, whichever of these is its own.
 
-        Args:
-          tensors:   vectors, or numbers as vectors of one element
-          indexing:  "ij": axis k belongs to vector k; "xy": the first two are exchanged
+# ---- one shape ----
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """Returns the shape that tensors of all `shapes` repeat to; a number is the shape of a vector.
 
-        Raises:
-          ArgumentError: another word.
-          ShapeError:    a tensor has several axes.
+    Raises:
+      ShapeError: two lengths of one axis differ and neither is 1.
 
-        >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
-        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
-        """
-        listed = cls._listed("meshgrid", tensors)
-        if indexing not in ("ij", "xy"):
-            raise ArgumentError(f'meshgrid: indexing must be "ij" or "xy", got {indexing!r}.')
-        for x in listed:
-            if x.ndim > 1:
-                raise ShapeError(f"meshgrid: needs vectors, got shape {x.shape}.")
-        swapped = indexing == "xy" and len(listed) > 1
-        vectors = [x.reshape(-1) if x.ndim == 0 else x for x in listed]
-        if swapped:
-            vectors[:2] = vectors[1::-1]
-        shape = tuple(x.shape[0] for x in vectors)
-        grids = [
-            x.reshape((1,) * axis + (shape[axis],) + (1,) * (len(shape) - axis - 1)).expand(shape)
-            for axis, x in enumerate(vectors)
-        ]
-        if swapped:
-            grids[:2] = grids[1::-1]
-        return tuple(grids)
+    >>> Tensor.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
 
-    # ---- blocks and choices ----
-    @classmethod
-    def block_diag(cls, *tensors: Any) -> Self:
-        """Returns a matrix with `tensors` along its diagonal, and zeros elsewhere.
 
-        Args:
-          tensors: matrices; a vector is a row, a number one element
+def broadcast_tensors(cls: type[T], *tensors: Any) -> tuple[T, ...]:
+    """Returns views of `tensors` that repeat to their common shape.
 
-        Raises:
-          ShapeError: a tensor has more than two axes.
+    Raises:
+      ShapeError: two lengths of one axis differ and neither is 1.
 
-        >>> Tensor.block_diag(Tensor([[1, 2]]), Tensor(3)).tolist()
-        [[1, 2, 0], [0, 0, 3]]
-        """
-        blocks = [cls.atleast_2d(x) for x in cls._listed("block_diag", tensors)] or [cls([[]])]
-        for x in blocks:
-            if x.ndim > 2:
-                raise ShapeError(f"block_diag: needs at most two axes, got shape {x.shape}.")
-        dtype, left = common_dtype([x.read() for x in blocks]), 0
-        total = sum(known("block_diag", x.shape, 1) for x in blocks)
-        rows = []
-        for x in blocks:
-            op, after = cast(x.read(), dtype), left + x.shape[1]
-            rows.append(cls.from_op(pad(op, ((0, 0), (left, total - after))), x.cell.device))
-            left = after
-        return cls.cat(rows, 0)
+    >>> [x.tolist() for x in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    listed = _listed(cls, "broadcast_tensors", tensors)
+    if not listed:
+        return ()
+    shape = common_shape("broadcast_tensors", *(x.op.shape for x in listed))
+    return tuple(x.expand(shape) for x in listed)
 
-    @classmethod
-    def cartesian_prod(cls, *tensors: Any) -> Self:
-        """Returns all choices of one element of each vector, a row each, the last changing fastest.
 
-        Args:
-          tensors: vectors; of a single one it is that vector
+def meshgrid(cls: type[T], *tensors: Any, indexing: str = "ij") -> tuple[T, ...]:
+    """Returns views that repeat each vector along the axes of all the others.
 
-        >>> Tensor.cartesian_prod(Tensor([1, 2]), Tensor([3, 4])).tolist()
-        [[1, 3], [1, 4], [2, 3], [2, 4]]
-        """
-        listed = cls._listed("cartesian_prod", tensors)
-        grids = cls.meshgrid(*listed)
-        return grids[0] if len(grids) == 1 else cls.stack([x.reshape(-1) for x in grids], 1)
+    out[k][i, j, ...] is element i, j, ... of vector k, whichever of these is its own.
 
-    def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
-        """Returns all choices of `r` elements of a vector, a row each, in its order.
+    Args:
+      tensors:   vectors, or numbers as vectors of one element
+      indexing:  "ij": axis k belongs to vector k; "xy": the first two are exchanged
 
-        Args:
-          r:                 how many are chosen
-          with_replacement:  an element may be chosen again
+    Raises:
+      ArgumentError: another word.
+      ShapeError:    a tensor has several axes.
 
-        Raises:
-          ShapeError:       it is no vector.
-          ArgumentError:    r is negative.
-          OutOfMemoryError: there are too many choices.
+    >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    listed = _listed(cls, "meshgrid", tensors)
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError(f'meshgrid: indexing must be "ij" or "xy", got {indexing!r}.')
+    for x in listed:
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: needs vectors, got shape {x.shape}.")
+    swapped = indexing == "xy" and len(listed) > 1
+    vectors = [x.reshape(-1) if x.ndim == 0 else x for x in listed]
+    if swapped:
+        vectors[:2] = vectors[1::-1]
+    shape = tuple(x.shape[0] for x in vectors)
+    grids = [
+        x.reshape((1,) * axis + (shape[axis],) + (1,) * (len(shape) - axis - 1)).expand(shape)
+        for axis, x in enumerate(vectors)
+    ]
+    if swapped:
+        grids[:2] = grids[1::-1]
+    return tuple(grids)
 
-        >>> Tensor([1, 2, 3]).combinations().tolist()
-        [[1, 2], [1, 3], [2, 3]]
-        """
-        if self.ndim != 1:
-            raise ShapeError(f"combinations: needs a vector, got shape {self.shape}.")
-        r = whole("combinations", "r", r)
-        if r < 0:
-            raise ArgumentError(f"combinations: r must not be negative, got {r}.")
-        length = known("combinations", self.shape, 0)
-        if not r:
-            return self.clone()._cut(0, 0, 0)
-        places = type(self)(_choices(length, r, with_replacement), dtype=int64, device=self.device).read()
-        rows = reshape(gather(self.read(), reshape(places, (numel(places.shape),)), 0, 0), places.shape)
-        return self.from_op(rows, self.cell.device)
+
+# ---- blocks and choices ----
+def block_diag(cls: type[T], *tensors: Any) -> T:
+    """Returns a matrix with `tensors` along its diagonal, and zeros elsewhere.
+
+    Args:
+      tensors: matrices; a vector is a row, a number one element
+
+    Raises:
+      ShapeError: a tensor has more than two axes.
+
+    >>> Tensor.block_diag(Tensor([[1, 2]]), Tensor(3)).tolist()
+    [[1, 2, 0], [0, 0, 3]]
+    """
+    blocks = [cls.atleast_2d(x) for x in _listed(cls, "block_diag", tensors)] or [cls([[]])]
+    for x in blocks:
+        if x.ndim > 2:
+            raise ShapeError(f"block_diag: needs at most two axes, got shape {x.shape}.")
+    dtype, left = common_dtype([x.read() for x in blocks]), 0
+    total = sum(known("block_diag", x.shape, 1) for x in blocks)
+    rows = []
+    for x in blocks:
+        op, after = cast(x.read(), dtype), left + x.shape[1]
+        rows.append(cls.from_op(pad(op, ((0, 0), (left, total - after))), x.cell.device))
+        left = after
+    return cls.cat(rows, 0)
+
+
+def cartesian_prod(cls: type[T], *tensors: Any) -> T:
+    """Returns all choices of one element of each vector, a row each, the last changing fastest.
+
+    Args:
+      tensors: vectors; of a single one it is that vector
+
+    >>> Tensor.cartesian_prod(Tensor([1, 2]), Tensor([3, 4])).tolist()
+    [[1, 3], [1, 4], [2, 3], [2, 4]]
+    """
+    listed = _listed(cls, "cartesian_prod", tensors)
+    grids = cls.meshgrid(*listed)
+    return grids[0] if len(grids) == 1 else cls.stack([x.reshape(-1) for x in grids], 1)
+
+
+def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
+    """Returns all choices of `r` elements of a vector, a row each, in its order.
+
+    Args:
+      r:                 how many are chosen
+      with_replacement:  an element may be chosen again
+
+    Raises:
+      ShapeError:       it is no vector.
+      ArgumentError:    r is negative.
+      OutOfMemoryError: there are too many choices.
+
+    >>> Tensor([1, 2, 3]).combinations().tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    if self.ndim != 1:
+        raise ShapeError(f"combinations: needs a vector, got shape {self.shape}.")
+    r = whole("combinations", "r", r)
+    if r < 0:
+        raise ArgumentError(f"combinations: r must not be negative, got {r}.")
+    length = known("combinations", self.shape, 0)
+    if not r:
+        return cut(self.clone(), 0, 0, 0)
+    places = type(self)(_choices(length, r, with_replacement), dtype=int64, device=self.device).read()
+    rows = reshape(gather(self.read(), reshape(places, (numel(places.shape),)), 0, 0), places.shape)
+    return self.from_op(rows, self.cell.device)
 
 
 def _choices(length: int, r: int, with_replacement: bool) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ All of them sort: n log n; for the k-th of few, n log k.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
@@ -29,15 +29,14 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.indexing.brackets import Brackets, along
+from picograd.tensor.indexing.brackets import along, needs_dtype
 from picograd.tensor.order.sorting import SortResult, argsort, first_in_order, sort
 from picograd.tensor.variable import known
 
 __all__ = ["kthvalue", "median", "mode", "nanmedian", "nanquantile", "quantile"]
 
-T = TypeVar("T", bound=Brackets)
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -209,9 +208,7 @@ def nanquantile(
     return _quantile(self, "nanquantile", q, one_name("nanquantile", dim, axis), keepdim, interpolation, True)
 
 
-def _quantile(
-    self: T, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool
-) -> T:
+def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool) -> T:
     """Returns the quantiles `q`: a vector of them is a new first axis."""
     if interpolation not in INTERPOLATIONS:
         words = ", ".join(INTERPOLATIONS)
@@ -239,7 +236,7 @@ def _fractions(self: T, function: str, q: Any) -> Op:
         if not isinstance(q, (int, float)) or not 0 <= q <= 1:
             raise ArgumentError(f"{function}: q must be a number from 0 to 1, got {q!r}.")
         return filled(q, self.dtype, (1,))
-    self._needs_dtype(function, "q", q)
+    needs_dtype(self, function, "q", q)
     if q.ndim > 1:
         raise ShapeError(f"{function}: q must be a number or a vector, got shape {q.shape}.")
     self.other_device(function, q)

@@ -9,21 +9,22 @@ A search halves what is left at each step: log2(n) reads for each value.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import filled
 from picograd.tensor.build import cast, detached
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation.places import lower_bound
-from picograd.tensor.indexing.brackets import Brackets
 from picograd.tensor.order.sorting import sort
 from picograd.tensor.variable import known
 
-__all__ = ["bucketize", "isin", "searchsorted"]
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-T = TypeVar("T", bound=Brackets)
+
+__all__ = ["bucketize", "isin", "searchsorted"]
 
 
 def searchsorted(
@@ -33,7 +34,7 @@ def searchsorted(
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: TensorCore | None = None,
+    sorter: Tensor | None = None,
 ) -> T:
     """Returns where each value of `input` would be inserted into the rows of this tensor to keep their order.
 
@@ -65,7 +66,7 @@ def searchsorted(
     return places_of(ordered, "searchsorted", input, right or side == "right", out_int32)
 
 
-def bucketize(self: T, boundaries: TensorCore, *, out_int32: bool = False, right: bool = False) -> T:
+def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> T:
     """Returns the number of the bucket each element lies in; `boundaries`, a vector in order, lie between buckets.
 
     boundaries[i - 1] < x <= boundaries[i]; with `right`, boundaries[i - 1] <= x < boundaries[i].

@@ -9,7 +9,7 @@ The values are sorted, so that equal ones are neighbours: n log n. Only their nu
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
@@ -18,13 +18,12 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of, detached
-from picograd.tensor.indexing.brackets import Brackets, along
+from picograd.tensor.core import T
+from picograd.tensor.indexing.brackets import along
 from picograd.tensor.order.ranks import starts_run
 from picograd.tensor.variable import known
 
 __all__ = ["unique", "unique_consecutive"]
-
-T = TypeVar("T", bound=Brackets)
 
 
 def unique(
@@ -53,9 +52,7 @@ def unique(
     return _once(self, "unique", return_inverse, return_counts, dim, sorts=True)
 
 
-def unique_consecutive(
-    self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
+def unique_consecutive(self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """Returns the first of each run of equal elements; computes the tensor.
 
     Args:

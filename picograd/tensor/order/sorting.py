@@ -8,7 +8,7 @@ Next:  picograd/tensor/order/ranks.py
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, SupportsIndex
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
@@ -16,12 +16,11 @@ from picograd.ir.build import iota
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, one_name
-from picograd.tensor.indexing.brackets import Brackets
+from picograd.tensor.core import T
 from picograd.tensor.variable import known
 
 __all__ = ["argsort", "msort", "sort", "topk"]
 
-T = TypeVar("T", bound=Brackets)
 
 LEAST_BLOCK = 64  # elements that topk puts in order at once, at least
 MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
@@ -38,9 +37,7 @@ class SortResult(NamedTuple):
     indices: Any
 
 
-def argsort(
-    self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> T:
+def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> T:
     """Returns where the elements stand that make the order along `dim`, int64; greatest first if `descending`.
 
     Equal elements keep their order, whether `stable` asks for that or not.
@@ -56,9 +53,7 @@ def argsort(
     return self.from_op(order, self.cell.device)
 
 
-def sort(
-    self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> SortResult:
+def sort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> SortResult:
     """Returns the elements in order along `dim`, and where they stood; greatest first if `descending`.
 
     Equal elements keep their order, whether `stable` asks for that or not.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
@@ -18,13 +18,16 @@ from picograd.ir.symbolic import mul
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import autocast, lowered
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T
 from picograd.tensor.inplace import in_place
-from picograd.tensor.products.matmul import Products, matmul_op
+from picograd.tensor.products.matmul import matmul_op
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 __all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm"]
 
-T = TypeVar("T", bound=Products)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -79,7 +82,7 @@ def _added(
     return self.from_op(result, self.other_device(function, left, right))
 
 
-def addmm(self: T, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+def addmm(self: T, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
     """Returns beta * self + alpha * mat1 @ mat2, for matrices (M, K) and (K, N).
 
     Args:
@@ -95,7 +98,7 @@ def addmm(self: T, mat1: TensorCore, mat2: TensorCore, *, beta: Scalar = 1, alph
     return _added(self, "addmm", (2, 2), mat1, mat2, beta, alpha)
 
 
-def addmv(self: T, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+def addmv(self: T, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
     """Returns beta * self + alpha * mat @ vec, for a matrix (M, K) and a vector (K,).
 
     Args:
@@ -111,7 +114,7 @@ def addmv(self: T, mat: TensorCore, vec: TensorCore, *, beta: Scalar = 1, alpha:
     return _added(self, "addmv", (2, 1), mat, vec, beta, alpha)
 
 
-def addr(self: T, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+def addr(self: T, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
     """Returns beta * self + alpha * outer(vec1, vec2), for vectors (M,) and (N,).
 
     Args:
@@ -133,7 +136,7 @@ def addr(self: T, vec1: TensorCore, vec2: TensorCore, *, beta: Scalar = 1, alpha
     return _added(self, "addr", (2, 2), left, right, beta, alpha)
 
 
-def addbmm(self: T, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+def addbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
     """Returns beta * self + alpha * the sum over B of batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
 
     Args:
@@ -149,7 +152,7 @@ def addbmm(self: T, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1,
     return _added(self, "addbmm", (3, 3), batch1, batch2, beta, alpha, over_batch=True)
 
 
-def baddbmm(self: T, batch1: TensorCore, batch2: TensorCore, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
+def baddbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> T:
     """Returns beta * self + alpha * batch1 @ batch2, for stacks (B, M, K) and (B, K, N).
 
     Args:

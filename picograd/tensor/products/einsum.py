@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -27,6 +27,10 @@ from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import cast, promoted
 from picograd.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 Labels = tuple[int, ...]
 
@@ -103,7 +107,7 @@ def _spelled(term: Sequence[int | None], hidden: int) -> Labels:
     return tuple(label for symbol in term for label in (range(-hidden, 0) if symbol is None else (symbol,)))
 
 
-def _sublists(args: Sequence[Any]) -> tuple[list[TensorCore], Equation]:
+def _sublists(args: Sequence[Any]) -> tuple[list[Tensor], Equation]:
     """Returns operands and equation of the format einsum(x, [0, 1], y, [1, 2], [0, 2])."""
     result = args[-1] if len(args) % 2 else None
     operands = [tensor_of("einsum", "an operand", value) for value in args[: len(args) // 2 * 2 : 2]]
@@ -250,7 +254,7 @@ def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
     return [cast(op, dtypes.int64) for op in ops] if summed and not ops[0].dtype.is_float else ops
 
 
-def einsum(equation: str | TensorCore, *operands: Any) -> Any:
+def einsum(equation: str | Tensor, *operands: Any) -> Any:
     """Returns the sum of products that an equation names: "ij,jk->ik" is the product of two matrices.
 
     out[output labels] = sum over all other labels of the product of the operands at their labels
@@ -304,9 +308,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     first, second = _pairs_of_axes(lhs, rhs, dims)
     for i, j in zip(first, second):
         if lhs.shape[i] == 1 != rhs.shape[j]:
-            rhs = rhs.sum(j, keepdim=True, dtype=rhs.dtype)  # type: ignore[attr-defined]
+            rhs = rhs.sum(j, keepdim=True, dtype=rhs.dtype)
         elif rhs.shape[j] == 1 != lhs.shape[i]:
-            lhs = lhs.sum(i, keepdim=True, dtype=lhs.dtype)  # type: ignore[attr-defined]
+            lhs = lhs.sum(i, keepdim=True, dtype=lhs.dtype)
         elif lhs.shape[i] != rhs.shape[j]:
             raise ShapeError(
                 f"tensordot: axis {i} of {lhs.shape} has length {lhs.shape[i]}, axis {j} of {rhs.shape} has {rhs.shape[j]}."

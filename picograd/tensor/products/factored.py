@@ -7,7 +7,7 @@ Next:  picograd/tensor/indexing/brackets.py
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
@@ -18,15 +18,17 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import broadcast_to, detached
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T
+from picograd.tensor.elements.operators import result_of
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.linalg import of_op
-from picograd.tensor.products.matmul import Products
 from picograd.tensor.reductions.measures import common
 
-__all__ = ["lu", "lu_solve", "triangular_solve"]
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-T = TypeVar("T", bound=Products)
+
+__all__ = ["lu", "lu_solve", "triangular_solve"]
 
 
 class LUData(NamedTuple):
@@ -70,7 +72,7 @@ def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
     return LUDataInfo(*factors, of_op(self, zero_pivot(joined))) if get_infos else LUData(*factors)
 
 
-def lu_solve(self: T, LU_data: TensorCore, LU_pivots: TensorCore) -> T:
+def lu_solve(self: T, LU_data: Tensor, LU_pivots: Tensor) -> T:
     """Returns X with A X = self, from what `lu` gave for A.
 
     Args:
@@ -86,11 +88,11 @@ def lu_solve(self: T, LU_data: TensorCore, LU_pivots: TensorCore) -> T:
     """
     factors, exchanged = tensor_of("lu_solve", "LU_data", LU_data), tensor_of("lu_solve", "LU_pivots", LU_pivots)
     joined, b = common("lu_solve", factors, self)
-    return self._result("lu_solve", lu_solution("lu_solve", joined, b, exchanged.read()), factors)
+    return result_of(self, "lu_solve", lu_solution("lu_solve", joined, b, exchanged.read()), factors)
 
 
 def triangular_solve(
-    self: T, A: TensorCore, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    self: T, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
     """Returns X with A X = self, for a triangular A of which nothing but its triangle is read.
 
@@ -112,7 +114,7 @@ def triangular_solve(
     matrix, right = host_calls.in_one_batch(name, matrix, right)
     turned = swap_last(matrix) if transpose else matrix
     solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
-    return TriangularSolution(self._result(name, solution, A), of_op(self, matrix))
+    return TriangularSolution(result_of(self, name, solution, A), of_op(self, matrix))
 
 
 # ---- on Ops ----

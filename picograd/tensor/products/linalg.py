@@ -7,7 +7,7 @@ Next:  picograd/tensor/products/factored.py
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare as compared
@@ -17,15 +17,14 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import detached
+from picograd.tensor.core import T
+from picograd.tensor.elements.operators import result_of
 from picograd.tensor.products import host_calls
-from picograd.tensor.products.matmul import Products
 
 __all__ = [
     "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp", "matrix_power",
     "pinverse", "qr", "slogdet", "svd",
 ]  # fmt: skip
-
-T = TypeVar("T", bound=Products)
 
 
 class QR(NamedTuple):
@@ -179,7 +178,7 @@ def cholesky_solve(self: T, input2: Any, upper: bool = False) -> T:
     1.0
     """
     factor = tensor_of("cholesky_solve", "L", input2).read()
-    return self._result("cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
+    return result_of(self, "cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
 
 
 def cholesky_inverse(self: T, upper: bool = False) -> T:

@@ -7,7 +7,7 @@ Next:  picograd/tensor/products/added.py
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,237 +21,254 @@ from picograd.ir.symbolic import mul
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.elements.operators import binary, result_of
 from picograd.tensor.inplace import in_place
-from picograd.tensor.reductions.reduce import Reduce
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
 
-class Products(Reduce):
-    """matmul mm bmm mv dot vdot inner outer kron tril triu trace."""
+def matmul(self: T, other: Tensor) -> T:
+    """Returns the matrix product; leading axes are a batch and broadcast, a 1-d operand is a row or a column.
 
-    __slots__ = ()
+    self (..., M, K), other (..., K, N)  ->  (..., M, N)
 
-    def matmul(self, other: TensorCore) -> Self:
-        """Returns the matrix product; leading axes are a batch and broadcast, a 1-d operand is a row or a column.
+    Raises:
+      ShapeError: K differs, the batch axes do not broadcast, or an operand has no axis.
 
-        self (..., M, K), other (..., K, N)  ->  (..., M, N)
+    >>> (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item()
+    11.0
+    """
+    return _product(self, "matmul", other if isinstance(other, TensorCore) else tensor_of("matmul", "other", other))
 
-        Raises:
-          ShapeError: K differs, the batch axes do not broadcast, or an operand has no axis.
 
-        >>> (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item()
-        11.0
-        """
-        return self._product("matmul", other if isinstance(other, TensorCore) else tensor_of("matmul", "other", other))
+def __matmul__(self: T, other: Any) -> T:
+    if isinstance(other, np.ndarray):
+        other = type(self)(other, device=self.device)
+    return _product(self, "matmul", other) if isinstance(other, TensorCore) else NotImplemented
 
-    def __matmul__(self, other: Any) -> Self:
-        if isinstance(other, np.ndarray):
-            other = type(self)(other, device=self.device)
-        return self.matmul(other) if isinstance(other, TensorCore) else NotImplemented
 
-    def __rmatmul__(self, other: Any) -> Self:
-        if isinstance(other, np.ndarray):
-            return type(self)(other, device=self.device).matmul(self)
-        return type(self).matmul(other, self) if isinstance(other, type(self)) else NotImplemented
+def __rmatmul__(self: T, other: Any) -> T:
+    if isinstance(other, np.ndarray):
+        return type(self)(other, device=self.device).matmul(self)
+    return type(self).matmul(other, self) if isinstance(other, type(self)) else NotImplemented
 
-    def _product(self, function: str, other: TensorCore) -> Self:
-        """Returns the matrix product, with errors that name `function`."""
-        lhs, rhs = self.read(), other.read()
-        if not lhs.shape or not rhs.shape:
-            raise ShapeError(
-                f"{function}: both operands need at least one axis, got {lhs.shape} and {rhs.shape}.", hint="lhs * rhs"
-            )
-        dtype = lowered(lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs))
-        if dtype.kind == "b":
-            raise DTypeError(f"{function}: bools have no product of matrices.", hint="cast them: x.int()")
-        lhs = lhs if lhs.dtype is dtype else cast(lhs, dtype)
-        rhs = rhs if rhs.dtype is dtype else cast(rhs, dtype)
-        return self._result(function, matmul_op(lhs, rhs, function), other)
 
-    def _of_ranks(self, function: str, ranks: tuple[int, int], other: Any) -> Self:
-        """Returns the product of operands with so many axes."""
-        found = tensor_of(function, "other", other)
-        if (self.ndim, found.ndim) != ranks:
-            raise ShapeError(
-                f"{function}: needs operands of {ranks[0]} and {ranks[1]} axes, got {self.shape} and {found.shape}.",
-                hint="lhs @ rhs takes any.",
-            )
-        return self._product(function, found)
+def _product(self: T, function: str, other: TensorCore) -> T:
+    """Returns the matrix product, with errors that name `function`."""
+    lhs, rhs = self.read(), other.read()
+    if not lhs.shape or not rhs.shape:
+        raise ShapeError(
+            f"{function}: both operands need at least one axis, got {lhs.shape} and {rhs.shape}.", hint="lhs * rhs"
+        )
+    dtype = lowered(lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs))
+    if dtype.kind == "b":
+        raise DTypeError(f"{function}: bools have no product of matrices.", hint="cast them: x.int()")
+    lhs = lhs if lhs.dtype is dtype else cast(lhs, dtype)
+    rhs = rhs if rhs.dtype is dtype else cast(rhs, dtype)
+    return result_of(self, function, matmul_op(lhs, rhs, function), other)
 
-    def mm(self, mat2: TensorCore) -> Self:
-        """Returns the product of two matrices (M, K) and (K, N): (M, N).
 
-        Args:
-          mat2:  the right one
+def _of_ranks(self: T, function: str, ranks: tuple[int, int], other: Any) -> T:
+    """Returns the product of operands with so many axes."""
+    found = tensor_of(function, "other", other)
+    if (self.ndim, found.ndim) != ranks:
+        raise ShapeError(
+            f"{function}: needs operands of {ranks[0]} and {ranks[1]} axes, got {self.shape} and {found.shape}.",
+            hint="lhs @ rhs takes any.",
+        )
+    return _product(self, function, found)
 
-        Raises:
-          ShapeError: an operand is no matrix, or K differs.
 
-        >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]]))
-        Tensor([[11.]])
-        """
-        return self._of_ranks("mm", (2, 2), mat2)
+def mm(self: T, mat2: Tensor) -> T:
+    """Returns the product of two matrices (M, K) and (K, N): (M, N).
 
-    def bmm(self, mat2: TensorCore) -> Self:
-        """Returns the products of two stacks of matrices (B, M, K) and (B, K, N): (B, M, N).
+    Args:
+      mat2:  the right one
 
-        Args:
-          mat2:  the right ones
+    Raises:
+      ShapeError: an operand is no matrix, or K differs.
 
-        Raises:
-          ShapeError: an operand has not three axes, or B or K differs.
+    >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]]))
+    Tensor([[11.]])
+    """
+    return _of_ranks(self, "mm", (2, 2), mat2)
 
-        >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).flatten()
-        Tensor([3., 3.])
-        """
-        other = tensor_of("bmm", "mat2", mat2)
-        if self.ndim == other.ndim == 3 and self.shape[0] != other.shape[0]:
-            raise ShapeError(f"bmm: the stacks {self.shape} and {other.shape} differ in their first axis.")
-        return self._of_ranks("bmm", (3, 3), other)
 
-    def mv(self, vec: TensorCore) -> Self:
-        """Returns this matrix (M, K) times a vector (K,): (M,).
+def bmm(self: T, mat2: Tensor) -> T:
+    """Returns the products of two stacks of matrices (B, M, K) and (B, K, N): (B, M, N).
 
-        Args:
-          vec:  the vector
+    Args:
+      mat2:  the right ones
 
-        Raises:
-          ShapeError: self is no matrix, or `vec` none of its length.
+    Raises:
+      ShapeError: an operand has not three axes, or B or K differs.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
-        Tensor([3., 7.])
-        """
-        return self._of_ranks("mv", (2, 1), vec)
+    >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).flatten()
+    Tensor([3., 3.])
+    """
+    other = tensor_of("bmm", "mat2", mat2)
+    if self.ndim == other.ndim == 3 and self.shape[0] != other.shape[0]:
+        raise ShapeError(f"bmm: the stacks {self.shape} and {other.shape} differ in their first axis.")
+    return _of_ranks(self, "bmm", (3, 3), other)
 
-    def dot(self, tensor: TensorCore) -> Self:
-        """Returns the sum of products of two vectors of one length.
 
-        Args:
-          tensor:  the other vector
+def mv(self: T, vec: Tensor) -> T:
+    """Returns this matrix (M, K) times a vector (K,): (M,).
 
-        Raises:
-          ShapeError: an operand is no vector.
+    Args:
+      vec:  the vector
 
-        >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0]))
-        Tensor(11.)
-        """
-        return self._of_ranks("dot", (1, 1), tensor)
+    Raises:
+      ShapeError: self is no matrix, or `vec` none of its length.
 
-    def vdot(self, other: TensorCore) -> Self:
-        """Returns the sum of products of two vectors of one length: of real numbers the same as dot.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
+    Tensor([3., 7.])
+    """
+    return _of_ranks(self, "mv", (2, 1), vec)
 
-        >>> Tensor([1.0, 2.0]).vdot(Tensor([3.0, 4.0]))
-        Tensor(11.)
-        """
-        return self._of_ranks("vdot", (1, 1), other)
 
-    def inner(self, other: TensorCore) -> Self:
-        """Returns the products along the last axes: (..., K), (*, K) -> (..., *); a 0-d operand multiplies.
+def dot(self: T, tensor: Tensor) -> T:
+    """Returns the sum of products of two vectors of one length.
 
-        Raises:
-          ShapeError: K differs.
+    Args:
+      tensor:  the other vector
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).inner(Tensor([1.0, 10.0]))
-        Tensor([21., 43.])
-        """
-        rhs = tensor_of("inner", "other", other)
-        if not self.ndim or not rhs.ndim:
-            return self._binary("inner", OpCode.MUL, rhs, "iuf")
-        if self.shape[-1] != rhs.shape[-1]:
-            raise ShapeError(f"inner: the last axes of {self.shape} and {rhs.shape} differ in length.")
-        columns = self.from_op(reshape(rhs.read(), (numel(rhs.shape[:-1]), rhs.shape[-1])), rhs.cell.device).T
-        return self._product("inner", columns).reshape(*self.shape[:-1], *rhs.shape[:-1])
+    Raises:
+      ShapeError: an operand is no vector.
 
-    def outer(self, vec2: Any) -> Self:
-        """Returns all products of the elements of two vectors (M,) and (N,): (M, N).
+    >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0]))
+    Tensor(11.)
+    """
+    return _of_ranks(self, "dot", (1, 1), tensor)
 
-        Args:
-          vec2:  the second vector
 
-        Raises:
-          ShapeError: an operand is no vector.
+def vdot(self: T, other: Tensor) -> T:
+    """Returns the sum of products of two vectors of one length: of real numbers the same as dot.
 
-        >>> Tensor([1, 2]).outer(Tensor([1, 10]))
-        Tensor([[ 1, 10],
-                [ 2, 20]])
-        """
-        other = tensor_of("outer", "vec2", vec2)
-        if self.ndim != 1 or other.ndim != 1:
-            raise ShapeError(f"outer: needs two vectors, got {self.shape} and {other.shape}.")
-        row = self.from_op(reshape(other.read(), (1, *other.shape)), other.cell.device)
-        return self.reshape(-1, 1).mul(row)
+    >>> Tensor([1.0, 2.0]).vdot(Tensor([3.0, 4.0]))
+    Tensor(11.)
+    """
+    return _of_ranks(self, "vdot", (1, 1), other)
 
-    def ger(self, vec2: Any) -> Self:
-        """Returns `outer`, by its name in BLAS.
 
-        Args:
-          vec2:  the second vector
+def inner(self: T, other: Tensor) -> T:
+    """Returns the products along the last axes: (..., K), (*, K) -> (..., *); a 0-d operand multiplies.
 
-        >>> Tensor([1, 2]).ger(Tensor([1, 10])).tolist()
-        [[1, 10], [2, 20]]
-        """
-        return self.outer(vec2)
+    Raises:
+      ShapeError: K differs.
 
-    def kron(self, other: Any) -> Self:
-        """Returns the Kronecker product: each element of self times all of `other`, as blocks.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).inner(Tensor([1.0, 10.0]))
+    Tensor([21., 43.])
+    """
+    rhs = tensor_of("inner", "other", other)
+    if not self.ndim or not rhs.ndim:
+        return binary(self, "inner", OpCode.MUL, rhs, "iuf")
+    if self.shape[-1] != rhs.shape[-1]:
+        raise ShapeError(f"inner: the last axes of {self.shape} and {rhs.shape} differ in length.")
+    columns = self.from_op(reshape(rhs.read(), (numel(rhs.shape[:-1]), rhs.shape[-1])), rhs.cell.device).T
+    return _product(self, "inner", columns).reshape(*self.shape[:-1], *rhs.shape[:-1])
 
-        out[i * m + j] = self[i] * other[j], along each axis; the operand with fewer axes gets axes of length 1 in front.
 
-        >>> Tensor([1, 10]).kron(Tensor([1, 2, 3]))
-        Tensor([ 1,  2,  3, 10, 20, 30])
-        """
-        lhs, rhs = self.read(), tensor_of("kron", "other", other).read()
-        rank = max(len(lhs.shape), len(rhs.shape))
-        left, right = ((1,) * (rank - len(op.shape)) + op.shape for op in (lhs, rhs))
-        blocks = tuple(dim for a in left for dim in (a, 1)), tuple(dim for b in right for dim in (1, b))
-        spread = self.from_op(reshape(lhs, blocks[0]), self.cell.device)
-        product = spread.mul(self.from_op(reshape(rhs, blocks[1]), other.cell.device))
-        return product.reshape(*(mul(a, b) for a, b in zip(left, right)))
+def outer(self: T, vec2: Any) -> T:
+    """Returns all products of the elements of two vectors (M,) and (N,): (M, N).
 
-    def trace(self) -> Self:
-        """Returns the sum of the diagonal of a matrix; of integers as int64.
+    Args:
+      vec2:  the second vector
 
-        Raises:
-          ShapeError: self is no matrix.
+    Raises:
+      ShapeError: an operand is no vector.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).trace()
-        Tensor(5.)
-        """
-        if self.ndim != 2:
-            raise ShapeError(f"trace: needs a matrix, got shape {self.shape}.")
-        return self.from_op(diagonal(self.read()), self.cell.device).sum()
+    >>> Tensor([1, 2]).outer(Tensor([1, 10]))
+    Tensor([[ 1, 10],
+            [ 2, 20]])
+    """
+    other = tensor_of("outer", "vec2", vec2)
+    if self.ndim != 1 or other.ndim != 1:
+        raise ShapeError(f"outer: needs two vectors, got {self.shape} and {other.shape}.")
+    row = self.from_op(reshape(other.read(), (1, *other.shape)), other.cell.device)
+    return self.reshape(-1, 1).mul(row)
 
-    # ---- triangles ----
-    def tril(self, diagonal: int = 0) -> Self:
-        """Returns the lower triangle of the last two axes, zeros above the diagonal chosen.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril()
-        Tensor([[1., 0.],
-                [3., 4.]])
-        """
-        return self._triangle("tril", diagonal, lower=True)
+def ger(self: T, vec2: Any) -> T:
+    """Returns `outer`, by its name in BLAS.
 
-    tril_ = in_place(tril)
+    Args:
+      vec2:  the second vector
 
-    def triu(self, diagonal: int = 0) -> Self:
-        """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
+    >>> Tensor([1, 2]).ger(Tensor([1, 10])).tolist()
+    [[1, 10], [2, 20]]
+    """
+    return self.outer(vec2)
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu(1)
-        Tensor([[0., 2.],
-                [0., 0.]])
-        """
-        return self._triangle("triu", diagonal, lower=False)
 
-    triu_ = in_place(triu)
+def kron(self: T, other: Any) -> T:
+    """Returns the Kronecker product: each element of self times all of `other`, as blocks.
 
-    def _triangle(self, function: str, diagonal: int, lower: bool) -> Self:
-        op = self.read()
-        if len(op.shape) < 2:
-            raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
-        row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
-        rows, columns = positions(op.shape, row) + whole(function, "diagonal", diagonal), positions(op.shape, column)
-        kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
-        return self.from_op(where(kept, op, 0), self.cell.device)
+    out[i * m + j] = self[i] * other[j], along each axis; the operand with fewer axes gets axes of length 1 in front.
+
+    >>> Tensor([1, 10]).kron(Tensor([1, 2, 3]))
+    Tensor([ 1,  2,  3, 10, 20, 30])
+    """
+    lhs, rhs = self.read(), tensor_of("kron", "other", other).read()
+    rank = max(len(lhs.shape), len(rhs.shape))
+    left, right = ((1,) * (rank - len(op.shape)) + op.shape for op in (lhs, rhs))
+    blocks = tuple(dim for a in left for dim in (a, 1)), tuple(dim for b in right for dim in (1, b))
+    spread = self.from_op(reshape(lhs, blocks[0]), self.cell.device)
+    product = spread.mul(self.from_op(reshape(rhs, blocks[1]), other.cell.device))
+    return product.reshape(*(mul(a, b) for a, b in zip(left, right)))
+
+
+def trace(self: T) -> T:
+    """Returns the sum of the diagonal of a matrix; of integers as int64.
+
+    Raises:
+      ShapeError: self is no matrix.
+
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).trace()
+    Tensor(5.)
+    """
+    if self.ndim != 2:
+        raise ShapeError(f"trace: needs a matrix, got shape {self.shape}.")
+    return self.from_op(diagonal(self.read()), self.cell.device).sum()
+
+
+# ---- triangles ----
+def tril(self: T, diagonal: int = 0) -> T:
+    """Returns the lower triangle of the last two axes, zeros above the diagonal chosen.
+
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril()
+    Tensor([[1., 0.],
+            [3., 4.]])
+    """
+    return _triangle(self, "tril", diagonal, lower=True)
+
+
+tril_ = in_place(tril)
+
+
+def triu(self: T, diagonal: int = 0) -> T:
+    """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
+
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu(1)
+    Tensor([[0., 2.],
+            [0., 0.]])
+    """
+    return _triangle(self, "triu", diagonal, lower=False)
+
+
+triu_ = in_place(triu)
+
+
+def _triangle(self: T, function: str, diagonal: int, lower: bool) -> T:
+    op = self.read()
+    if len(op.shape) < 2:
+        raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
+    row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
+    rows, columns = positions(op.shape, row) + whole(function, "diagonal", diagonal), positions(op.shape, column)
+    kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
+    return self.from_op(where(kept, op, 0), self.cell.device)
 
 
 def matmul_op(lhs: Op, rhs: Op, function: str = "matmul", tf32: bool | None = None) -> Op:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
@@ -21,15 +21,17 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, whole
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.indexing.brackets import Brackets, integer_index
+from picograd.tensor.indexing.brackets import integer_index, needs_dtype
 from picograd.tensor.order.searching import places_of
 from picograd.tensor.variable import known
 
-__all__ = ["bincount", "histc", "histogram"]
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-T = TypeVar("T", bound=Brackets)
+
+__all__ = ["bincount", "histc", "histogram"]
 
 
 class HistogramResult(NamedTuple):
@@ -43,7 +45,7 @@ class HistogramResult(NamedTuple):
     bin_edges: Any
 
 
-def bincount(self: T, weights: TensorCore | None = None, minlength: int = 0) -> T:
+def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     """Returns how often each integer 0, 1, ... comes in a vector, int64; computes it to know the greatest.
 
     Args:
@@ -104,10 +106,10 @@ def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # n
 
 def histogram(
     self: T,
-    bins: int | TensorCore,
+    bins: int | Tensor,
     *,
     range: Sequence[float] | None = None,  # noqa: A002
-    weight: TensorCore | None = None,
+    weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramResult:
     """Returns how many elements lie in each bin, and the edges of the bins; those outside are left out.
@@ -132,7 +134,7 @@ def histogram(
     op = detached(_float_line(self, "histogram"))
     counted = filled(1, self.dtype, op.shape)
     if weight is not None:
-        self._needs_dtype("histogram", "weight", weight)
+        needs_dtype(self, "histogram", "weight", weight)
         if weight.shape != self.shape:
             raise ShapeError(f"histogram: weight must have the shape {self.shape} of x, got {weight.shape}.")
         counted = detached(reshape(weight.read(), op.shape))
@@ -176,7 +178,7 @@ def _equal_bins(self: T, op: Op, bins: int, bounds: Sequence[float] | None) -> t
 
 def _between_edges(self: T, op: Op, bins: TensorCore, bounds: Sequence[float] | None) -> tuple[Op, Op]:
     """Returns (edges, bin of each element)."""
-    self._needs_dtype("histogram", "bins", bins)
+    needs_dtype(self, "histogram", "bins", bins)
     if bounds is not None:
         raise ArgumentError("histogram: edges have a range of their own; give one of bins and range.")
     if bins.ndim != 1 or known("histogram", bins.shape, 0) < 2:

@@ -7,7 +7,7 @@ Next:  picograd/tensor/products/host_calls.py
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -17,13 +17,15 @@ from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, one_name, promoted, to_float
-from picograd.tensor.core import TensorCore
-from picograd.tensor.products.matmul import Products
+from picograd.tensor.core import T
+from picograd.tensor.elements.operators import result_of
 from picograd.tensor.reductions.norms import norm_op
 
-__all__ = ["cdist", "corrcoef", "cov", "cross"]
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
 
-T = TypeVar("T", bound=Products)
+
+__all__ = ["cdist", "corrcoef", "cov", "cross"]
 
 
 # ---- on Ops ----
@@ -53,7 +55,7 @@ def cross_op(function: str, a: Op, b: Op, axis: int) -> Op:
     return _turned(a, place, 1) * _turned(b, place, 2) - _turned(a, place, 2) * _turned(b, place, 1)
 
 
-def common(function: str, *tensors: TensorCore) -> list[Op]:
+def common(function: str, *tensors: Tensor) -> list[Op]:
     """Returns the values of tensors in one dtype."""
     ops = [tensor.read() for tensor in tensors]
     dtype = ops[0].dtype
@@ -111,7 +113,7 @@ def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = Non
         if 3 not in shape:
             raise ShapeError(f"cross: needs an axis of length 3, got {a.shape} and {b.shape}.")
         chosen = shape.index(3)
-    return self._result("cross", cross_op("cross", a, b, chosen), found)
+    return result_of(self, "cross", cross_op("cross", a, b, chosen), found)
 
 
 def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:

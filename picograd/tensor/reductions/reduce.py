@@ -9,8 +9,9 @@ Next:  picograd/tensor/reductions/moments.py
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -20,13 +21,16 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.elements.choices import Choices
 from picograd.tensor.formulas import formula
 from picograd.tensor.growth import settle_choice
 from picograd.tensor.inplace import in_place
 from picograd.tensor.reductions.moments import deviation_op, mean_op, squeezed, variance_op
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 Axes = int | Sequence[int] | None
 
@@ -42,316 +46,334 @@ class MaxResult(NamedTuple):
     indices: Any
 
 
-class Reduce(Choices):
-    """sum prod max min mean var std norm any all argmax argmin logsumexp softmax cumsum ..."""
+def _reduced(self: T, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> T:
+    axes = axes_of(function, op.shape, dim, axis)
+    return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
 
-    __slots__ = ()
 
-    def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
-        axes = axes_of(function, op.shape, dim, axis)
-        return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
+# ---- sums ----
+def sum(
+    self: T,
+    dim: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> T:
+    """Returns the sum; of bools and integers as int64.
 
-    # ---- sums ----
-    def sum(
-        self,
-        dim: Axes = None,
-        keepdim: bool = False,
-        *,
-        dtype: DType | None = None,
-        axis: Axes = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Returns the sum; of bools and integers as int64.
+    >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
+    [4, 6]
+    """
+    op = cast(self.read(), _sum_dtype(self.dtype) if dtype is None else dtypes.named("sum", dtype))
+    return _reduced(self, "sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
 
-        >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
-        [4, 6]
-        """
-        op = cast(self.read(), _sum_dtype(self.dtype) if dtype is None else dtypes.named("sum", dtype))
-        return self._reduced("sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
 
-    def prod(
-        self,
-        dim: Axes = None,
-        keepdim: bool = False,
-        *,
-        dtype: DType | None = None,
-        axis: Axes = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Returns the product; of bools and integers as int64.
+def prod(
+    self: T,
+    dim: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> T:
+    """Returns the product; of bools and integers as int64.
 
-        >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
-        Tensor([3, 8])
-        """
-        op = cast(self.read(), dtypes.known("prod", dtype, _sum_dtype(self.dtype)))
-        return self._reduced("prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
+    >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
+    Tensor([3, 8])
+    """
+    op = cast(self.read(), dtypes.known("prod", dtype, _sum_dtype(self.dtype)))
+    return _reduced(self, "prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
 
-    def mean(
-        self,
-        dim: Axes = None,
-        keepdim: bool = False,
-        *,
-        dtype: DType | None = None,
-        axis: Axes = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Returns the sum divided by the number of elements.
 
-        Raises:
-          DTypeError: integers, whose mean is none.
+def mean(
+    self: T,
+    dim: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> T:
+    """Returns the sum divided by the number of elements.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
-        Tensor([1.5, 3.5])
-        """
-        if dtype is not None and not dtype.is_float:
-            raise DTypeError(f"mean: dtype must be a float, got {dtype}.")
-        op = cast(self.read(), dtype) if dtype is not None else need_float("mean", self.read())
-        axes = axes_of("mean", op.shape, dim, axis)
-        return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
+    Raises:
+      DTypeError: integers, whose mean is none.
 
-    def var(
-        self,
-        dim: Axes = None,
-        correction: float | None = 1,
-        keepdim: bool = False,
-        *,
-        unbiased: bool | None = None,
-        axis: Axes = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Returns the mean of the squared deviations, divided by count - correction; unbiased=False: correction=0.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
+    Tensor([1.5, 3.5])
+    """
+    if dtype is not None and not dtype.is_float:
+        raise DTypeError(f"mean: dtype must be a float, got {dtype}.")
+    op = cast(self.read(), dtype) if dtype is not None else need_float("mean", self.read())
+    axes = axes_of("mean", op.shape, dim, axis)
+    return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
 
-        >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
-        1.6666666269302368
-        """
-        return self._spread("var", variance_op, dim, correction, keepdim or keepdims, unbiased, axis)
 
-    def std(
-        self,
-        dim: Axes = None,
-        correction: float | None = 1,
-        keepdim: bool = False,
-        *,
-        unbiased: bool | None = None,
-        axis: Axes = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
+def var(
+    self: T,
+    dim: Axes = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> T:
+    """Returns the mean of the squared deviations, divided by count - correction; unbiased=False: correction=0.
 
-        The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: deviations of 1e20 or 1e-30 have
-        squares that are no float32.
+    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
+    1.6666666269302368
+    """
+    return _spread(self, "var", variance_op, dim, correction, keepdim or keepdims, unbiased, axis)
 
-        >>> Tensor([1.0, 3.0]).std()
-        Tensor(1.4142135)
-        """
-        return self._spread("std", deviation_op, dim, correction, keepdim or keepdims, unbiased, axis)
 
-    def _spread(
-        self, function: str, of: Callable[[Op, tuple[int, ...], float, bool], Op], dim: Axes, correction: float | None,
-        keepdim: bool, unbiased: bool | None, axis: Axes,
-    ) -> Self:  # fmt: skip
-        op = need_float(function, self.read())
-        if isinstance(dim, bool):  # as in x.var(False)
-            dim, unbiased = None, dim
-        given = 1 if correction is None else correction
-        less = given if unbiased is None else int(unbiased)
-        return self.from_op(of(op, axes_of(function, op.shape, dim, axis), less, keepdim), self.cell.device)
+def std(
+    self: T,
+    dim: Axes = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> T:
+    """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
 
-    # ---- extremes ----
-    def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns the greatest element; NaN wins.
+    The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: deviations of 1e20 or 1e-30 have
+    squares that are no float32.
 
-        Raises:
-          ShapeError: there is no element.
+    >>> Tensor([1.0, 3.0]).std()
+    Tensor(1.4142135)
+    """
+    return _spread(self, "std", deviation_op, dim, correction, keepdim or keepdims, unbiased, axis)
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amax(dim=0)
-        Tensor([3., 4.])
-        """
-        op = self._not_empty("amax", dim, axis)
-        return self._reduced("amax", OpCode.MAX, op, dim, keepdim or keepdims, axis)
 
-    def amin(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns the smallest element; NaN wins.
+def _spread(
+    self: T, function: str, of: Callable[[Op, tuple[int, ...], float, bool], Op], dim: Axes, correction: float | None,
+    keepdim: bool, unbiased: bool | None, axis: Axes,
+) -> T:  # fmt: skip
+    op = need_float(function, self.read())
+    if isinstance(dim, bool):  # as in x.var(False)
+        dim, unbiased = None, dim
+    given = 1 if correction is None else correction
+    less = given if unbiased is None else int(unbiased)
+    return self.from_op(of(op, axes_of(function, op.shape, dim, axis), less, keepdim), self.cell.device)
 
-        Raises:
-          ShapeError: there is no element.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amin(dim=0, keepdim=True)
-        Tensor([[1., 2.]])
-        """
-        op = self._not_empty("amin", dim, axis)
-        return self._reduced("amin", OpCode.MIN, op, dim, keepdim or keepdims, axis)
+# ---- extremes ----
+def amax(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
+    """Returns the greatest element; NaN wins.
 
-    def _not_empty(self, function: str, dim: Axes, axis: Axes) -> Op:
-        op = self.read()
-        if any(op.shape[a] == 0 for a in axes_of(function, op.shape, dim, axis)):
-            named = one_name(function, dim, axis)
-            along = "" if named is None else f" along dim {named}"
-            raise ShapeError(f"{function}: shape {op.shape} has no element{along}.")
-        return op
+    Raises:
+      ShapeError: there is no element.
 
-    def max(
-        self, dim: int | TensorCore | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
-    ) -> Any:
-        """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amax(dim=0)
+    Tensor([3., 4.])
+    """
+    op = not_empty(self, "amax", dim, axis)
+    return _reduced(self, "amax", OpCode.MAX, op, dim, keepdim or keepdims, axis)
 
-        >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
-        [1, 0]
-        """
-        if isinstance(dim, TensorCore):
-            return self.maximum(dim)
-        if dim is None and axis is None:
-            return self.amax()
-        return self._along("max", OpCode.MAX, one_name("max", dim, axis), keepdim or keepdims)
 
-    def min(
-        self, dim: int | TensorCore | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
-    ) -> Any:
-        """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
+def amin(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
+    """Returns the smallest element; NaN wins.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
-        Tensor([1., 3.])
-        """
-        if isinstance(dim, TensorCore):
-            return self.minimum(dim)
-        if dim is None and axis is None:
-            return self.amin()
-        return self._along("min", OpCode.MIN, one_name("min", dim, axis), keepdim or keepdims)
+    Raises:
+      ShapeError: there is no element.
 
-    def _along(self, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
-        """Returns extremes along one axis and their places. Of equal ones the one at that place has the gradient."""
-        op = self._not_empty(function, dim, None)
-        axis = axis_of(function, op.shape, dim)
-        places = self._position(function, code, axis, keepdim)
-        if not op.shape or not op.needs_grad:
-            return MaxResult(self._reduced(function, code, op, axis, keepdim, None), places)
-        index = places.op if keepdim else reshape(places.op, (*op.shape[:axis], 1, *op.shape[axis + 1 :]))
-        found = move_back(gather(move_last(op, axis), move_last(index, axis), len(op.shape) - 1, len(op.shape) - 1), axis)
-        return MaxResult(self.from_op(found if keepdim else squeezed(found, (axis,)), self.cell.device), places)
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amin(dim=0, keepdim=True)
+    Tensor([[1., 2.]])
+    """
+    op = not_empty(self, "amin", dim, axis)
+    return _reduced(self, "amin", OpCode.MIN, op, dim, keepdim or keepdims, axis)
 
-    def argmax(
-        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
-    ) -> Self:
-        """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor.
 
-        >>> Tensor([1, 5, 5]).argmax()
-        Tensor(1)
-        """
-        return self._position("argmax", OpCode.MAX, one_name("argmax", dim, axis), keepdim or keepdims)
+def not_empty(self: T, function: str, dim: Axes, axis: Axes) -> Op:
+    op = self.read()
+    if builtins.any(op.shape[a] == 0 for a in axes_of(function, op.shape, dim, axis)):
+        named = one_name(function, dim, axis)
+        along = "" if named is None else f" along dim {named}"
+        raise ShapeError(f"{function}: shape {op.shape} has no element{along}.")
+    return op
 
-    def argmin(
-        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
-    ) -> Self:
-        """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor.
 
-        >>> Tensor([[1, 5], [7, 2]]).argmin(dim=1)
-        Tensor([0, 1])
-        """
-        return self._position("argmin", OpCode.MIN, one_name("argmin", dim, axis), keepdim or keepdims)
+def max(
+    self: T, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+) -> Any:
+    """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
 
-    def _position(self, function: str, code: OpCode, dim: int | None, keepdim: bool) -> Self:
-        """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
-        if dim is None:
-            flat = self.flatten()._position(function, code, 0, False)
-            return flat.reshape((1,) * self.ndim) if keepdim else flat
-        op = detached(self._not_empty(function, dim, None))
-        if not op.shape:
-            return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
-        axis = axis_of(function, op.shape, dim)
-        extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
-        place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
-        chosen = self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
-        settle_choice(chosen.cell)
-        return chosen
+    >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
+    [1, 0]
+    """
+    if isinstance(dim, TensorCore):
+        return self.maximum(dim)
+    if dim is None and axis is None:
+        return self.amax()
+    return _along(self, "max", OpCode.MAX, one_name("max", dim, axis), keepdim or keepdims)
 
-    # ---- truth ----
-    def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns True where one element is not zero.
 
-        >>> Tensor([0, 2]).any()
-        Tensor(True)
-        """
-        return self._truth("any", OpCode.MAX, dim, keepdim or keepdims, axis)
+def min(
+    self: T, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+) -> Any:
+    """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
 
-    def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns True where no element is zero.
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
+    Tensor([1., 3.])
+    """
+    if isinstance(dim, TensorCore):
+        return self.minimum(dim)
+    if dim is None and axis is None:
+        return self.amin()
+    return _along(self, "min", OpCode.MIN, one_name("min", dim, axis), keepdim or keepdims)
 
-        >>> Tensor([0, 2]).all()
-        Tensor(False)
-        """
-        return self._truth("all", OpCode.MIN, dim, keepdim or keepdims, axis)
 
-    def _truth(self, function: str, code: OpCode, dim: Axes, keepdim: bool, axis: Axes) -> Self:
-        """Returns bools; of uint8 uint8, as in PyTorch."""
-        found = self._reduced(function, code, cast(self.read(), dtypes.bool_), dim, keepdim, axis)
-        return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
+def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
+    """Returns extremes along one axis and their places. Of equal ones the one at that place has the gradient."""
+    op = not_empty(self, function, dim, None)
+    axis = axis_of(function, op.shape, dim)
+    places = _position(self, function, code, axis, keepdim)
+    if not op.shape or not op.needs_grad:
+        return MaxResult(_reduced(self, function, code, op, axis, keepdim, None), places)
+    index = places.op if keepdim else reshape(places.op, (*op.shape[:axis], 1, *op.shape[axis + 1 :]))
+    found = move_back(gather(move_last(op, axis), move_last(index, axis), len(op.shape) - 1, len(op.shape) - 1), axis)
+    return MaxResult(self.from_op(found if keepdim else squeezed(found, (axis,)), self.cell.device), places)
 
-    # ---- exponentials ----
-    def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
 
-        The gradient is softmax(x): of nothing but minus infinities, or of several infinities, NaN, as in PyTorch.
+def argmax(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
+    """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor.
 
-        >>> Tensor([1000.0, 1000.0]).logsumexp(0)
-        Tensor(1000.6932)
-        """
-        op = to_float(self.read())
-        return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
+    >>> Tensor([1, 5, 5]).argmax()
+    Tensor(1)
+    """
+    return _position(self, "argmax", OpCode.MAX, one_name("argmax", dim, axis), keepdim or keepdims)
 
-    def softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns exp(x) / sum(exp(x)) along one axis, the last unless named.
 
-        >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
-        [0.5, 0.5]
-        """
-        return self.from_op(softmax_op(*self._along_one("softmax", dim, dtype, axis)), self.cell.device)
+def argmin(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
+    """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor.
 
-    def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns x - log(sum(exp(x))) along one axis, the last unless named.
+    >>> Tensor([[1, 5], [7, 2]]).argmin(dim=1)
+    Tensor([0, 1])
+    """
+    return _position(self, "argmin", OpCode.MIN, one_name("argmin", dim, axis), keepdim or keepdims)
 
-        >>> Tensor([0.0, 0.0]).log_softmax(-1)
-        Tensor([-0.6931472, -0.6931472])
-        """
-        return self.from_op(log_softmax_op(*self._along_one("log_softmax", dim, dtype, axis)), self.cell.device)
 
-    def _along_one(
-        self, function: str, dim: int | None, dtype: DType | None, axis: int | None
-    ) -> tuple[Op, tuple[int, ...]]:
-        """Returns floats, and the axis along which they are looked at, the last unless named."""
-        op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
-        return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
+def _position(self: T, function: str, code: OpCode, dim: int | None, keepdim: bool) -> T:
+    """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
+    if dim is None:
+        flat = _position(self.flatten(), function, code, 0, False)
+        return flat.reshape((1,) * self.ndim) if keepdim else flat
+    op = detached(not_empty(self, function, dim, None))
+    if not op.shape:
+        return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
+    axis = axis_of(function, op.shape, dim)
+    extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
+    place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
+    chosen = self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
+    settle_choice(chosen.cell)
+    return chosen
 
-    # ---- running ----
-    def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns the sums of all elements up to each along one axis; of integers as int64.
 
-        >>> Tensor([1, 2, 3]).cumsum(0)
-        Tensor([1, 3, 6])
-        """
-        chosen = dtypes.known("cumsum", dtype, _sum_dtype(self.dtype))
-        return self._scan("cumsum", OpCode.ADD, one_name("cumsum", dim, axis), chosen)
+# ---- truth ----
+def any(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
+    """Returns True where one element is not zero.
 
-    cumsum_ = in_place(cumsum)
+    >>> Tensor([0, 2]).any()
+    Tensor(True)
+    """
+    return _truth(self, "any", OpCode.MAX, dim, keepdim or keepdims, axis)
 
-    def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns the products of all elements up to each along one axis; of integers as int64.
 
-        >>> Tensor([1, 2, 3]).cumprod(0)
-        Tensor([1, 2, 6])
-        """
-        chosen = dtypes.known("cumprod", dtype, _sum_dtype(self.dtype))
-        return self._scan("cumprod", OpCode.MUL, one_name("cumprod", dim, axis), chosen)
+def all(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
+    """Returns True where no element is zero.
 
-    cumprod_ = in_place(cumprod)
+    >>> Tensor([0, 2]).all()
+    Tensor(False)
+    """
+    return _truth(self, "all", OpCode.MIN, dim, keepdim or keepdims, axis)
 
-    def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:
-        if dim is None:
-            raise ArgumentError(f"{function}: give the axis, e.g. dim=-1.")
-        op = cast(self.read(), dtype)
-        axis = axis_of(function, op.shape, dim)
-        if not op.shape:
-            return self.from_op(op, self.cell.device)
-        return self.from_op(Op(OpCode.SCAN, op.dtype, (op,), (code, axis)), self.cell.device)
+
+def _truth(self: T, function: str, code: OpCode, dim: Axes, keepdim: bool, axis: Axes) -> T:
+    """Returns bools; of uint8 uint8, as in PyTorch."""
+    found = _reduced(self, function, code, cast(self.read(), dtypes.bool_), dim, keepdim, axis)
+    return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
+
+
+# ---- exponentials ----
+def logsumexp(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> T:
+    """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
+
+    The gradient is softmax(x): of nothing but minus infinities, or of several infinities, NaN, as in PyTorch.
+
+    >>> Tensor([1000.0, 1000.0]).logsumexp(0)
+    Tensor(1000.6932)
+    """
+    op = to_float(self.read())
+    return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
+
+
+def softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
+    """Returns exp(x) / sum(exp(x)) along one axis, the last unless named.
+
+    >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
+    [0.5, 0.5]
+    """
+    return self.from_op(softmax_op(*_along_one(self, "softmax", dim, dtype, axis)), self.cell.device)
+
+
+def log_softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
+    """Returns x - log(sum(exp(x))) along one axis, the last unless named.
+
+    >>> Tensor([0.0, 0.0]).log_softmax(-1)
+    Tensor([-0.6931472, -0.6931472])
+    """
+    return self.from_op(log_softmax_op(*_along_one(self, "log_softmax", dim, dtype, axis)), self.cell.device)
+
+
+def _along_one(
+    self: T, function: str, dim: int | None, dtype: DType | None, axis: int | None
+) -> tuple[Op, tuple[int, ...]]:
+    """Returns floats, and the axis along which they are looked at, the last unless named."""
+    op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
+    return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
+
+
+# ---- running ----
+def cumsum(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
+    """Returns the sums of all elements up to each along one axis; of integers as int64.
+
+    >>> Tensor([1, 2, 3]).cumsum(0)
+    Tensor([1, 3, 6])
+    """
+    chosen = dtypes.known("cumsum", dtype, _sum_dtype(self.dtype))
+    return scanned(self, "cumsum", OpCode.ADD, one_name("cumsum", dim, axis), chosen)
+
+
+cumsum_ = in_place(cumsum)
+
+
+def cumprod(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
+    """Returns the products of all elements up to each along one axis; of integers as int64.
+
+    >>> Tensor([1, 2, 3]).cumprod(0)
+    Tensor([1, 2, 6])
+    """
+    chosen = dtypes.known("cumprod", dtype, _sum_dtype(self.dtype))
+    return scanned(self, "cumprod", OpCode.MUL, one_name("cumprod", dim, axis), chosen)
+
+
+cumprod_ = in_place(cumprod)
+
+
+def scanned(self: T, function: str, code: OpCode, dim: int | None, dtype: DType) -> T:
+    if dim is None:
+        raise ArgumentError(f"{function}: give the axis, e.g. dim=-1.")
+    op = cast(self.read(), dtype)
+    axis = axis_of(function, op.shape, dim)
+    if not op.shape:
+        return self.from_op(op, self.cell.device)
+    return self.from_op(Op(OpCode.SCAN, op.dtype, (op,), (code, axis)), self.cell.device)
 
 
 def _sum_dtype(dtype: DType) -> DType:

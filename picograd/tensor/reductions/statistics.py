@@ -8,7 +8,7 @@ Next:  picograd/tensor/reductions/norms.py
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -31,19 +31,22 @@ from picograd.ir.build import (
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axes_of, axis_of, cast, detached, need_float, one_name, static, to_float
-from picograd.tensor.core import TensorCore
+from picograd.tensor.core import Operand, T
 from picograd.tensor.elements import arithmetic, pointwise
-from picograd.tensor.elements.operators import Operand
+from picograd.tensor.elements.functions import composed
 from picograd.tensor.inplace import in_place
 from picograd.tensor.reductions.norms import norm_op
-from picograd.tensor.reductions.reduce import Axes, MaxResult, Reduce
+from picograd.tensor.reductions.reduce import Axes, MaxResult, not_empty, scanned
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
 
 __all__ = [
     "allclose", "aminmax", "count_nonzero", "cummax", "cummin", "diff", "dist", "equal", "logcumsumexp", "nanmean",
     "nansum", "norm", "renorm", "std_mean", "var_mean",
 ]  # fmt: skip
 
-T = TypeVar("T", bound=Reduce)
 
 RUNNING_BLOCK = 16  # elements whose pairs are all computed; 8 and 32 took 1.4 times as long, with gradients
 
@@ -104,7 +107,7 @@ def nanmean(
 
 
 def _without_nan(self: T) -> T:
-    return self._composed(lambda x: where(pointwise.is_nan(x), 0, x)) if self.dtype.is_float else self
+    return composed(self, lambda x: where(pointwise.is_nan(x), 0, x)) if self.dtype.is_float else self
 
 
 def count_nonzero(self: T, dim: Axes = None, *, axis: Axes = None) -> T:
@@ -171,7 +174,7 @@ def cummin(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxRe
 
 def _running(self: T, function: str, code: OpCode, dim: int | None) -> MaxResult:
     """Returns the running extremes along an axis and where each was met last."""
-    values = self._scan(function, code, dim, self.dtype)
+    values = scanned(self, function, code, dim, self.dtype)
     op, running = detached(self.read()), detached(values.read())
     if not op.shape or dim is None:
         return MaxResult(values, self.from_op(filled(0, dtypes.int64, ()), self.cell.device))
@@ -204,7 +207,7 @@ def logcumsumexp(self: T, dim: int | None = None, *, axis: int | None = None) ->
 
 # ---- neighbours ----
 def diff(
-    self: T, n: int = 1, dim: int = -1, prepend: TensorCore | None = None, append: TensorCore | None = None,
+    self: T, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
     *, axis: int | None = None,
 ) -> T:  # fmt: skip
     """Returns each element less the one before it along one axis, n times; of bools where they differ.
@@ -271,7 +274,7 @@ def norm(
     if not isinstance(order, (int, float)):
         raise ArgumentError(f'norm: p must be a number, "fro" or "nuc", got {p!r}.')
     if math.isinf(order):
-        self._not_empty("norm", dim, axis)
+        not_empty(self, "norm", dim, axis)
     return self.from_op(norm_op(op, order, axes, keepdim), self.cell.device)
 
 
@@ -280,7 +283,7 @@ def _nuclear(self: T, axes: tuple[int, ...], keepdim: bool) -> T:
     if len(axes) != 2 and len(axes) != self.ndim or self.ndim < 2:
         raise ShapeError(f'norm: p="nuc" needs the two axes of matrices, got {axes} of shape {self.shape}.')
     axes = axes if len(axes) == 2 else axes[-2:]
-    total: T = self.movedim(axes, (-2, -1)).svd(compute_uv=False).S.sum(-1)  # type: ignore[attr-defined]
+    total: T = self.movedim(axes, (-2, -1)).svd(compute_uv=False).S.sum(-1)
     return total.unsqueeze(axes[0]).unsqueeze(axes[1]) if keepdim else total
 
 
@@ -317,22 +320,22 @@ def dist(self: T, other: Operand, p: float = 2) -> T:
     return norm((self - other), p)
 
 
-def equal(self: T, other: TensorCore) -> bool:
+def equal(self: T, other: Tensor) -> bool:
     """Returns True if both have one shape and equal elements; reads the values.
 
     >>> Tensor([1, 2]).equal(Tensor([1, 2]))
     True
     """
-    return self.shape == other.shape and bool(self.eq(other).all().item())  # type: ignore[attr-defined]
+    return self.shape == other.shape and bool(self.eq(other).all().item())
 
 
-def allclose(self: T, other: TensorCore, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(self: T, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Returns True where isclose holds for all elements; rtol, atol and equal_nan as there. Reads the values.
 
     >>> Tensor([1.0, 2.0]).allclose(Tensor([1.0, 2.000001]))
     True
     """
-    return bool(self.isclose(other, rtol, atol, equal_nan).all().item())  # type: ignore[attr-defined]
+    return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
 
 def _running_logsumexp(op: Op) -> Op:
