@@ -107,7 +107,8 @@ def tensor_chapters() -> Iterator[Chapter]:
             public = not name.startswith("_") and name not in INTERNAL and name not in seen
             if public and (inspect.isfunction(function) or isinstance(function, property)):
                 seen.add(name)
-                module = plain(function).__globals__["__name__"] if home is picograd.Tensor else home.__module__
+                is_function = home is picograd.Tensor and not isinstance(function, property)
+                module = plain(function).__globals__["__name__"] if is_function else home.__module__
                 chapters.setdefault(module, []).append((f"Tensor.{name}", function))
     for module, entries in chapters.items():
         about = first_line(importlib.import_module(module))
