@@ -75,6 +75,9 @@ def run() -> float:
         assert_type(page, Tensor)
     assert_type(trapezoid(pg.add(net.scale, 1.0)), Tensor)
     assert_type(inv(pg.eye(2)), Tensor)  # noqa: F405
+    assert_type((-y[0] + 1.0) * 2 @ Tensor.eye(2, dtype=pg.float32).mT, Tensor)  # methods are functions of other files
+    assert_type(y.sum(0) == 1, Tensor)
+    assert_type(Tensor.meshgrid(y[0], y[1]), tuple[Tensor, ...])
     optimizer.zero_grad()
     y.sum().backward()
     total = 0.0
