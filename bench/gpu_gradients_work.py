@@ -56,7 +56,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     """Returns the choices for a kernel by name, the first choice first, with the generated kernel last."""
     from picograd.codegen.opts import guess
     from picograd.codegen.plain_attention import gradients_cut
-    from picograd.engine.written import written_candidates
+    from picograd.engine.choose import written_candidates
     from picograd.ir.opts import Generated
 
     found: list[Any] = [*written_candidates(kernel, target)]

@@ -59,7 +59,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     """Returns the choices for a kernel by name, the one that is thought to be fastest first."""
     from picograd.codegen.gpu.warpgroup_tiles import GROUP
     from picograd.codegen.opts import guess
-    from picograd.engine import written
+    from picograd.engine import choose as written
     from picograd.ir.opts import Generated
 
     written.MOST_TIMED = 1000

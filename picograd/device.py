@@ -138,7 +138,7 @@ class Target(Record):
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/cpu/toom.py), and one row
                        times a matrix of int8 is added up as each of many rows is (rewrites/contract.py); no vendor's
-                       library is a candidate of tuning (engine/library.py), and no kernel written by hand is taken
+                       library is a candidate of tuning (engine/choose.py), and no kernel written by hand is taken
     """
 
     device: str

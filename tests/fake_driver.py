@@ -50,7 +50,8 @@ cublaslt_calls.import_module = lambda name: SimpleNamespace(
 """
 # The library wins every timing; how many candidates it has had, and what has been written down.
 TUNED = LIBRARY + """
-from picograd.engine import realize, tune
+from picograd.engine import choose as tune
+from picograd.engine import realize
 from picograd.engine.watch import watch
 from picograd.ir.opts import Library
 from picograd.devices.cuda import cublaslt

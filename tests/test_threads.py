@@ -11,9 +11,9 @@ import picograd as pg
 from picograd import Tensor
 from picograd.dtype import float32
 from picograd.engine import realize as realizing
+from picograd.engine.known import Scalars
 from picograd.engine.plan import template
 from picograd.engine.realize import realize
-from picograd.engine.scalars import Scalars
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.latest import Latest

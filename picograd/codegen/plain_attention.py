@@ -2,7 +2,7 @@
 
 In:    Kernel, Target
 Out:   `split_attention`: an `AttentionSplit`, or the reason why there is none; `tiles_of`, `tiles_of_gradients`
-Called by: engine/written.py.    Next: picograd/codegen/emit.py
+Called by: engine/choose.py.    Next: picograd/codegen/emit.py
 
     phase 0   what of q, k, v and the gradient does not lie in memory as copies of tiles take it is stored
     phase 1   the attention; or the gradients of keys and values, and those of queries

@@ -2,7 +2,7 @@
 
 In:    Kernel
 Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_in_parts`: one whose product is of parts of K
-Called by: engine/library.py, engine/written.py.    Next: picograd/codegen/plain_attention.py
+Called by: engine/choose.py, engine/choose.py.    Next: picograd/codegen/plain_attention.py
 
     phase 0   operands that do not lie in memory as a library takes them are stored, as is a bias that is cast
     phase 1   the product, with an epilogue of the library's where that is all of the rest

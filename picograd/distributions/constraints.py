@@ -15,7 +15,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.lying import lying_on_host
+from picograd.engine.host_memory import lying_on_host
 from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.build import both, compare, either, reduce, reshape, swap_last, unary, where

@@ -2,7 +2,7 @@
 
 In:    a Kernel and a Target
 Out:   the Binary stored for them, or None
-Called by: engine/compiler.py, engine/kept_plans.py, engine/tune.py, devices/cpu/backend.py
+Called by: engine/compiler.py, engine/kept_plans.py, engine/choose.py, devices/cpu/backend.py
 
 An entry is one file, named by the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
 """

@@ -1,28 +1,314 @@
 """Picks how a kernel is made: the best guess, or where that is asked for the candidate that timing finds fastest.
 
 In:    Kernel, Device
-Out:   `Choice`: Opts to lower it with, a kernel written by hand, or a call of a library
-Called by: engine/compiler.py.    Next: picograd/codegen/opts.py
+Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), or a call of a library (cuBLASLt)
+       `merged`, `library_binary`: the code of a kernel of which only a part is generated
+       `fastest`: the winner of the candidates, timed or remembered on disk
+
+While candidates are timed they take turns, so that a machine that slows down slows all of them. One that is not clearly
+faster than the best guess does not replace it: the gain would not be there next time. The kernels written by hand are in
+devices/cuda/hopper_product.h, hopper_attention.h and hopper_attention_grad.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, in_parts, is_worth_it, tiles_of, why_not
 from picograd.codegen.opts import candidates, guess
+from picograd.codegen.plain_attention import AttentionSplit, split_attention, tiles_of_gradients
+from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
+from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
+from picograd.config import num_threads
 from picograd.device import Target
-from picograd.engine.library import library_candidates
-from picograd.engine.tune import fastest
-from picograd.engine.written import written_candidates
-from picograd.ir.backend import Device
-from picograd.ir.opts import Choice, Generated
-from picograd.ir.stages import Executable, Kernel
+from picograd.devices.cuda.render_hopper import functions_of, header_of
+from picograd.engine.cache import entry_name
+from picograd.engine.entries import read_entry, write_entry
+from picograd.engine.watch import note
+from picograd.errors import DeviceError, OutOfMemoryError
+from picograd.ir.backend import Device, LibraryDevice, library_of
+from picograd.ir.checks import OutOfRange
+from picograd.ir.dims import dim_value
+from picograd.ir.heads_opts import PlainAttention, WrittenAttention, WrittenGradients
+from picograd.ir.op import Buffer, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import ByHand, Choice, Epilogue, Generated, Library, LibraryCall, PlainProduct, Written, write_library
+from picograd.ir.stages import (
+    Binary,
+    BufferUse,
+    Executable,
+    Kernel,
+    Launch,
+    NestKind,
+    Param,
+    Schedule,
+    ScheduleItem,
+    Source,
+)
+from picograd.ir.text import format_kernel
+from picograd.look import show
+from picograd.record import replace
+
+# ---- timing ----
+ROUNDS = 9
+LEAST_SECONDS = 0.002  # of one sample
+GAIN = 0.97  # of the best guess's time: a candidate must stay under it
+
+Make = Callable[[Kernel, Choice], Executable]  # gives callable code
 
 
+def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> Choice:
+    """Returns the fastest of some candidates, the first of which is the best guess.
+
+    Cost: of each its compilation and eleven runs or more, 20 ms at least; nothing where the winner is known.
+    """
+    name = tuning_name(kernel, found, device.target)
+    known = {str(choice): choice for choice in found}
+    remembered = (read_entry("tuning", name) or b"").decode()
+    if remembered in known:
+        return known[remembered]
+    note("timed", len(found))
+    winner = found[winner_of(time_candidates(kernel, found, device, make))]
+    write_entry("tuning", name, str(winner).encode())
+    return winner
+
+
+def tuning_name(kernel: Kernel, found: Sequence[Choice], target: Target) -> str:
+    """Returns the name under which the winner among the candidates of a kernel is remembered, for as many threads."""
+    return entry_name("\n".join([format_kernel(kernel), *map(str, found), f"threads {num_threads()}"]), target)
+
+
+def winner_of(samples: Sequence[Sequence[float]]) -> int:
+    """Returns which candidate won, from the times of each in every round.
+
+    The first stays unless another needs clearly less in the median, and less in all rounds but one.
+
+    >>> winner_of([[1.0, 1.0, 1.0], [0.9, 0.9, 0.9], [0.5, 1.1, 1.1]])
+    1
+    """
+    best, best_ratio = 0, GAIN
+    for place, sample in enumerate(samples[1:], 1):
+        ratios = sorted(time / guess for time, guess in zip(sample, samples[0]))
+        if statistics.median(ratios) < best_ratio and ratios[-2] < 1:
+            best, best_ratio = place, statistics.median(ratios)
+    return best
+
+
+def time_candidates(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> list[list[float]]:
+    """Returns the times of each candidate, in seconds, round by round; infinite ones of a library that fails."""
+    runs = [_started(kernel, choice, device, make) for choice in found]
+    repeats = [0 if run is None else 1 + int(LEAST_SECONDS / max(_seconds(run, 1), 1e-7)) for run in runs]
+    samples: list[list[float]] = [[] for _ in runs]
+    for _ in range(ROUNDS):
+        for sample, run, count in zip(samples, runs, repeats):
+            sample.append(math.inf if run is None else _seconds(run, count) / count)
+    return samples
+
+
+def _started(kernel: Kernel, choice: Choice, device: Device, make: Make) -> Callable[[int], None] | None:
+    """Returns a function that runs a candidate, which has run once; None where it is a library's and has failed."""
+    try:
+        run = _runner(kernel, make(kernel, choice), device)
+        run(1)
+    except (DeviceError, OutOfMemoryError) as error:
+        if not isinstance(choice, Library):
+            raise
+        note_failure(kernel, choice.name, choice.product, error.fact)
+        return None
+    return run
+
+
+def _seconds(run: Callable[[int], None], count: int) -> float:
+    start = time.perf_counter()
+    run(count)
+    return time.perf_counter() - start
+
+
+def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[[int], None]:
+    """Returns a function that runs a kernel so many times, alone, on memory of its own, and waits for it."""
+    groups: dict[str, list[Buffer]] = {"in": [], "out": []}
+    uses = []
+    for param in kernel.params:
+        group = groups[param.role]
+        uses.append(BufferUse(param.dtype, param.numel, {"in": "input", "out": "output"}[param.role], len(group)))
+        group.append(_filled(param, device))
+    item = ScheduleItem(kernel, tuple(range(len(uses))), tuple(range(_num_checks(kernel))))
+    schedule = Schedule((item,), tuple(uses), (), (), 0)
+    submit = device.make_runner(schedule, (executable,))
+    last = np.empty(1, np.uint8)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            with suppress(OutOfRange):  # made-up indices can be wrong ones; the kernel runs to its end all the same
+                submit(groups["in"], groups["out"], {})
+        device.copy_out(groups["out"][0].memory, last)
+
+    return run
+
+
+def _filled(param: Param, device: Device) -> Buffer:
+    """Returns memory for a parameter: normal numbers; zeros where they may be indices."""
+    numel = dim_value(param.numel, {})
+    memory = device.allocate(max(1, numel * param.dtype.itemsize))
+    if param.role == "in":
+        normal = np.random.default_rng(0).standard_normal(numel, np.float32)
+        data = normal if param.dtype.is_float else np.zeros(numel)
+        device.copy_in(memory, data.astype(param.dtype.numpy))
+    return Buffer(device.target.device, param.dtype, numel, memory)
+
+
+def _num_checks(kernel: Kernel) -> int:
+    """Returns how many CHECKs a kernel has: their numbers are 0, 1, ..."""
+    values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
+    return sum(op.code is OpCode.CHECK for op in toposort(values))
+
+
+# ---- a vendor's library ----
+def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
+    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=plan says why it has none.
+
+    Of several splits the first is taken whose product the library has an algorithm for: one without an epilogue of its own,
+    say, where a library is too old for that.
+    """
+    name = library_of(device)
+    if not name or not isinstance(device, LibraryDevice):
+        return []
+    splits = unfuse(kernel)
+    if isinstance(splits, str):
+        show("plan", lambda: f"{kernel.name}: {name} is no candidate: {splits}.")
+        return []
+    for split in splits:
+        try:
+            return [device.way_of(split.product)]
+        except DeviceError as error:
+            note_failure(kernel, name, split.product, error.fact)
+    return []
+
+
+def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) -> None:
+    """Notes that a library failed and is no candidate for a kernel: what is generated does without it."""
+    note("library_failures")
+    own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
+    show("plan", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
+
+
+def split_of(kernel: Kernel, choice: Library) -> Split:
+    """Returns the split of a kernel that a choice is about."""
+    splits = unfuse(kernel)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but a library was chosen for it"
+    return next(split for split in splits if split.product == choice.product)
+
+
+def rest_of(split: Split, choice: Library) -> Kernel:
+    """Returns what is generated beside a call of the library; its params end with the memory that the library works in."""
+    workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
+    return replace(split.generated, params=(*split.kernel.params, *workspace))
+
+
+def library_binary(kernel: Kernel, split: Split, choice: Library, generated: Binary | None) -> Binary:
+    """Returns a kernel's code: a call of the library, among the launches of what else was generated for it."""
+    product, params = choice.product, rest_of(split, choice).params
+    work = 2 * product.batch * product.m * product.n * product.k
+    launches = [] if generated is None else [*generated.launches]
+    assert len(launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    launches.insert(split.place, Launch(f"{kernel.name}_library", 1, 1, work))
+    call = LibraryCall(choice, split.place, len(params) - 1 if choice.workspace_nbytes else None)
+    if generated is None:
+        return Binary(kernel.name, write_library(call), params, (), tuple(launches))
+    return Binary(kernel.name, write_library(call, generated.data), generated.params, (), tuple(launches))
+
+
+# ---- kernels written by hand ----
+MOST_TIMED = 6  # candidates of a kernel
+
+
+def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
+    """Returns the ways to compute a kernel by warpgroups, what is thought to be fastest first; often none.
+
+    The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
+    """
+    if not target.has_warpgroups or target.plain_sums:
+        return []
+    if kernel.phases[0][0].kind is NestKind.ATTENTION:
+        return _of_attention(kernel, target)
+    product = _whole(kernel)
+    if product is None:
+        return []
+    found = [
+        (clocks_of(each, tile) + clocks_to_add(each, target), each.parts, tile)
+        for each in in_parts(product, target) for tile in tiles_of(each, target)
+    ]  # fmt: skip
+    products = {1: product}
+    for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:MOST_TIMED]} - {1}:
+        split = unfuse_in_parts(kernel, parts)
+        if split is not None and why_not(split.product, split.kernel.params) is None:
+            products[parts] = split.product
+    possible = [(clocks, Written(products[parts], tile)) for clocks, parts, tile in found if parts in products]
+    return [choice for _, choice in sorted(possible, key=lambda each: each[0])][:MOST_TIMED]
+
+
+def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
+    """Returns the ways to compute a kernel's attention by warpgroups, or its gradients."""
+    split = split_attention(kernel, target)
+    if isinstance(split, str):
+        show("plan", lambda: f"{kernel.name}: not by warpgroups: {split}.")
+        return []
+    plain = split.plain
+    if isinstance(plain, PlainAttention):
+        return [WrittenAttention(plain, tile) for tile in tiles_of_heads(plain.shape, target)]
+    by_keys, by_queries = (tiles_of_gradients(plain.shape, each, target) for each in (True, False))
+    others = [(by_keys[0], each) for each in by_queries] + [(each, by_queries[0]) for each in by_keys[1:]]
+    return [WrittenGradients(plain, *tiles) for tiles in others]
+
+
+def _whole(kernel: Kernel) -> PlainProduct | None:
+    """Returns the product of a kernel with all of its K, if it can be computed by warpgroups and is large enough."""
+    splits = unfuse(kernel)
+    if isinstance(splits, str):
+        return None
+    reasons = [why_not(split.product, split.kernel.params) for split in splits]
+    product = next((split.product for split, reason in zip(splits, reasons) if reason is None), None)
+    if product is None:
+        show("plan", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
+    return product if product is not None and is_worth_it(product) else None
+
+
+def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | AttentionSplit:
+    """Returns the split of a kernel that a choice is about."""
+    if not isinstance(choice, Written):
+        split = split_attention(kernel, target)
+        assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
+        return split
+    splits = unfuse(kernel)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but a kernel was chosen for it"
+    of_parts = unfuse_in_parts(kernel, choice.product.parts) if choice.product.parts > 1 else None
+    return next(split for split in (*splits, of_parts) if split is not None and split.product == choice.product)
+
+
+def merged(kernel: Kernel, split: Split | AttentionSplit, choice: ByHand, generated: Source | None) -> Source:
+    """Returns a kernel's source: the functions written by hand behind those that were generated for the rest."""
+    params = split.kernel.params if generated is None else generated.params
+    header, symbol = header_of(choice), f"{kernel.name}_{'product' if isinstance(choice, Written) else 'heads'}"
+    text, *own = functions_of(choice, params, symbol)
+    if generated is None:
+        return Source(kernel.name, "cuda", f"{header}\n{text}", params, (), tuple(own))
+    assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    launches = (*generated.launches[: split.place], *own, *generated.launches[split.place :])
+    return replace(generated, text=f"{generated.text}\n{header}\n{text}", launches=launches)
+
+
+# ---- the choice ----
 def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Choice], Executable], tune: bool) -> Choice:
     """Returns the choice for a kernel.
 
-    Where a kernel written by hand is thought to be fastest it is the guess (engine/written.py). All generated ones give the
+    Where a kernel written by hand is thought to be fastest it is the guess (engine/choose.py). All generated ones give the
     same bits; that one adds up in an order of its own, as does a vendor's library. What is not the guess is taken only
     where it was timed and won, and then by every process that finds the winner on disk.
 

@@ -16,13 +16,10 @@ from picograd.codegen.opts import guess
 from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine import cache
-from picograd.engine.choose import choose, may_be_tuned
+from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, rest_of, split_of, written_split
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
-from picograd.engine.library import library_binary, rest_of, split_of
 from picograd.engine.pipeline import pipelined
-from picograd.engine.progress import telling
-from picograd.engine.watch import note
-from picograd.engine.written import merged, written_split
+from picograd.engine.watch import note, telling
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of

@@ -2,7 +2,7 @@
 
 In:    items, and what begins one
 Out:   what finishing gives, in the order of the items
-Called by: engine/compiler.py, devices/cpu/backend.py.    Next: picograd/engine/progress.py
+Called by: engine/compiler.py, devices/cpu/backend.py.    Next: picograd/engine/watch.py
 
 It pays where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call.
 """

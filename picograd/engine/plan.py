@@ -2,7 +2,7 @@
 
 In:    unrealized graphs over buffers
 Out:   `Template`: the graph with its buffers, constants of state and symbolic values taken out;  Plan
-Called by: engine/realize.py, transforms/capture.py.    Next: picograd/engine/scalars.py
+Called by: engine/realize.py, transforms/capture.py.    Next: picograd/engine/known.py
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import numpy as np
 from picograd.config import is_on
 from picograd.engine.devices import counted
 from picograd.engine.kept_plans import compiled, find_kept, keep_plan, plan_entry
-from picograd.engine.lengths import LAST_IS_LENGTH, SHAPES, Sizes, with_lengths
-from picograd.engine.library import library_of
-from picograd.engine.offsets import BLOCKS, Moving, with_held
-from picograd.engine.progress import telling
-from picograd.engine.watch import note
+from picograd.engine.lengths import BLOCKS, LAST_IS_LENGTH, SHAPES, Moving, Sizes, with_held, with_lengths
+from picograd.engine.watch import note, telling
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
+from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
 from picograd.ir.checks import Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.dims import dim_value

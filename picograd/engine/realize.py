@@ -23,12 +23,10 @@ from picograd.config import setting
 from picograd.device import chosen_device, named
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
-from picograd.engine.known import Known, Seen, look_at
+from picograd.engine.host_memory import reads_shared, shared
+from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.profile import Profiling
-from picograd.engine.repeats import Repeats
-from picograd.engine.scalars import Scalars
-from picograd.engine.shared import reads_shared, shared
 from picograd.engine.watch import active
 from picograd.errors import ArgumentError, DeviceError, ShapeError, UnsupportedOp
 from picograd.ir.checks import Refused

@@ -1,19 +1,27 @@
-"""Counts what the engine does: the one instrument of tests, benches and tools.
+"""What is seen of the engine while it works: counts, for tests, benches and tools, and a line on the terminal.
 
-In:    events from engine/realize.py
-Out:   `Counts`, `watch`
+In:    events from the engine's other files; what to say, asked anew every second
+Out:   `Counts`, `watch`;  `telling`
+
+The line appears after a second and is wiped away at the end. Nothing is written where standard error is no terminal, nor
+where PICOGRAD_QUIET is 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from picograd.config import is_on
 from picograd.ir.stages import Plan
 from picograd.record import Struct, field
 
 
+# ---- counts ----
 class Counts(Struct):
     """What happened since counting began.
 
@@ -81,3 +89,39 @@ def note(event: str, amount: int = 1) -> None:
     """Adds to one count of every active counter."""
     for counts in _active.get():
         setattr(counts, event, getattr(counts, event) + amount)
+
+
+# ---- a line on the terminal ----
+PATIENCE_SECONDS = 1.0
+WIPE = "\r\x1b[K"  # to the beginning of the line, then all to its end
+
+
+@contextmanager
+def telling(text: Callable[[], str]) -> Iterator[None]:
+    """Shows a line while the block runs, if that takes longer than PATIENCE_SECONDS.
+
+    Cost: 0.1 ms where standard error is a terminal, for a thread is started.
+    """
+    if is_on("PICOGRAD_QUIET") or sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(text, done), name="picograd_progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(text: Callable[[], str], done: threading.Event) -> None:
+    """Writes the line every second, and wipes it away once all is done."""
+    start, shown = time.monotonic(), False
+    while not done.wait(PATIENCE_SECONDS):
+        shown = True
+        sys.stderr.write(f"{WIPE}picograd: {text()}, {time.monotonic() - start:.0f} s")
+        sys.stderr.flush()
+    if shown:
+        sys.stderr.write(WIPE)
+        sys.stderr.flush()

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.shared import own_copy, shared
+from picograd.engine.host_memory import own_copy, shared
 from picograd.errors import ShapeError
 from picograd.forks import rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where

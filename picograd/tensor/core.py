@@ -17,7 +17,7 @@ import numpy as np
 from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
-from picograd.engine.lying import lying_on_host, number_lying_on_host
+from picograd.engine.host_memory import lying_on_host, number_lying_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.ir.graphless import Graphless

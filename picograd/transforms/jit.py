@@ -23,9 +23,9 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.absent import INSTEAD, refusing
 from picograd.control.structure import mapped
+from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
-from picograd.engine.scalars import Scalars
 from picograd.errors import JitError, warn_user
 from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back

@@ -10,8 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
-from picograd.engine.known import Known, look_at
-from picograd.engine.scalars import Scalars
+from picograd.engine.known import Known, Scalars, look_at
 from picograd.engine.watch import watch
 from picograd.ir.stages import Plan
 from picograd.latest import Latest

@@ -9,7 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.lying import lying_on_host
+from picograd.engine.host_memory import lying_on_host
 from picograd.engine.watch import watch
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,7 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine.offsets import regrouped
+from picograd.engine.lengths import regrouped
 from picograd.engine.watch import watch
 
 F = nn.functional

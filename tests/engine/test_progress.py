@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.engine import progress
+from picograd.engine import watch as progress
 from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
-from picograd.engine.progress import WIPE, telling
+from picograd.engine.watch import WIPE, telling
 from picograd.ir.stages import Binary, Source
 
 

@@ -10,7 +10,8 @@ import pytest
 import picograd as pg
 from picograd import Tensor, road
 from picograd.codegen.opts import candidates
-from picograd.engine import realize, tune
+from picograd.engine import choose as tune
+from picograd.engine import realize
 from picograd.engine.devices import compiler_for
 from picograd.engine.watch import watch
 from picograd.errors import JitError

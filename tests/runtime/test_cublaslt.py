@@ -16,7 +16,7 @@ import picograd as pg
 from picograd.devices.cuda import cublaslt
 from picograd.devices.cuda import cublaslt as cublaslt_calls
 from picograd.devices.cuda import driver as cuda_driver
-from picograd.engine import tune
+from picograd.engine import choose as tune
 from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import Kernel
 from tests.fake_driver import TUNED, run_on

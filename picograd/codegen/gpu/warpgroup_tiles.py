@@ -2,7 +2,7 @@
 
 In:    PlainProduct, Target
 Out:   `why_not`; `in_parts`; `tiles_of`, the one of least cost first
-Called by: engine/written.py.    Next: picograd/codegen/plain_product.py
+Called by: engine/choose.py.    Next: picograd/codegen/plain_product.py
 
 A step is 128 bytes of K. It costs what its multiplications take, or its bytes from the L2 cache if that is more; of
 TF32 also those of shared memory, for it is transposed there. A product costs what the blocks with most tiles do: a

@@ -14,7 +14,7 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR
-from picograd.engine.shared import Shared
+from picograd.engine.host_memory import Shared
 from picograd.errors import GradientError, SharingError
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import check_array

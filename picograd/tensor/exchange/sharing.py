@@ -21,8 +21,8 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR
+from picograd.engine.host_memory import Shared, private_memory, share, shared
 from picograd.engine.realize import to_host
-from picograd.engine.shared import Shared, private_memory, share, shared
 from picograd.errors import GradientError, JitError, SharingError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode

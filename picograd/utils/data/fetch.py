@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.engine.lying import lying_on_host
+from picograd.engine.host_memory import lying_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.record import Record

@@ -12,7 +12,7 @@ import pytest
 from bench.gpu_products_list import problems
 from bench.gpu_products_work import kernel_of, short_name
 from picograd.device import Target
-from picograd.engine.written import written_candidates
+from picograd.engine.choose import written_candidates
 
 MEDIANS = Path(__file__).parents[3] / "bench" / "results" / "2026-11-26-h100-products.json"
 WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
