@@ -165,7 +165,7 @@ def test_autocast_trains_in_bfloat16(model: Callable[[str, pg.DType], Losses], d
     assert found == pytest.approx(full, rel=3e-2) and found[-1] < found[0]
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(first=2)
 @pytest.mark.req("C9")
 @on_most
 def test_losses_are_scaled_for_float16(device: str) -> None:

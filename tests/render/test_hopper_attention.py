@@ -90,7 +90,7 @@ CASES = {
 }
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=6)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right_in_every_order(name: str) -> None:
@@ -109,7 +109,7 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
     check(compiler.device, compiler.backend.compile(source_of(problem, tile), compiler.device.target), problem)
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("features", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:

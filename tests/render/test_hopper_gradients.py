@@ -103,7 +103,7 @@ CASES = {
 }
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=6)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_right_and_the_same_in_every_order(name: str) -> None:
@@ -131,7 +131,7 @@ BUGS = {
 }  # fmt: skip
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=6)
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
 def test_a_seeded_bug_is_found(name: str) -> None:
@@ -158,7 +158,7 @@ def test_them_on_a_gpu(name: str, device: str) -> None:
     check(compiler.device, compiler.backend.compile(source, compiler.device.target), problem)
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4, first=1)
 @pytest.mark.parametrize("features", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
 def test_they_are_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:

@@ -195,6 +195,7 @@ def test_masked_keys_behind_the_last_change_no_bit() -> None:
         np.testing.assert_array_equal(all_of_them[: first.size], first)
 
 
+@pytest.mark.variants(every=3)
 @needs_compiler
 @pytest.mark.parametrize("arg", ARGS[:4], ids=str)
 def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
