@@ -1,8 +1,4 @@
-"""torch.amp by its name: mixed precision, loss scaling, and both inside functions with a derivative of their own.
-
-In:    picograd/tensor/autocast.py, picograd/optim/scaler.py
-Out:   autocast GradScaler is_autocast_available custom_fwd custom_bwd
-"""
+"""torch.amp by its name: mixed precision, loss scaling, and both inside functions with a derivative of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Transforms of functions under the names of torch.func, on one page.
-
-In:    picograd/transforms
-Out:   `grad`, `vmap` and the others
-"""
+"""Transforms of functions under the names of torch.func, on one page."""
 
 from picograd.public import publish
 from picograd.transforms.gradients import grad_and_value, value_and_grad, vjp

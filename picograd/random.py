@@ -1,8 +1,4 @@
-"""torch.random by its name: the default generator, and blocks after which it goes on as if they had not been.
-
-In:    picograd/tensor/creation/generator.py
-Out:   fork_rng default_generator manual_seed seed initial_seed get_rng_state set_rng_state
-"""
+"""torch.random by its name: the default generator, and blocks after which it goes on as if they had not been."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
 from picograd.ir.graphless import Graphless
 from picograd.living import LivingSet
-from picograd.optim import readers
+from picograd.optim import updates
 from picograd.tensor import growth
 from picograd.tensor.cell import pending
 from picograd.tensor.core import differentiable_cells, leaf_tensors
@@ -81,12 +81,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     For tests that count calls, plannings, kernels or Ops.
     """
     gc.collect()
-    for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, readers._put_off.data):
+    for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, updates._put_off.data):
         table.clear()
     for leaf in leaf_tensors.values():
         leaf._grad = None
     pending.starts = []
-    readers._asked_for.clear()
+    updates._asked_for.clear()
     monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
     monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs

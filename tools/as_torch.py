@@ -30,7 +30,7 @@ DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl",
 OTHER = {
     "utils.data.dataloader": "utils.data.loader",
     "utils.data.dataset": "utils.data.datasets",
-    "utils.data.sampler": "utils.data.samplers",
+    "utils.data.sampler": "utils.data.datasets",
     "nn.modules": "nn",
     **dict.fromkeys((f"nn.modules.{part}" for part in NN_PARTS), "nn"),
     **dict.fromkeys((f"distributions.{part}" for part in DISTRIBUTIONS), "distributions"),

@@ -1,8 +1,4 @@
-"""Gradients of tensors under the names of torch.autograd, on one page.
-
-In:    picograd/tensor, picograd/transforms
-Out:   `backward`, `grad` and the others
-"""
+"""Gradients of tensors under the names of torch.autograd, on one page."""
 
 from picograd.autograd import functional as functional
 from picograd.control.custom import Function

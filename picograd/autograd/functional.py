@@ -1,8 +1,5 @@
 """Derivatives at a point under the names of torch.autograd.functional: what the transforms give, applied at once.
 
-In:    a function and its inputs
-Out:   `jacobian`, `hessian`, `vjp`, `jvp`, `hvp`, `vhp`
-
 `create_graph` and `vectorize` of PyTorch's functions are not there: a derivative can always be differentiated again, and
 is always one graph for all rows.
 """

@@ -1,8 +1,5 @@
 """The GPU by torch.cuda's names: whether there is one, its memory, waiting for it.
 
-In:    nothing
-Out:   is_available device_count synchronize Event kernel_times empty_cache memory_allocated manual_seed ...
-
 Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked. There are no
 streams to choose: kernels follow each other, and copies run beside them where nothing depends on them.
 """

@@ -1,8 +1,4 @@
-"""torch.cuda.amp by its name: pg.amp, with a GPU for the device.
-
-In:    picograd/amp.py
-Out:   autocast GradScaler custom_fwd custom_bwd
-"""
+"""torch.cuda.amp by its name: pg.amp, with a GPU for the device."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """torch.distributions by its names: draws, densities, entropies and divergences, each from its formula.
 
-In:    parameters, numbers or tensors
-Out:   a class for each distribution; `kl_divergence`; transforms; `constraints`, what parameters and values may be
-
 A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variational autoencoder's loss has
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
 """
@@ -17,6 +14,7 @@ from picograd.distributions.continuous import (
     HalfNormal,
     Laplace,
     LogNormal,
+    MultivariateNormal,
     Normal,
     Pareto,
     Uniform,
@@ -43,7 +41,6 @@ from picograd.distributions.gammas import (
     NegativeBinomial,
     StudentT,
 )
-from picograd.distributions.multivariate import MultivariateNormal
 from picograd.distributions.transforms import (
     AffineTransform,
     ComposeTransform,

@@ -1,8 +1,4 @@
-"""The common part of distributions: shapes, draws and moments, from the formulas of each.
-
-In:    parameters, numbers or tensors
-Out:   `Distribution`, `Independent`; `Elementwise`, whose parameters broadcast to the shape of a draw
-"""
+"""The common part of distributions: shapes, draws and moments, from the formulas of each."""
 
 from __future__ import annotations
 

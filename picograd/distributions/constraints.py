@@ -1,8 +1,4 @@
-"""Constraints by PyTorch's names: what parameters and values of distributions may be, and the one place that looks.
-
-In:    a tensor
-Out:   `Constraint`, the constraints; `satisfied`: the tensor, or an error where a constraint does not hold
-"""
+"""Constraints by PyTorch's names: what parameters and values of distributions may be, and the one place that looks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Distributions of integers and classes, each declared by its formulas.
-
-In:    probabilities, or their logits
-Out:   Bernoulli Geometric Binomial Poisson Categorical OneHotCategorical OneHotCategoricalStraightThrough Multinomial
-"""
+"""Distributions of integers and classes, each declared by its formulas."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""kl_divergence: sum or integral of p log(p / q), by a formula for each pair of distributions.
-
-In:    two distributions
-Out:   `kl_divergence`, `register_kl`
-"""
+"""kl_divergence: sum or integral of p log(p / q), by a formula for each pair of distributions."""
 
 from __future__ import annotations
 
@@ -19,12 +15,12 @@ from picograd.distributions.continuous import (
     HalfNormal,
     Laplace,
     LogNormal,
+    MultivariateNormal,
     Normal,
     Uniform,
 )
 from picograd.distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
 from picograd.distributions.gammas import Beta, Dirichlet, Gamma, log_beta
-from picograd.distributions.multivariate import MultivariateNormal
 from picograd.errors import ArgumentError
 from picograd.linalg import solve_triangular
 from picograd.nn.functional import softplus

@@ -1,8 +1,4 @@
-"""Distributions that are made of Gamma's draws, each declared by its formulas.
-
-In:    parameters, numbers or tensors, which broadcast
-Out:   Gamma Chi2 InverseGamma Beta Dirichlet StudentT FisherSnedecor NegativeBinomial
-"""
+"""Distributions that are made of Gamma's draws, each declared by its formulas."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Functions of draws, and the distributions of their results.
-
-In:    a distribution, functions that can be inverted
-Out:   AffineTransform ExpTransform SigmoidTransform TanhTransform ComposeTransform; TransformedDistribution
-"""
+"""Functions of draws, and the distributions of their results."""
 
 from __future__ import annotations
 

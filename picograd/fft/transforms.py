@@ -1,12 +1,10 @@
-"""Transforms of complex signals, and what all transforms share: lengths, axes, scales.
-
-In:    pairs (..., n, 2)
-Out:   `fft`, `ifft`, ... ; `Request`, `transformed`
-Next:  picograd/fft/real.py
+"""Fourier transforms of complex signals, of real ones and of Hermitian ones; which frequency stands where in a spectrum.
 
 The sum over a signal x of n elements is X[k] = sum over j of x[j] e^(-2 pi i j k / n), and the inverse has the other sign.
 `norm` says which of the two is divided: "backward" (the default) the inverse by n, "forward" the transform by n, "ortho"
 each by the root of n. The gradient of a transform is the transform of the other sign.
+
+A real signal has a spectrum whose one half says all. A signal that is its own conjugate, reversed, has a real spectrum.
 """
 
 from __future__ import annotations
@@ -16,15 +14,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, pad, permute, shrink
+from picograd.ir.build import cast, compare, pad, permute, positions, shrink, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
-from picograd.record import Record
+from picograd.ir.opcode import OpCode
+from picograd.record import Record, replace
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import INTS
+from picograd.tensor.build import INTS, axes_of
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft",
+    "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+
+# ---- complex signals ----
 Lengths = Sequence[int] | None
 Axes = int | Sequence[int] | None
 NORMS = ("backward", "ortho", "forward")
@@ -251,3 +258,326 @@ def ifftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = No
     [1.0, 2.0]
     """
     return _complex("ifftn", input, s, dim, norm, False)
+
+
+# ---- real signals ----
+def from_real(asked: Request, x: Op, is_forward: bool = True) -> Op:
+    """Returns half a spectrum of a real signal along the last of the axes, and the whole one along the others."""
+    *others, last = asked.axes
+    x, length = resized(asked.name, x, last, asked.lengths[-1])
+    moved, order = axes_last(x, [last], False)
+    found = host_call("rfft", x.dtype, (moved,), (length,))
+    if not is_forward:
+        found = conjugate(found)
+    scale = asked.scale(length, is_forward)
+    half = moved_back(found if scale == 1 else found * scale, (*order, len(order)))
+    if not others:
+        return half
+    return transformed(replace(asked, axes=tuple(others), lengths=asked.lengths[:-1]), half, is_forward)
+
+
+def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
+    """Returns the real signal of half a spectrum along the last of the axes, and of a whole one along the others."""
+    *others, last = asked.axes
+    if others:
+        x = transformed(replace(asked, axes=tuple(others), lengths=asked.lengths[:-1]), x, is_forward)
+    length = asked.lengths[-1]
+    if length == -1:
+        _, half = resized(asked.name, x, last, -1)
+        length = max(1, 2 * (half - 1))
+    x, _ = resized(asked.name, x, last, length // 2 + 1)
+    moved, order = axes_last(conjugate(x) if is_forward else x, [last], True)
+    found = host_call("irfft", x.dtype, (moved,), (length,))
+    scale = asked.scale(length, is_forward)
+    return moved_back(found if scale == 1 else found * scale, order[:-1])
+
+
+def conjugate(x: Op) -> Op:
+    """Returns pairs with the imaginary parts negated."""
+    last = len(x.shape) - 1
+    return where(compare(OpCode.CMPEQ, positions(x.shape, last), 0), x, -x)
+
+
+def real_input(name: str, value: Any, lengths: Any, dim: Any, norm: str | None, is_forward: bool = True) -> Tensor:
+    """Returns the transform of a real signal."""
+    tensor, op = operand(f"fft.{name}", value, is_complex=False)
+    asked = request(f"fft.{name}", len(op.shape), lengths, dim, norm)
+    return Tensor.from_op(from_real(asked, op, is_forward), tensor.cell.device)
+
+
+def real_output(name: str, value: Any, lengths: Any, dim: Any, norm: str | None, is_forward: bool = False) -> Tensor:
+    """Returns the real signal of half a spectrum."""
+    tensor, op = operand(f"fft.{name}", value, is_complex=True)
+    asked = request(f"fft.{name}", len(op.shape) - 1, lengths, dim, norm)
+    return Tensor.from_op(to_real(asked, op, is_forward), tensor.cell.device)
+
+
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """Returns the first n // 2 + 1 elements of the transform of a real signal, as pairs; the others are their conjugates.
+
+    Args:
+      input:  real
+      n:      the signal is cut, or continued by zeros, to this length
+      dim:    an axis
+      norm:   "backward": no scale, "ortho": 1 / sqrt(n), "forward": 1 / n
+
+    Raises:
+      ShapeError:    there is no axis, or no element.
+      ArgumentError: n, dim or norm has no meaning.
+
+    >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).round().tolist()
+    [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
+    """
+    return real_input("rfft", input, n, dim, norm)
+
+
+def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """Returns the real signal of n elements whose `rfft` is given as pairs.
+
+    Args:
+      input:  pairs, the first n // 2 + 1 of them are read
+      n:      by default 2 (m - 1), where m pairs are there
+      dim:    counted without the axis of the pairs
+      norm:   "backward": 1 / n, "ortho": 1 / sqrt(n), "forward": no scale
+
+    Raises:
+      ShapeError:    there are no pairs.
+      ArgumentError: n, dim or norm has no meaning.
+
+    >>> irfft(rfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
+    [1.0, 2.0, 3.0, 4.0]
+    """
+    return real_output("irfft", input, n, dim, norm)
+
+
+def rfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None = None) -> Tensor:
+    """Returns the transform of a real signal along two axes, half of it along the last.
+
+    Args:
+      input:  real
+      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
+      dim:    axes
+      norm:   as `rfft` takes it, of both axes together
+
+    >>> rfft2(Tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 0].tolist()
+    [10.0, 0.0]
+    """
+    return real_input("rfft2", input, s, dim, norm)
+
+
+def irfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None = None) -> Tensor:
+    """Returns the inverse of `rfft2`.
+
+    Args:
+      input:  pairs
+      s:      lengths of the signal; -1 leaves an axis
+      dim:    axes, counted without that of the pairs
+      norm:   as `irfft` takes it, of both axes together
+
+    >>> irfft2(rfft2(Tensor([[1.0, 2.0], [3.0, 4.0]]))).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    return real_output("irfft2", input, s, dim, norm)
+
+
+def rfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = None) -> Tensor:
+    """Returns the transform of a real signal along several axes, half of it along the last.
+
+    Args:
+      input:  real
+      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
+      dim:    axes; by default the last ones, as many as s has, or all
+      norm:   as `rfft` takes it, of all axes together
+
+    >>> rfftn(Tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 0].tolist()
+    [10.0, 0.0]
+    """
+    return real_input("rfftn", input, s, dim, norm)
+
+
+def irfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = None) -> Tensor:
+    """Returns the inverse of `rfftn`.
+
+    Args:
+      input:  pairs
+      s:      lengths of the signal; -1 leaves an axis
+      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
+      norm:   as `irfft` takes it, of all axes together
+
+    >>> irfftn(rfftn(Tensor([[1.0, 2.0], [3.0, 4.0]]))).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    return real_output("irfftn", input, s, dim, norm)
+
+
+# ---- Hermitian signals ----
+def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """Returns the real transform, of n elements, of half a signal with x[-j] = conj(x[j]).
+
+    Args:
+      input:  pairs, the first n // 2 + 1 of them are read
+      n:      by default 2 (m - 1), where m pairs are there
+      dim:    counted without the axis of the pairs
+      norm:   "backward": no scale, "ortho": 1 / sqrt(n), "forward": 1 / n
+
+    >>> hfft(Tensor([[1.0, 0.0], [2.0, 0.0]])).tolist()
+    [3.0, -1.0]
+    """
+    return real_output("hfft", input, n, dim, norm, is_forward=True)
+
+
+def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """Returns the inverse of `hfft`, as pairs: the first n // 2 + 1 elements of a signal with x[-j] = conj(x[j]).
+
+    Args:
+      input:  real
+      n:      the spectrum is cut, or continued by zeros, to this length
+      dim:    an axis
+      norm:   "backward": 1 / n, "ortho": 1 / sqrt(n), "forward": no scale
+
+    >>> ihfft(Tensor([3.0, -1.0]))[..., 0].tolist()
+    [1.0, 2.0]
+    """
+    return real_input("ihfft", input, n, dim, norm, is_forward=False)
+
+
+def hfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None = None) -> Tensor:
+    """Returns the real transform along two axes of half a signal.
+
+    Args:
+      input:  pairs
+      s:      lengths of the spectrum; -1 leaves an axis
+      dim:    axes, counted without that of the pairs
+      norm:   as `hfft` takes it, of both axes together
+
+    >>> hfft2(Tensor([[[1.0, 0.0], [2.0, 0.0]]])).tolist()
+    [[3.0, -1.0]]
+    """
+    return real_output("hfft2", input, s, dim, norm, is_forward=True)
+
+
+def ihfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None = None) -> Tensor:
+    """Returns the inverse of `hfft2`, as pairs.
+
+    Args:
+      input:  real
+      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
+      dim:    axes
+      norm:   as `ihfft` takes it, of both axes together
+
+    >>> ihfft2(Tensor([[3.0, -1.0]]))[..., 0].tolist()
+    [[1.0, 2.0]]
+    """
+    return real_input("ihfft2", input, s, dim, norm, is_forward=False)
+
+
+def hfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = None) -> Tensor:
+    """Returns the real transform along several axes of half a signal.
+
+    Args:
+      input:  pairs
+      s:      lengths of the spectrum; -1 leaves an axis
+      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
+      norm:   as `hfft` takes it, of all axes together
+
+    >>> hfftn(Tensor([[1.0, 0.0], [2.0, 0.0]])).tolist()
+    [3.0, -1.0]
+    """
+    return real_output("hfftn", input, s, dim, norm, is_forward=True)
+
+
+def ihfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = None) -> Tensor:
+    """Returns the inverse of `hfftn`, as pairs.
+
+    Args:
+      input:  real
+      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
+      dim:    axes; by default the last ones, as many as s has, or all
+      norm:   as `ihfft` takes it, of all axes together
+
+    >>> ihfftn(Tensor([3.0, -1.0]))[..., 0].tolist()
+    [1.0, 2.0]
+    """
+    return real_input("ihfftn", input, s, dim, norm, is_forward=False)
+
+
+# ---- frequencies ----
+def _numbers(name: str, n: int, start: int, count: int, d: float, dtype: DType | None, device: str | None) -> Tensor:
+    if not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"{name}: n must be 1 or more, got {n!r}.")
+    if not isinstance(d, (int, float)) or d == 0:
+        raise ArgumentError(f"{name}: d must be a number other than 0, got {d!r}.")
+    numbers = Tensor.arange(start, start + count, dtype=dtype or dtypes.default_float, device=device)
+    return numbers.roll(start, 0) / (n * d) if start else numbers / (n * d)
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Returns the frequencies of a transform: 0, 1, ..., then the negative ones, by n d.
+
+    Args:
+      n:  elements of the signal
+      d:  time between two of them
+
+    Raises:
+      ArgumentError: n is less than 1, or d is 0.
+
+    >>> fftfreq(4).tolist()
+    [0.0, 0.25, -0.5, -0.25]
+    """
+    return _numbers("fft.fftfreq", n, -(n // 2) if isinstance(n, int) else 0, n, d, dtype, device)
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Returns the frequencies of half a spectrum: 0 to n // 2, by n d.
+
+    Args:
+      n:  elements of the signal
+      d:  time between two of them
+
+    Raises:
+      ArgumentError: n is less than 1, or d is 0.
+
+    >>> rfftfreq(4).tolist()
+    [0.0, 0.25, 0.5]
+    """
+    return _numbers("fft.rfftfreq", n, 0, n // 2 + 1 if isinstance(n, int) else 0, d, dtype, device)
+
+
+def _shifted(name: str, value: Any, dim: Axes, is_forward: bool) -> Tensor:
+    tensor = tensor_of(name, "input", value)
+    x = Tensor.from_op(tensor.read(), tensor.cell.device)
+    axes = axes_of(name, x.op.shape, dim)
+    if not axes:
+        return x
+    shifts = [x.shape[axis] // 2 if is_forward else -(x.shape[axis] // 2) for axis in axes]
+    return x.roll(shifts, axes)
+
+
+def fftshift(input: Any, dim: Axes = None) -> Tensor:
+    """Returns a spectrum turned so that frequency 0 stands in the middle.
+
+    Args:
+      input:  any tensor; of pairs, name the axes with dim
+
+    Raises:
+      IndexingError: there is no such axis.
+
+    >>> fftshift(fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
+    return _shifted("fft.fftshift", input, dim, True)
+
+
+def ifftshift(input: Any, dim: Axes = None) -> Tensor:
+    """Returns the inverse of `fftshift`.
+
+    Args:
+      input:  any tensor; of pairs, name the axes with dim
+
+    Raises:
+      IndexingError: there is no such axis.
+
+    >>> ifftshift(fftshift(fftfreq(5))).tolist() == fftfreq(5).tolist()
+    True
+    """
+    return _shifted("fft.ifftshift", input, dim, False)

@@ -1,8 +1,4 @@
 """What torch has of linear algebra beside torch.linalg, by its names: Tensor's methods, and functions of several tensors.
-
-In:    tensors
-Out:   the names in `__all__`, which `picograd` re-exports
-Next:  picograd/tensor/tensor.py
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Norms of vectors and matrices, condition numbers, ranks.
-
-In:    tensors
-Out:   `norm`, `vector_norm`, `matrix_norm`, `cond`, `matrix_rank`
-Next:  picograd/linalg/products.py
-"""
+"""Norms of vectors and matrices, condition numbers, ranks."""
 
 from __future__ import annotations
 

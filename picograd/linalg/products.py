@@ -1,9 +1,4 @@
-"""Products, powers, determinants, diagonals.
-
-In:    tensors
-Out:   `matmul`, `multi_dot`, `cross`, `vecdot`, `vander`, `diagonal`, `det`, `slogdet`, `matrix_power`, `matrix_exp`
-Next:  picograd/linalg/named.py
-"""
+"""Products, powers, determinants, diagonals."""
 
 from __future__ import annotations
 

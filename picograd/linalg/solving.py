@@ -1,9 +1,4 @@
-"""Inverses and systems of equations.
-
-In:    stacks of matrices
-Out:   `inv`, `solve`, `solve_triangular`, `lstsq`, `pinv` and their relatives
-Next:  picograd/linalg/factors.py
-"""
+"""Inverses and systems of equations."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Adam and its relatives: steps by the running means of the gradient and of its square, by PyTorch's formulas.
-
-In:    the settings, the state and the gradient of a parameter
-Out:   `Adam`, `AdamW`, `Adamax`, `NAdam`, `RAdam`, `LAMB`
-Next:  picograd/optim/descent.py
-"""
+"""Adam and its relatives: steps by the running means of the gradient and of its square, by PyTorch's formulas."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from picograd.ir.build import compare, maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, moments, nearer, power
-from picograd.optim.groups import ParamGroup
+from picograd.optim.optimizer import ParamGroup
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.elements import pointwise
 from picograd.tensor.reductions.norms import norm_op

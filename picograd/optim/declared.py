@@ -1,9 +1,5 @@
 """Optimizers as records: settings with their defaults, the state of a parameter, and a formula over Ops.
 
-In:    parameters with gradients, and the constructor, state and formula of a subclass
-Out:   `Declared`, which does the rest; `Now`, what a formula is given; what formulas on Ops share
-Next:  picograd/optim/adam.py
-
     class Decaying(Declared):                                       optim.Decaying(params, lr=0.1)
         slots = ("sum",)                                            state of a parameter: zeros of its shape
         def __init__(self, params, lr=1e-3, rho=0.9):
@@ -27,8 +23,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.optim.groups import ParamGroup
-from picograd.optim.optimizer import IMPLEMENTATIONS, Optimizer
+from picograd.optim.optimizer import IMPLEMENTATIONS, Optimizer, ParamGroup
 from picograd.record import Record
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import trace

@@ -1,9 +1,4 @@
-"""Muon and Adafactor: steps that know a parameter is a matrix.
-
-In:    the settings, the state and the gradient of a parameter
-Out:   `Muon`, `Adafactor`
-Next:  picograd/optim/quasi_newton.py
-"""
+"""Muon and Adafactor: steps that know a parameter is a matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from picograd.ir.build import maximum, reduce, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, decayed_by
-from picograd.optim.groups import ParamGroup
+from picograd.optim.optimizer import ParamGroup
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products.matmul import matmul_op

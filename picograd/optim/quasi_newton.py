@@ -1,9 +1,5 @@
 """L-BFGS: steps along the gradient times what the last steps say of the inverse of the curvature.
 
-In:    a closure that computes the loss and its gradients
-Out:   `LBFGS`
-Next:  picograd/optim/lr_scheduler.py
-
 The numbers that decide whether to go on (the loss, slopes along the direction) are asked for by value, so a step cannot be
 traced.
 """

@@ -1,9 +1,4 @@
-"""Loss scaling: gradients of 16-bit floats are kept from vanishing.
-
-In:    losses and optimizers
-Out:   `GradScaler`
-Next:  picograd/transforms/compile.py
-"""
+"""Loss scaling: gradients of 16-bit floats are kept from vanishing."""
 
 from __future__ import annotations
 

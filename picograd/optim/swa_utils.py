@@ -1,9 +1,5 @@
 """Averages of a model's parameters over steps of training, with a schedule that goes with them.
 
-In:    a model in training
-Out:   `AveragedModel`, `SWALR`, `update_bn`; functions that average: `get_ema_avg_fn` and its kin
-Next:  picograd/optim/scaler.py
-
 Source: Izmailov et al. 2018, arXiv:1803.05407 (stochastic weight averaging).
 """
 
@@ -19,9 +15,8 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.nn.layers.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from picograd.nn.module import Module
-from picograd.optim.groups import ParamGroup
-from picograd.optim.optimizer import Optimizer
-from picograd.optim.schedules.base import LRScheduler, each_group
+from picograd.optim.lr_scheduler import LRScheduler, each_group
+from picograd.optim.optimizer import Optimizer, ParamGroup
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -1,9 +1,4 @@
-"""Signal processing by torch.signal's names: windows, as yet.
-
-In:    lengths
-Out:   `windows`
-Next:  picograd/signal/windows.py
-"""
+"""Signal processing by torch.signal's names: windows, as yet."""
 
 from picograd.signal import windows as windows
 

@@ -1,9 +1,5 @@
 """Windows by torch.signal.windows' names: symmetric ones of M weights, unless the next period is to follow them.
 
-In:    lengths
-Out:   tensors (M,)
-Next:  picograd/tensor/creation/window_functions.py
-
 A periodic window (`sym=False`) of M weights is a symmetric one of M + 1 without the last. Computed in float64, rounded
 once.
 

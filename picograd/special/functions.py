@@ -1,10 +1,8 @@
-"""Special functions by torch.special's names.
+"""Special functions by torch.special's names: of errors, gammas and Bessel functions; orthogonal polynomials.
 
-In:    tensors
-Out:   entr erfcx expit gammaln i0e i1 log_ndtr ndtri xlog1py zeta ..., and other names of methods of Tensor
-Next:  picograd/special/polynomials.py
-
-Those of errors, gammas and Bessel functions are computed in float64 and rounded once.
+Those of errors, gammas and Bessel functions with gradients are computed in float64 and rounded once. Polynomials, whose
+degrees are data, and Bessel functions of further kinds run on the host in float64: recurrences, integrals and series; they
+have no gradients, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -14,21 +12,27 @@ import math
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.ir.build import compare, either, unary, where
+from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
-from picograd.tensor.elements.pointwise import Function
+from picograd.tensor.elements.pointwise import Function, is_infinite
 from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc",
-    "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
-    "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "psi", "round", "sinc", "softmax",
-    "xlog1py", "zeta",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
+    "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e",
+    "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit",
+    "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln",
+    "ndtr", "ndtri", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "zeta",
 ]  # fmt: skip
+
 
 digamma = psi = Tensor.digamma
 gammainc, gammaincc, modified_bessel_i0 = Tensor.igamma, Tensor.igammac, Tensor.i0
@@ -163,3 +167,277 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     Tensor([1.644934])
     """
     return in_double("zeta", gamma.zeta, *pair("zeta", input, other))
+
+
+# ---- orthogonal polynomials, of a degree for each number ----
+Operand = Tensor | Scalar
+
+
+def _polynomial(name: str, kind: str, x: Operand, degree: Operand, shifted: bool = False) -> Tensor:
+    """Returns a polynomial of the host at x, or at 2 x - 1."""
+
+    def formula(x: Op, n: Op) -> Op:
+        return host_call(kind, dtypes.float64, (x * 2.0 - 1.0 if shifted else x, n))
+
+    return in_double(name, formula, *pair(name, x, degree))
+
+
+def chebyshev_polynomial_t(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the first kind of degree n at x = input; 0 for a negative one.
+
+    cos(n acos x)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> chebyshev_polynomial_t(Tensor([0.5, 2.0]), 2)
+    Tensor([-0.5,  7. ])
+    """
+    return _polynomial("chebyshev_polynomial_t", "chebyshev_t", input, n)
+
+
+def chebyshev_polynomial_u(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the second kind of degree n at x = input; 0 for a negative one.
+
+    sin((n + 1) acos x) / sin(acos x)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> chebyshev_polynomial_u(Tensor([0.5, 2.0]), 2)
+    Tensor([ 0., 15.])
+    """
+    return _polynomial("chebyshev_polynomial_u", "chebyshev_u", input, n)
+
+
+def chebyshev_polynomial_v(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the third kind of degree n at x = input; 0 for a negative one.
+
+    cos((n + 1/2) acos x) / cos(acos(x) / 2)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> chebyshev_polynomial_v(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 11.])
+    """
+    return _polynomial("chebyshev_polynomial_v", "chebyshev_v", input, n)
+
+
+def chebyshev_polynomial_w(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the fourth kind of degree n at x = input; 0 for a negative one.
+
+    sin((n + 1/2) acos x) / sin(acos(x) / 2)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> chebyshev_polynomial_w(Tensor([0.5, 2.0]), 2)
+    Tensor([ 1., 19.])
+    """
+    return _polynomial("chebyshev_polynomial_w", "chebyshev_w", input, n)
+
+
+def hermite_polynomial_h(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the physicists' Hermite polynomial of degree n at x = input; 0 for a negative one.
+
+    H(n + 1) = 2 x H(n) - 2 n H(n - 1)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> hermite_polynomial_h(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 14.])
+    """
+    return _polynomial("hermite_polynomial_h", "hermite_h", input, n)
+
+
+def hermite_polynomial_he(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the probabilists' Hermite polynomial of degree n at x = input; 0 for a negative one.
+
+    He(n + 1) = x He(n) - n He(n - 1)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> hermite_polynomial_he(Tensor([0.5, 2.0]), 2)
+    Tensor([-0.75,  3.  ])
+    """
+    return _polynomial("hermite_polynomial_he", "hermite_he", input, n)
+
+
+def laguerre_polynomial_l(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Laguerre polynomial of degree n at x = input; 0 for a negative one.
+
+    (n + 1) L(n + 1) = (2 n + 1 - x) L(n) - n L(n - 1)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> laguerre_polynomial_l(Tensor([0.5, 2.0]), 2)
+    Tensor([ 0.125, -1.   ])
+    """
+    return _polynomial("laguerre_polynomial_l", "laguerre_l", input, n)
+
+
+def legendre_polynomial_p(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Legendre polynomial of degree n at x = input; 0 for a negative one.
+
+    (n + 1) P(n + 1) = (2 n + 1) x P(n) - n P(n - 1)
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> legendre_polynomial_p(Tensor([0.5, 2.0]), 2)
+    Tensor([-0.125,  5.5  ])
+    """
+    return _polynomial("legendre_polynomial_p", "legendre_p", input, n)
+
+
+def shifted_chebyshev_polynomial_t(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the first kind of degree n at 2 input - 1; 0 for a negative degree.
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> shifted_chebyshev_polynomial_t(Tensor([0.5, 1.0]), 2)
+    Tensor([-1.,  1.])
+    """
+    return _polynomial("shifted_chebyshev_polynomial_t", "chebyshev_t", input, n, shifted=True)
+
+
+def shifted_chebyshev_polynomial_u(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the second kind of degree n at 2 input - 1; 0 for a negative degree.
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> shifted_chebyshev_polynomial_u(Tensor([0.5, 1.0]), 2)
+    Tensor([-1.,  3.])
+    """
+    return _polynomial("shifted_chebyshev_polynomial_u", "chebyshev_u", input, n, shifted=True)
+
+
+def shifted_chebyshev_polynomial_v(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the third kind of degree n at 2 input - 1; 0 for a negative degree.
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> shifted_chebyshev_polynomial_v(Tensor([0.5, 1.0]), 2)
+    Tensor([-1.,  1.])
+    """
+    return _polynomial("shifted_chebyshev_polynomial_v", "chebyshev_v", input, n, shifted=True)
+
+
+def shifted_chebyshev_polynomial_w(input: Operand, n: Operand) -> Tensor:  # noqa: A002
+    """Returns the Chebyshev polynomial of the fourth kind of degree n at 2 input - 1; 0 for a negative degree.
+
+    Raises:
+      DTypeError: both are numbers.
+
+    >>> shifted_chebyshev_polynomial_w(Tensor([0.5, 1.0]), 2)
+    Tensor([-1.,  5.])
+    """
+    return _polynomial("shifted_chebyshev_polynomial_w", "chebyshev_w", input, n, shifted=True)
+
+
+# ---- Bessel functions of further kinds, and Airy's ----
+def _of_the_host(name: str, x: Tensor) -> Tensor:
+    return in_double(name, lambda x: host_call(name, dtypes.float64, (x,)), x)
+
+
+def airy_ai(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns Airy's function Ai at `input`, which solves y'' = x y and vanishes for large x.
+
+    >>> airy_ai(Tensor([0.0, 1.0]))
+    Tensor([0.35502806, 0.13529241])
+    """
+    return _of_the_host("airy_ai", input)
+
+
+def bessel_j0(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the Bessel function of the first kind of order 0 at `input`.
+
+    >>> bessel_j0(Tensor([0.0, 1.0]))
+    Tensor([1.       , 0.7651977])
+    """
+    return _of_the_host("bessel_j0", input)
+
+
+def bessel_j1(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the Bessel function of the first kind of order 1 at `input`.
+
+    >>> bessel_j1(Tensor([0.0, 1.0]))
+    Tensor([0.        , 0.44005057])
+    """
+    return _of_the_host("bessel_j1", input)
+
+
+def bessel_y0(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the Bessel function of the second kind of order 0 at `input`; minus infinity at 0, NaN below.
+
+    >>> bessel_y0(Tensor([1.0, 2.0]))
+    Tensor([0.08825696, 0.5103757 ])
+    """
+    return _of_the_host("bessel_y0", input)
+
+
+def bessel_y1(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the Bessel function of the second kind of order 1 at `input`; minus infinity at 0, NaN below.
+
+    >>> bessel_y1(Tensor([1.0, 2.0]))
+    Tensor([-0.7812128 , -0.10703243])
+    """
+    return _of_the_host("bessel_y1", input)
+
+
+def modified_bessel_k0(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the modified Bessel function of the second kind of order 0 at `input`; infinite at 0, NaN below.
+
+    >>> modified_bessel_k0(Tensor([1.0, 2.0]))
+    Tensor([0.42102444, 0.11389387])
+    """
+    return _of_the_host("modified_bessel_k0", input)
+
+
+def modified_bessel_k1(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the modified Bessel function of the second kind of order 1 at `input`; infinite at 0, NaN below.
+
+    >>> modified_bessel_k1(Tensor([1.0, 2.0]))
+    Tensor([0.60190725, 0.13986588])
+    """
+    return _of_the_host("modified_bessel_k1", input)
+
+
+def scaled_modified_bessel_k0(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns modified_bessel_k0 times e^input, which does not vanish for large input.
+
+    >>> scaled_modified_bessel_k0(Tensor([1.0, 100.0]))
+    Tensor([1.1444631 , 0.12517563])
+    """
+    return _of_the_host("scaled_modified_bessel_k0", input)
+
+
+def scaled_modified_bessel_k1(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns modified_bessel_k1 times e^input, which does not vanish for large input.
+
+    >>> scaled_modified_bessel_k1(Tensor([1.0, 100.0]))
+    Tensor([1.6361535 , 0.12579995])
+    """
+    return _of_the_host("scaled_modified_bessel_k1", input)
+
+
+def spherical_bessel_j0(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns sin(input) / input, the spherical Bessel function of order 0; 1 at 0.
+
+    >>> spherical_bessel_j0(Tensor([0.0, 1.0]))
+    Tensor([1.        , 0.84147096])
+    """
+
+    def formula(x: Op) -> Op:
+        held = where(compare(OpCode.CMPEQ, x, 0.0), 1.0, where(is_infinite(x), 1.0, x))
+        value = where(is_infinite(x), 0.0, unary(OpCode.SIN, held) / held)
+        return where(compare(OpCode.CMPEQ, x, 0.0), 1.0, value)
+
+    return in_double("spherical_bessel_j0", formula, input)

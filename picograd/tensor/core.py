@@ -217,7 +217,7 @@ class TensorCore:
             active.on_read(self.cell)
         cell = self.cell
         op: Any = cell.content  # `self.op` written out
-        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (optim/readers.py)
+        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (optim/updates.py)
             op = cell.op
         if self.steps:
             shown = self._shown

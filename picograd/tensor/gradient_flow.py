@@ -29,7 +29,7 @@ from picograd.tensor.hooks import LeafNumber, hooks_among
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
-stale_leaves: LivingSet[Op] = LivingSet()  # results whose graph a step() dropped; see optim/readers.py
+stale_leaves: LivingSet[Op] = LivingSet()  # results whose graph a step() dropped; see optim/updates.py
 Several = Union["Tensor", Sequence["Tensor"]]  # noqa: UP007  # Tensor is made of these functions, after them
 
 

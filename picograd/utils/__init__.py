@@ -1,8 +1,4 @@
-"""What training programs need beside tensors and layers: batches of data, memory for time.
-
-In:    data sets, functions
-Out:   `data`, `checkpoint`, under the names that PyTorch gives them
-"""
+"""What training programs need beside tensors and layers: batches of data, memory for time."""
 
 from picograd.utils import checkpoint, data, dlpack
 

@@ -1,9 +1,4 @@
-"""`torch.utils.checkpoint` by its name: memory for time.
-
-In:    a function and its arguments
-Out:   what it returns; of its inside nothing is kept for the backward pass
-Next:  picograd/control/outline.py
-"""
+"""`torch.utils.checkpoint` by its name: memory for time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`torch.utils.dlpack` by its name: memory shared with other libraries.
-
-In:    picograd/tensor/names.py
-Out:   from_dlpack to_dlpack
-"""
+"""`torch.utils.dlpack` by its name: memory shared with other libraries."""
 
 from picograd.tensor.names import from_dlpack, to_dlpack
 

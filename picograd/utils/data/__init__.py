@@ -1,29 +1,23 @@
-"""Batches for training, with PyTorch's classes by their names: data sets, the order of examples, the loader.
-
-In:    anything with a length and items, or an iterable
-Out:   `DataLoader`; data sets, samplers
-"""
+"""Batches for training, with PyTorch's classes by their names: data sets, the order of examples, the loader."""
 
 from picograd.utils.data.datasets import (
+    BatchSampler,
     ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)  # fmt: skip
-from picograd.utils.data.fetch import default_collate, default_convert, get_worker_info
-from picograd.utils.data.loader import DataLoader
-from picograd.utils.data.samplers import (
-    BatchSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
+    StackDataset,
+    Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
-)  # fmt: skip
+    random_split,
+)  # fmt: skip  # fmt: skip
+from picograd.utils.data.fetch import default_collate, default_convert, get_worker_info
+from picograd.utils.data.loader import DataLoader
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",

@@ -1,9 +1,4 @@
-"""Batches from numbers of examples: the work of a loader itself, or of its workers.
-
-In:    a data set, numbers of examples; what makes a batch of examples
-Out:   `Fetch`; `default_collate`, `default_convert`;  `get_worker_info`, `become_worker`
-Next:  picograd/utils/data/workers.py
-"""
+"""Batches from numbers of examples: the work of a loader itself, or of its workers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """The loader: batches of examples, collated to tensors.
 
-In:    a data set, a batch size or a sampler
-Out:   `DataLoader`
-Next:  picograd/utils/data/fetch.py
-
 Batches are made in this process when they are asked for, or ahead of time by workers. Pinned memory is taken, and changes
 nothing.
 """
@@ -19,9 +15,8 @@ from picograd.living import finish_later
 from picograd.loading import load_late
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
-from picograd.utils.data.datasets import IterableDataset
+from picograd.utils.data.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from picograd.utils.data.fetch import Fetch, default_collate, default_convert
-from picograd.utils.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by load_late
     from picograd.utils.data.workers import Workers

@@ -1,9 +1,5 @@
 """Worker processes of a loader: each makes batches as tasks come, and sends them back.
 
-In:    how a batch is made; numbers of examples
-Out:   `Workers`, the processes;  `Pass`, the batches of one pass over the data
-Next:  picograd/nn/module.py
-
 Each worker has a connection of its own, so that one that fails keeps no other from its tasks: a worker whose connection
 ends before its batch has come is dead. A worker ends when its connection does. Two threads of a worker
 read and write the connection, so that neither side waits for the other to read.

@@ -1,1 +1,0 @@
-"""Learning rates that change: `picograd.optim.lr_scheduler` is the page that lists them."""
