@@ -2,7 +2,6 @@
 
 In:    a device's name
 Out:   its Compiler (or none, for the evaluator);  `usable`; `memory_of`
-Called by: engine/realize.py
 """
 
 from __future__ import annotations

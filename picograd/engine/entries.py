@@ -2,7 +2,6 @@
 
 In:    a part of the cache, the name of an entry
 Out:   the bytes stored under it, or None
-Called by: engine/cache.py, engine/kept_plans.py, engine/choose.py
 
 The entries of a part lie in folders by the first letter of their names, so that keeping one never looks at all of them.
 An entry is written beside its place and moved there, so that other processes see all of it or nothing. It begins with a

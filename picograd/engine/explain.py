@@ -2,7 +2,6 @@
 
 In:    graphs, a Target
 Out:   the text of every stage
-Called by: tensor/explain.py
 """
 
 from __future__ import annotations

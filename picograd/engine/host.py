@@ -2,7 +2,6 @@
 
 In:    a Kernel of one HOST nest, a Device
 Out:   Executable
-Called by: engine/compiler.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    the form of some graphs (`Template.key`), a Compiler
 Out:   the Schedule and Executables kept for it, or None
-Called by: engine/plan.py.    Next: picograd/engine/compiler.py
 
 An entry names the binaries of its kernels, which stay entries of their own (engine/cache.py): where one of them is gone,
 all is made again. Of a kernel that is compiled a runner needs no more than its code, so that no graph is kept.

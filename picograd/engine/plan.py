@@ -2,7 +2,6 @@
 
 In:    unrealized graphs over buffers
 Out:   `Template`: the graph with its buffers, constants of state and symbolic values taken out;  Plan
-Called by: engine/realize.py, transforms/capture.py.    Next: picograd/engine/known.py
 """
 
 from __future__ import annotations

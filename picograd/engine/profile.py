@@ -2,7 +2,6 @@
 
 In:    plans, with the graphs they are made of
 Out:   `Recorder`, and its `Span`s
-Called by: engine/realize.py, transforms/profile.py.    Next: picograd/engine/watch.py
 
 A plan that is profiled runs kernel by kernel, each to its end before the next begins. Its schedule is made once more from
 the graph, for a plan keeps no graph: so each kernel is known with its Ops, and these with their lines.

@@ -2,7 +2,6 @@
 
 In:    Ops
 Out:   BUFFER Ops that hold their values; `realized`
-Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
     plan = make_plan(graphs, ...)            engine/plan.py: by road.py, and kept
     plan.run(inputs, outputs, variables)     here

@@ -48,24 +48,44 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 from collections.abc import Callable
 from functools import cache
 
 from picograd.ir.stages import Executable, Launch, Source
 from picograd.record import Record
 
-# ---- how a leader and its helpers meet ----
+# ---- words ----
+# The text below names words as the constants here do; `walker_source` puts in their numbers.
+STATE_WORDS = 24
+ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES, LED, ALL_DONE = *range(10), 16, 17
+ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
+FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
+PATCHES, STEPS, TURN = PLACES, COUNT, DONE  # a loop's
+PATCH_WORDS = 5
+KIND, SET, BASE, OTHER, STRIDE = range(PATCH_WORDS)
+ROW, REVERSED, CARRIED, TURNS = range(4)  # kinds of patches
 LINE_WORDS = 24  # three cache lines: what leaders write, what is read, what the helper counts
 JOB, NEXT_LINE, ENDS, LOCK, ACQUIRE, RELEASE, CLOCK, CLOCK_ID, SPIN_NS, LINE_YIELD, SLEEPS, PLANS = 0, 1, *range(8, 18)
-IDLE, ASLEEP = 0, 1
+IDLE, ASLEEP = 0, 1  # jobs
 LOOKS = 64  # between two looks at the clock, some 4 us
+WORDS = {name: str(number) for name, number in vars().items() if name.isupper()}
 
+SYMBOLS = ("walk", "gate", "serve", "dismiss")
+PAUSE = {  # tells the processor that this loop only waits
+    "x86_64": "call void @llvm.x86.sse2.pause()",
+    "amd64": "call void @llvm.x86.sse2.pause()",
+    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
+    "arm64": "call void @llvm.aarch64.hint(i32 1)",
+}
+
+# ---- how a leader and its helpers meet ----
 HELPERS_OF_A_PLAN = r"""
 define internal void @wake(ptr %line) {
 entry:
-  %lock.at = getelementptr i64, ptr %line, i64 9
+  %lock.at = getelementptr i64, ptr %line, i64 LOCK
   %lock = load ptr, ptr %lock.at, align 8
-  %release.at = getelementptr i64, ptr %line, i64 11
+  %release.at = getelementptr i64, ptr %line, i64 RELEASE
   %release = load ptr, ptr %release.at, align 8
   call void %release(ptr %lock)
   ret void
@@ -74,9 +94,9 @@ entry:
 ; gives a plan to as many helpers as it wants and are free; returns the line after the last it looked at
 define internal ptr @post(ptr %state, ptr %crew) {
 entry:
-  %wanted.at = getelementptr i64, ptr %state, i64 8
+  %wanted.at = getelementptr i64, ptr %state, i64 HELPERS
   %wanted = load i64, ptr %wanted.at, align 8
-  %wakes.at = getelementptr i64, ptr %state, i64 9
+  %wakes.at = getelementptr i64, ptr %state, i64 WAKES
   %wakes = load i64, ptr %wakes.at, align 8
   %plan = ptrtoint ptr %state to i64
   br label %head
@@ -90,8 +110,8 @@ head:
   br i1 %goes, label %look, label %done
 look:
   %job = load atomic i64, ptr %line monotonic, align 8
-  %is.idle = icmp eq i64 %job, 0
-  %is.asleep = icmp eq i64 %job, 1
+  %is.idle = icmp eq i64 %job, IDLE
+  %is.asleep = icmp eq i64 %job, ASLEEP
   %is.worth.it = icmp slt i64 %woken, %wakes
   %may.wake = and i1 %is.asleep, %is.worth.it
   %may.give = or i1 %is.idle, %may.wake
@@ -111,7 +131,7 @@ passed:
   %count.next = add i64 %count, %more
   %more.woken = zext i1 %one.woken to i64
   %woken.next = add i64 %woken, %more.woken
-  %next.at = getelementptr i64, ptr %line, i64 1
+  %next.at = getelementptr i64, ptr %line, i64 NEXT_LINE
   %next = load atomic ptr, ptr %next.at acquire, align 8
   br label %head
 done:
@@ -129,7 +149,7 @@ head:
   %is.end = icmp eq ptr %line, %end
   br i1 %is.end, label %done, label %take
 take:
-  %pair = cmpxchg ptr %line, i64 %plan, i64 0 seq_cst acquire, align 8
+  %pair = cmpxchg ptr %line, i64 %plan, i64 IDLE seq_cst acquire, align 8
   br label %look
 look:
   %spins = phi i64 [ 0, %take ], [ %more, %wait ]
@@ -141,7 +161,7 @@ wait:
   call void @pause(ptr %state, i64 %spins)
   br label %look
 free:
-  %next.at = getelementptr i64, ptr %line, i64 1
+  %next.at = getelementptr i64, ptr %line, i64 NEXT_LINE
   %next = load atomic ptr, ptr %next.at acquire, align 8
   br label %head
 done:
@@ -163,13 +183,13 @@ entry:
 ; looks at a line until there is a plan, or for as long as the line says; returns what was there last
 define internal i64 @look_for_a_plan(ptr %line, ptr %time) {
 entry:
-  %ends.at = getelementptr i64, ptr %line, i64 8
-  %clock.at = getelementptr i64, ptr %line, i64 12
+  %ends.at = getelementptr i64, ptr %line, i64 ENDS
+  %clock.at = getelementptr i64, ptr %line, i64 CLOCK
   %clock = load ptr, ptr %clock.at, align 8
-  %which.at = getelementptr i64, ptr %line, i64 13
+  %which.at = getelementptr i64, ptr %line, i64 CLOCK_ID
   %which = load i64, ptr %which.at, align 8
-  %spin.at = getelementptr i64, ptr %line, i64 14
-  %yield.at = getelementptr i64, ptr %line, i64 15
+  %spin.at = getelementptr i64, ptr %line, i64 SPIN_NS
+  %yield.at = getelementptr i64, ptr %line, i64 LINE_YIELD
   %yield = load ptr, ptr %yield.at, align 8
   %has.yield = icmp ne ptr %yield, null
   %has.clock = icmp ne ptr %clock, null
@@ -187,7 +207,7 @@ start:
 head:
   %count = phi i64 [ 0, %start ], [ %more, %wait ], [ 0, %early ]
   %job = load atomic i64, ptr %line monotonic, align 8
-  %is.idle = icmp eq i64 %job, 0
+  %is.idle = icmp eq i64 %job, IDLE
   br i1 %is.idle, label %again, label %done
 again:
   %more = add i64 %count, 1
@@ -211,7 +231,7 @@ check:
 early:
   br label %head
 done:
-  %last = phi i64 [ %job, %head ], [ 0, %check ]
+  %last = phi i64 [ %job, %head ], [ IDLE, %check ]
   ret i64 %last
 }
 
@@ -227,7 +247,7 @@ entry:
 define void @serve(ptr %line) {
 entry:
   %time = alloca [2 x i64], align 16
-  %ends.at = getelementptr i64, ptr %line, i64 8
+  %ends.at = getelementptr i64, ptr %line, i64 ENDS
   br label %head
 head:
   %ends = load atomic i64, ptr %ends.at seq_cst, align 8
@@ -235,7 +255,7 @@ head:
   br i1 %is.end, label %done, label %look
 look:
   %job = call i64 @look_for_a_plan(ptr %line, ptr %time)
-  %is.idle = icmp eq i64 %job, 0
+  %is.idle = icmp eq i64 %job, IDLE
   br i1 %is.idle, label %lie.down, label %take
 take:
   %at.work = or i64 %job, 1
@@ -243,13 +263,13 @@ take:
   %taken = extractvalue { i64, i1 } %pair, 1
   br i1 %taken, label %work, label %head
 work:
-  call void @count(ptr %line, i64 17)
+  call void @count(ptr %line, i64 PLANS)
   %state = inttoptr i64 %job to ptr
   call void @help(ptr %state)
-  store atomic i64 0, ptr %line release, align 8
+  store atomic i64 IDLE, ptr %line release, align 8
   br label %head
 lie.down:
-  %down = cmpxchg ptr %line, i64 0, i64 1 seq_cst monotonic, align 8
+  %down = cmpxchg ptr %line, i64 IDLE, i64 ASLEEP seq_cst monotonic, align 8
   %is.down = extractvalue { i64, i1 } %down, 1
   br i1 %is.down, label %check, label %head
 check:
@@ -257,14 +277,14 @@ check:
   %is.now.end = icmp ne i64 %now.ends, 0
   br i1 %is.now.end, label %get.up, label %sleep
 get.up:
-  %up = cmpxchg ptr %line, i64 1, i64 0 seq_cst monotonic, align 8
+  %up = cmpxchg ptr %line, i64 ASLEEP, i64 IDLE seq_cst monotonic, align 8
   %is.up = extractvalue { i64, i1 } %up, 1
   br i1 %is.up, label %done, label %sleep
 sleep:
-  call void @count(ptr %line, i64 16)
-  %lock.at = getelementptr i64, ptr %line, i64 9
+  call void @count(ptr %line, i64 SLEEPS)
+  %lock.at = getelementptr i64, ptr %line, i64 LOCK
   %lock = load ptr, ptr %lock.at, align 8
-  %acquire.at = getelementptr i64, ptr %line, i64 10
+  %acquire.at = getelementptr i64, ptr %line, i64 ACQUIRE
   %acquire = load ptr, ptr %acquire.at, align 8
   %got = call i32 %acquire(ptr %lock, i32 1)
   br label %head
@@ -274,9 +294,9 @@ done:
 
 define void @dismiss(ptr %line) {
 entry:
-  %ends.at = getelementptr i64, ptr %line, i64 8
+  %ends.at = getelementptr i64, ptr %line, i64 ENDS
   store atomic i64 1, ptr %ends.at seq_cst, align 8
-  %pair = cmpxchg ptr %line, i64 1, i64 0 seq_cst monotonic, align 8
+  %pair = cmpxchg ptr %line, i64 ASLEEP, i64 IDLE seq_cst monotonic, align 8
   %slept = extractvalue { i64, i1 } %pair, 1
   br i1 %slept, label %rouse, label %done
 rouse:
@@ -285,7 +305,7 @@ rouse:
 done:
   ret void
 }
-""".replace("LOOKS", str(LOOKS))
+"""
 
 
 # ---- what a thread does at an entry ----
@@ -296,7 +316,7 @@ entry:
   %now = icmp eq i64 %often, 1023
   br i1 %now, label %yield, label %wait
 yield:
-  %at = getelementptr i64, ptr %state, i64 3
+  %at = getelementptr i64, ptr %state, i64 YIELD
   %function = load ptr, ptr %at, align 8
   %has = icmp ne ptr %function, null
   br i1 %has, label %call, label %wait
@@ -326,9 +346,9 @@ done:
 
 define internal ptr @entry_at(ptr %state, i64 %i) {
 entry:
-  %first.at = getelementptr i64, ptr %state, i64 1
+  %first.at = getelementptr i64, ptr %state, i64 FIRST
   %first = load ptr, ptr %first.at, align 8
-  %at = mul i64 %i, 16
+  %at = mul i64 %i, ENTRY_WORDS
   %e = getelementptr i64, ptr %first, i64 %at
   ret ptr %e
 }
@@ -343,7 +363,7 @@ head:
   br i1 %some, label %body, label %done
 body:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %count.at = getelementptr i64, ptr %e, i64 2
+  %count.at = getelementptr i64, ptr %e, i64 COUNT
   %count = load i64, ptr %count.at, align 8
   %function = load ptr, ptr %e, align 8
   %is.loop = icmp eq ptr %function, null
@@ -351,7 +371,7 @@ body:
 kernel:
   %turns = add i64 %turn, 1
   %all = mul i64 %turns, %count
-  %done.at = getelementptr i64, ptr %e, i64 9
+  %done.at = getelementptr i64, ptr %e, i64 DONE
   call void @wait_until(ptr %state, ptr %done.at, i64 %all)
   %next.kernel = add i64 %i, 1
   br label %head
@@ -359,7 +379,7 @@ loop:
   %begun = mul i64 %turn, %count
   %ended = add i64 %begun, %count
   %last = sub i64 %ended, 1
-  %body.at = getelementptr i64, ptr %e, i64 6
+  %body.at = getelementptr i64, ptr %e, i64 BODY
   %entries = load i64, ptr %body.at, align 8
   %inner = add i64 %i, 1
   %next.loop = add i64 %inner, %entries
@@ -383,29 +403,29 @@ head:
   %some = icmp slt i64 %i, %count
   br i1 %some, label %body, label %done
 body:
-  %at = mul i64 %i, 5
+  %at = mul i64 %i, PATCH_WORDS
   %kind.at = getelementptr i64, ptr %patches, i64 %at
   %kind = load i64, ptr %kind.at, align 8
-  %set.at = getelementptr i64, ptr %kind.at, i64 1
+  %set.at = getelementptr i64, ptr %kind.at, i64 SET
   %set = load i64, ptr %set.at, align 8
-  %base.at = getelementptr i64, ptr %kind.at, i64 2
+  %base.at = getelementptr i64, ptr %kind.at, i64 BASE
   %base.place = load i64, ptr %base.at, align 8
-  %other.at = getelementptr i64, ptr %kind.at, i64 3
+  %other.at = getelementptr i64, ptr %kind.at, i64 OTHER
   %other.place = load i64, ptr %other.at, align 8
-  %stride.at = getelementptr i64, ptr %kind.at, i64 4
+  %stride.at = getelementptr i64, ptr %kind.at, i64 STRIDE
   %stride = load i64, ptr %stride.at, align 8
   %base.in = getelementptr i64, ptr %table, i64 %base.place
   %base = load i64, ptr %base.in, align 8
   %other.in = getelementptr i64, ptr %table, i64 %other.place
   %other = load i64, ptr %other.in, align 8
-  %is.reversed = icmp eq i64 %kind, 1
+  %is.reversed = icmp eq i64 %kind, REVERSED
   %step = select i1 %is.reversed, i64 %left, i64 %r
   %offset = mul i64 %step, %stride
   %row = add i64 %base, %offset
   %carried = select i1 %is.first, i64 %base, i64 %other
   %turned = select i1 %is.odd, i64 %other, i64 %base
-  %is.carried = icmp eq i64 %kind, 2
-  %is.turned = icmp eq i64 %kind, 3
+  %is.carried = icmp eq i64 %kind, CARRIED
+  %is.turned = icmp eq i64 %kind, TURNS
   %one = select i1 %is.carried, i64 %carried, i64 %row
   %value = select i1 %is.turned, i64 %turned, i64 %one
   %set.in = getelementptr i64, ptr %table, i64 %set
@@ -418,9 +438,9 @@ done:
 
 define internal void @gather(ptr %e, ptr %table, ptr %arguments) {
 entry:
-  %places.at = getelementptr i64, ptr %e, i64 1
+  %places.at = getelementptr i64, ptr %e, i64 PLACES
   %places = load ptr, ptr %places.at, align 8
-  %count.at = getelementptr i64, ptr %e, i64 5
+  %count.at = getelementptr i64, ptr %e, i64 ARGUMENTS
   %count = load i64, ptr %count.at, align 8
   br label %head
 head:
@@ -442,15 +462,15 @@ done:
 
 define internal void @run_kernel(ptr %state, ptr %e, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader) {
 entry:
-  %count.at = getelementptr i64, ptr %e, i64 2
+  %count.at = getelementptr i64, ptr %e, i64 COUNT
   %count = load i64, ptr %count.at, align 8
-  %chunk.at = getelementptr i64, ptr %e, i64 3
+  %chunk.at = getelementptr i64, ptr %e, i64 CHUNK
   %chunk = load i64, ptr %chunk.at, align 8
   %shared = icmp slt i64 %chunk, %count
   %leads = icmp ne i64 %is_leader, 0
   %takes.part = or i1 %shared, %leads
-  %next.at = getelementptr i64, ptr %e, i64 8
-  %done.at = getelementptr i64, ptr %e, i64 9
+  %next.at = getelementptr i64, ptr %e, i64 NEXT
+  %done.at = getelementptr i64, ptr %e, i64 DONE
   %base = mul i64 %turn, %count
   %limit = add i64 %base, %count
   %now.first = load atomic i64, ptr %next.at monotonic, align 8
@@ -459,7 +479,7 @@ entry:
   br i1 %goes, label %prepare, label %done
 prepare:
   %function = load ptr, ptr %e, align 8
-  %stop.at = getelementptr i64, ptr %state, i64 2
+  %stop.at = getelementptr i64, ptr %state, i64 STOP
   call void @gather(ptr %e, ptr %table, ptr %arguments)
   br label %take
 take:
@@ -509,15 +529,15 @@ done:
 define internal void @run_loop(ptr %state, i64 %i, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader) {
 entry:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %patches.at = getelementptr i64, ptr %e, i64 1
+  %patches.at = getelementptr i64, ptr %e, i64 PATCHES
   %patches = load ptr, ptr %patches.at, align 8
-  %steps.at = getelementptr i64, ptr %e, i64 2
+  %steps.at = getelementptr i64, ptr %e, i64 STEPS
   %steps = load i64, ptr %steps.at, align 8
-  %count.at = getelementptr i64, ptr %e, i64 5
+  %count.at = getelementptr i64, ptr %e, i64 ARGUMENTS
   %count = load i64, ptr %count.at, align 8
-  %body.at = getelementptr i64, ptr %e, i64 6
+  %body.at = getelementptr i64, ptr %e, i64 BODY
   %entries = load i64, ptr %body.at, align 8
-  %turn.at = getelementptr i64, ptr %e, i64 9
+  %turn.at = getelementptr i64, ptr %e, i64 TURN
   %from = add i64 %i, 1
   %to = add i64 %from, %entries
   %first = mul i64 %turn, %steps
@@ -573,7 +593,7 @@ head:
   br i1 %some, label %body, label %done
 body:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %after.at = getelementptr i64, ptr %e, i64 4
+  %after.at = getelementptr i64, ptr %e, i64 AFTER
   %after = load i64, ptr %after.at, align 8
   call void @wait_for_entries(ptr %state, i64 %waited, i64 %after, i64 %turn)
   %further = icmp sgt i64 %after, %waited
@@ -593,7 +613,7 @@ kernel:
   br label %head
 loop:
   call void @run_loop(ptr %state, i64 %i, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader)
-  %body.at = getelementptr i64, ptr %e, i64 6
+  %body.at = getelementptr i64, ptr %e, i64 BODY
   %entries = load i64, ptr %body.at, align 8
   %inner = add i64 %i, 1
   %next.loop = add i64 %inner, %entries
@@ -605,72 +625,15 @@ done:
 
 
 # ---- the walk ----
-STATE_WORDS = 24
-ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES = range(10)
-ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
-FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
-PATCH_WORDS, STRIDE = 5, 4
-ROW, REVERSED, CARRIED, TURNS = 0, 1, 2, 3
-SYMBOLS = ("walk", "gate", "serve", "dismiss")
-
-
-class Walker(Record):
-    """The walker's code in this process.
-
-    walk:     (state, crew): runs a plan
-    gate:     address of the kernel
-    serve:    (line): a helper's life
-    dismiss:  (line): ends it
-    owner:    keeps the code loaded
-    """
-
-    walk: Callable[[int, int], None]
-    gate: int
-    serve: Callable[[int], None]
-    dismiss: Callable[[int], None]
-    owner: Executable
-
-
-def bind_walker(loaded: Executable) -> Walker:
-    """Returns the functions of the loaded walker; calls of them let other threads of Python go on."""
-    address = dict(zip([launch.symbol for launch in loaded.launches], loaded.functions))
-    one, two = (ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count) for count in (1, 2))
-    return Walker(two(address["walk"]), address["gate"], one(address["serve"]), one(address["dismiss"]), loaded)
-
-
-@cache
-def libc_address(name: str) -> int:
-    """Returns the address of a function of the C library, or 0 where there is none of this name."""
-    try:
-        function = getattr(ctypes.CDLL(None), name)
-    except (AttributeError, OSError, TypeError):
-        return 0
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def walker_source(triple: str = "") -> Source:
-    """Returns the walker as text for `compile_source`, for machines of a kind as LLVM names it: by default this one's."""
-    hint = PAUSE.get(triple.partition("-")[0] or platform.machine().lower(), "")
-    text = (ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + WALK_OF_A_PLAN).replace("PAUSE", hint)
-    return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
-
-
-PAUSE = {  # tells the processor that this loop only waits
-    "x86_64": "call void @llvm.x86.sse2.pause()",
-    "amd64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
-    "arm64": "call void @llvm.aarch64.hint(i32 1)",
-}
-
 WALK_OF_A_PLAN = r"""
 define internal void @reset(ptr %state) {
 entry:
   %entries = load i64, ptr %state, align 8
-  %first.at = getelementptr i64, ptr %state, i64 1
+  %first.at = getelementptr i64, ptr %state, i64 FIRST
   %first = load ptr, ptr %first.at, align 8
-  %led.at = getelementptr i64, ptr %state, i64 16
+  %led.at = getelementptr i64, ptr %state, i64 LED
   store i64 0, ptr %led.at, align 8
-  %all.done.at = getelementptr i64, ptr %state, i64 17
+  %all.done.at = getelementptr i64, ptr %state, i64 ALL_DONE
   store i64 0, ptr %all.done.at, align 8
   br label %head
 head:
@@ -678,11 +641,11 @@ head:
   %some = icmp slt i64 %i, %entries
   br i1 %some, label %body, label %done
 body:
-  %at = mul i64 %i, 16
+  %at = mul i64 %i, ENTRY_WORDS
   %e = getelementptr i64, ptr %first, i64 %at
-  %next.at = getelementptr i64, ptr %e, i64 8
+  %next.at = getelementptr i64, ptr %e, i64 NEXT
   store i64 0, ptr %next.at, align 8
-  %done.at = getelementptr i64, ptr %e, i64 9
+  %done.at = getelementptr i64, ptr %e, i64 DONE
   store i64 0, ptr %done.at, align 8
   %next = add i64 %i, 1
   br label %head
@@ -692,9 +655,9 @@ done:
 
 define internal ptr @own_table(ptr %state, ptr %room) {
 entry:
-  %table.at = getelementptr i64, ptr %state, i64 5
+  %table.at = getelementptr i64, ptr %state, i64 TABLE
   %table = load ptr, ptr %table.at, align 8
-  %words.at = getelementptr i64, ptr %state, i64 6
+  %words.at = getelementptr i64, ptr %state, i64 COPIED
   %words = load i64, ptr %words.at, align 8
   %copies = icmp ne i64 %words, 0
   br i1 %copies, label %head, label %shared
@@ -717,16 +680,16 @@ shared:
 
 define internal void @run_plan(ptr %state, i64 %entries, i64 %is_leader) {
 entry:
-  %most.at = getelementptr i64, ptr %state, i64 7
+  %most.at = getelementptr i64, ptr %state, i64 MOST_ARGUMENTS
   %most = load i64, ptr %most.at, align 8
   %arguments = alloca i64, i64 %most, align 64
-  %words.at = getelementptr i64, ptr %state, i64 6
+  %words.at = getelementptr i64, ptr %state, i64 COPIED
   %words = load i64, ptr %words.at, align 8
   %room = alloca i64, i64 %words, align 64
   %table = call ptr @own_table(ptr %state, ptr %room)
-  %led.at = getelementptr i64, ptr %state, i64 16
+  %led.at = getelementptr i64, ptr %state, i64 LED
   %led = load atomic i64, ptr %led.at acquire, align 8
-  %all.done.at = getelementptr i64, ptr %state, i64 17
+  %all.done.at = getelementptr i64, ptr %state, i64 ALL_DONE
   %all.done = load atomic i64, ptr %all.done.at acquire, align 8
   %leads = icmp ne i64 %is_leader, 0
   %place = select i1 %leads, ptr %led.at, ptr null
@@ -764,7 +727,7 @@ done:
 
 define internal void @help(ptr %state) {
 entry:
-  %helped.at = getelementptr i64, ptr %state, i64 4
+  %helped.at = getelementptr i64, ptr %state, i64 HELPED
   %helped = load i64, ptr %helped.at, align 8
   call void @run_plan(ptr %state, i64 %helped, i64 0)
   ret void
@@ -781,3 +744,46 @@ entry:
   ret void
 }
 """
+
+
+# ---- the code ----
+class Walker(Record):
+    """The walker's code in this process.
+
+    walk:     (state, crew): runs a plan
+    gate:     address of the kernel
+    serve:    (line): a helper's life
+    dismiss:  (line): ends it
+    owner:    keeps the code loaded
+    """
+
+    walk: Callable[[int, int], None]
+    gate: int
+    serve: Callable[[int], None]
+    dismiss: Callable[[int], None]
+    owner: Executable
+
+
+def bind_walker(loaded: Executable) -> Walker:
+    """Returns the functions of the loaded walker; calls of them let other threads of Python go on."""
+    address = dict(zip([launch.symbol for launch in loaded.launches], loaded.functions))
+    one, two = (ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count) for count in (1, 2))
+    return Walker(two(address["walk"]), address["gate"], one(address["serve"]), one(address["dismiss"]), loaded)
+
+
+@cache
+def libc_address(name: str) -> int:
+    """Returns the address of a function of the C library, or 0 where there is none of this name."""
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def walker_source(triple: str = "") -> Source:
+    """Returns the walker as text for `compile_source`, for machines of a kind as LLVM names it: by default this one's."""
+    hint = PAUSE.get(triple.partition("-")[0] or platform.machine().lower(), "")
+    text = ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + WALK_OF_A_PLAN
+    text = re.sub(r"\b[A-Z][A-Z_]+\b", lambda word: WORDS.get(word[0], hint), text)
+    return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
