@@ -11,7 +11,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.host_memory import lying_on_host
+from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.build import both, compare, either, reduce, reshape, swap_last, unary, where
@@ -359,7 +359,7 @@ def _known(op: Op) -> Array | None:
     """Returns the value of an Op that is a view of host memory, or a short graph of constants."""
     if not all(isinstance(dim, int) for dim in op.shape) or op.numel > KNOWN_ELEMENTS_MAX:
         return None
-    found = lying_on_host(op)
+    found = value_on_host(op)
     if found is None and op.depth < KNOWN_OPS_MAX:
         order = toposort([op])
         if len(order) <= KNOWN_OPS_MAX and not any(o.code in (OpCode.BUFFER, OpCode.COPY) for o in order):

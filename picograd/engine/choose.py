@@ -65,7 +65,7 @@ Make = Callable[[Kernel, Choice], Executable]  # gives callable code
 
 
 def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> Choice:
-    """Returns the fastest of some candidates, the first of which is the best guess.
+    """Returns the fastest of some candidates; the first is the best guess.
 
     Cost: of each its compilation and eleven runs or more, 20 ms at least; nothing where the winner is known.
     """
@@ -207,7 +207,7 @@ def split_of(kernel: Kernel, choice: Library) -> Split:
 
 
 def rest_of(split: Split, choice: Library) -> Kernel:
-    """Returns what is generated beside a call of the library; its params end with the memory that the library works in."""
+    """Returns the kernel that is generated for the rest; its params end with the memory that the library works in."""
     workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
     return replace(split.generated, params=(*split.kernel.params, *workspace))
 

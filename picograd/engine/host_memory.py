@@ -2,7 +2,7 @@
 
 In:    NumPy arrays over memory of another library, or of a tensor;  Ops
 Out:   `Shared`, `share`; `shared`: what is known of each Buffer on such memory; `own_copy`
-       `lying_on_host`: the value of a view, where nothing has to be computed or brought;  `number_lying_on_host`: a number
+       `value_on_host`: the value of a view, where nothing has to be computed or brought;  `number_on_host`: a number
 
 A Buffer of ours holds one value for ever, so what was computed from it once is never computed again. The other library may
 write into shared memory at any time. So a graph that reads such a Buffer is computed whenever its value is asked for, from
@@ -48,7 +48,7 @@ class SharedMemory:
 
 
 class Shared:
-    """What is known of a Buffer on shared memory.
+    """Knowledge of a Buffer on shared memory.
 
     flat:   the memory as a flat array of the Buffer's dtype
     home:   the cell whose storage it is, by a weak reference
@@ -122,7 +122,7 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
 }
 
 
-def lying_on_host(op: Op) -> Array | None:
+def value_on_host(op: Op) -> Array | None:
     """Returns a copy of the value of a view of host memory, perhaps among zeros; None where it is anything else.
 
     A number plus another is no more than the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
@@ -146,17 +146,17 @@ def lying_on_host(op: Op) -> Array | None:
 
 @lru_cache(maxsize=64)
 def _bytes_type(nbytes: int) -> Any:
-    """Returns the type of an array of bytes: ctypes makes it anew each time, and only the garbage collector frees it."""
+    """Returns the type of an array of bytes, kept: only the garbage collector would free the one that ctypes makes."""
     return ctypes.c_char * nbytes
 
 
-def number_lying_on_host(op: Op) -> Scalar | None:
+def number_on_host(op: Op) -> Scalar | None:
     """Returns the value of a view of host memory that has one element; None where it is anything else.
 
     Such as i of `for i in ix`, and i + 32: nothing runs, and no array is made.
     """
     if op.code is OpCode.ADD and op.dtype is int64 and op.realized is None:
-        left, right = (x.arg if x.code is OpCode.CONST else number_lying_on_host(x) for x in op.src)
+        left, right = (x.arg if x.code is OpCode.CONST else number_on_host(x) for x in op.src)
         return None if left is None or right is None else (left + right + 2**63) % 2**64 - 2**63
     at = None  # where it lies in what the steps behind are views of
     while op.realized is None and op.code is not OpCode.BUFFER:
@@ -187,7 +187,7 @@ NUMBERS: dict[DType, Any] = {
 
 
 def _added(a: Op, b: Op) -> Array | None:
-    left, right = (np.array(x.arg) if x.code is OpCode.CONST else lying_on_host(x) for x in (a, b))
+    left, right = (np.array(x.arg) if x.code is OpCode.CONST else value_on_host(x) for x in (a, b))
     return None if left is None or right is None else (left.reshape(1) + right.reshape(1)).reshape(())
 
 

@@ -69,7 +69,7 @@ def form_text(key: Hashable) -> str | None:
 
 
 class _WithoutText(Exception):
-    """A part of a form that no text stands for: code of the user's, say."""
+    """A part of a form that has no text: code of the user's, say."""
 
 
 def _text_of(value: Any, text: Callable[[Any], str]) -> str:

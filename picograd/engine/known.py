@@ -303,7 +303,7 @@ class _FormOfLengths(Struct):
 
 
 class Scalars:
-    """The forms of graphs seen so far, whatever constants they have; threads may ask at once.
+    """The forms of graphs seen so far, whose constants may differ; threads may ask at once.
 
     Eager graphs share one, and a jitted function has one for its captures.
     """
@@ -355,7 +355,7 @@ class Scalars:
         )
 
     def refuse(self, form: Template) -> None:
-        """Has graphs of a form keep their own lengths, of which the symbolic ones have no plan."""
+        """Has graphs of a form keep their own lengths: there is no plan for symbolic ones."""
         with self._lock:
             known = self._forms.get(form.key[0])  # type: ignore[index]
             if known is not None:
@@ -429,7 +429,7 @@ def _parts_of(form: Template) -> _Parts:
 
 
 def _moving(parts: _Parts, groups: tuple[int, ...], sizes: Sizes | None, prefix: str) -> Moving:
-    """Returns the offsets of a form, of which those that follow from lengths do not change by themselves."""
+    """Returns the offsets of a form; those that follow from lengths do not change by themselves."""
     if sizes is None:
         return Moving(parts.offsets, groups, prefix)
     of_blocks, count = sizes.dims[len(parts.lengths) :], len(parts.offsets)
@@ -465,7 +465,7 @@ OF_LENGTHS = frozenset(
 
 
 class Repeats:
-    """How often forms have been planned for one line that differ in numbers alone."""
+    """Counts of plannings, for one line, of forms that differ in numbers alone."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

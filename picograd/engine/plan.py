@@ -76,7 +76,7 @@ class Template(Record):
         return [op for op in dict.fromkeys(outside + inside) if site_of(op) is not None]
 
     def error(self, report: Refused) -> Refused:
-        """Returns the error for a report of a plan's run, in the words and with the line of whoever made the CHECK."""
+        """Returns the error for a report of a plan's run, with the words and the user's line of its CHECK."""
         assert isinstance(report.site, int)
         if self.errors:
             said, check = self.errors[report.site], None
@@ -88,7 +88,7 @@ class Template(Record):
 
 
 class CheckError(Record):
-    """What the error of a CHECK or a CUSTOM says.
+    """The words of the error of a CHECK or a CUSTOM.
 
     kind:    of error
     site:    the words
@@ -226,7 +226,7 @@ def _freed_body(body: Op, variables: dict[str, int]) -> Op:
 
 
 def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
-    """Returns a shape with its symbolic integers bound to these values, whatever they were bound to before."""
+    """Returns a shape with its symbolic integers bound to these values, in place of those they had."""
     symbols = {op for dim in shape if isinstance(dim, Op) for op in toposort([dim]) if op.code is OpCode.BIND}
     values: dict[Op, Dim] = {}
     for op in symbols:

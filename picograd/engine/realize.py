@@ -139,7 +139,7 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
 
 
 def _forget_copies(order: Sequence[Op]) -> None:
-    """Makes COPYs of what shared memory held be made anew the next time."""
+    """Forgets COPYs of shared memory, so that they are made again the next time."""
     for op in order:
         if op.code is OpCode.COPY and any(
             s.code is OpCode.BUFFER and s.arg[0] in shared for s in toposort([op.src[0]], stop=realized)

@@ -1,4 +1,4 @@
-"""What is seen of the engine while it works: counts, for tests, benches and tools, and a line on the terminal.
+"""A watch on the engine at work: counts, for tests, benches and tools, and a line on the terminal.
 
 In:    events from the engine's other files; what to say, asked anew every second
 Out:   `Counts`, `watch`;  `telling`
@@ -23,7 +23,7 @@ from picograd.record import Struct, field
 
 # ---- counts ----
 class Counts(Struct):
-    """What happened since counting began.
+    """Counts of events since counting began.
 
     plans:               plans run
     kernels:             kernels run

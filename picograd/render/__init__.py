@@ -1,1 +1,1 @@
-"""Text of Programs: the writers of LLVM IR and of languages like C, of which a device has a dialect."""
+"""Text of Programs: the writers of LLVM IR and of languages like C, to which a device adds its dialect."""

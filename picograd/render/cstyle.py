@@ -296,7 +296,7 @@ class BlockWriter(Writer):
         self.shared_nbytes = 0
 
     def write_phase(self) -> None:
-        """Writes what stands before the GRID loops, then each of them for its own blocks."""
+        """Writes the statements before the GRID loops, then each loop for its own blocks."""
         self.write(self.phase.before)
         if len(self.phase.grids) == 1:
             self.write_grid(self.phase.grids[0], self.block)

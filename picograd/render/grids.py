@@ -1,4 +1,4 @@
-"""How a phase is launched: over threads of a processor, or over blocks of threads; and about how much work it is.
+"""Launches of phases: over threads of a processor, or over blocks of threads; and about how much work they are.
 
 In:    statements of one phase, in the linear form
 Out:   Launch; `grid_loops`;  of a GPU `Phase`, `launch_of_blocks`
@@ -110,7 +110,7 @@ def _trips(extent: Dim) -> int:
 
 
 def _middle(atom: Op, middle: Mapping[Op, Dim]) -> Dim:
-    """Returns what stands for a symbolic integer or the position in a loop, given those of the loops around it."""
+    """Returns a middle value of a symbolic integer or of the position in a loop, given those of the loops around it."""
     if atom.code is OpCode.VARIABLE:
         least, greatest = bounds(atom)
         return isqrt(max(least, 1) * greatest)
@@ -151,7 +151,7 @@ class Phase(Record):
 
 
 def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
-    """Splits a phase into its GRID loops and what stands before them."""
+    """Splits a phase into its GRID loops and the statements before them."""
     grids = [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
     before = [s for s in statements if s not in grids]
     broken = [s for s in before if not isinstance(s, Let | Load | Check)]

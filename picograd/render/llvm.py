@@ -76,7 +76,7 @@ LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the 
 
 
 class Dialect(Record):
-    """What is written differently for a processor and for a GPU, beside how they read and write memory.
+    """The differences between text for a processor and for a GPU, other than accesses to memory.
 
     apart:     registers hold elements one by one; else lanes, as vectors
     picks:     an instruction takes the lane of a vector that a number names
@@ -207,7 +207,7 @@ def _slots(access: Access) -> list[Slot]:
 
 
 def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
-    """Raises VerifyError where a place lies inside the lanes of another."""
+    """Raises VerifyError where a place is inside the lanes of another."""
     places = sorted([(memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items()])
     for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
         if name == other and second < first + lanes:
@@ -435,7 +435,7 @@ class LlvmWriter(ABC):
         return [line for line in body if line]
 
     def _join(self, before: Mapping[Slot, str], start: str, after: Mapping[Slot, str], end: str) -> None:
-        """What registers hold where two ways meet: `before` if it was come from `start`, `after` if from `end`."""
+        """Names the values of registers where two ways meet: `before` from `start`, `after` from `end`."""
         for slot, value in before.items():
             self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
 
@@ -445,7 +445,7 @@ class LlvmWriter(ABC):
 
     @contextmanager
     def when(self, condition: str, changed: Iterable[Slot] = ()) -> Iterator[None]:
-        """Opens a branch; where both ways meet, registers that it changes are named anew."""
+        """Opens a branch; where both ways meet, registers that it changes get new names."""
         self.num_labels += 1
         label = f"if{self.num_labels}"
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
@@ -545,7 +545,7 @@ class LlvmWriter(ABC):
         return splat(self.emit, self.value_of(op), type_of(op.dtype), lanes)
 
     def value_of(self, op: Op) -> str:
-        """Returns the name or literal that stands for a scalar value."""
+        """Returns the name or literal of a scalar value."""
         if op.code is OpCode.RANGE:
             return self.ranges[op.arg[0]]
         if op.code is OpCode.BIND:

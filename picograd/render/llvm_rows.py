@@ -1,4 +1,4 @@
-"""What each operation is in LLVM IR: types, constants, and one row for each opcode and kind of operand.
+"""Operations in LLVM IR: types, constants, and one row for each opcode and kind of operand.
 
 In:    one Op on named operands
 Out:   the instructions for it, written through an `Emit`

@@ -1,4 +1,4 @@
-"""How each operation is written in languages like C: a table of rows with names, and what differs between the languages.
+"""Operations in languages like C: a table of rows with names, and the differences between the languages.
 
 In:    one Op of the linear form, what is known of its integer operands, a Dialect
 Out:   the text of an expression
@@ -21,7 +21,7 @@ from picograd.record import Record
 
 
 class Dialect(Record):
-    """What languages like C write differently.
+    """The differences between languages like C.
 
     of_type:  what follows the name of a primitive that is told a type
     by_type:  what follows the name of one that C++ chooses by the type of its argument

@@ -1,4 +1,4 @@
-"""What a schedule launches, as data that a GPU's runner walks: which function, on which memory.
+"""The launches of a schedule, as data that a GPU's runner walks: which function, on which memory.
 
 In:    Schedule, Executables
 Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`
@@ -68,7 +68,7 @@ Function = Callable[[Sequence[Array], Mapping[str, int]], None]
 
 
 class HostFunction(Record):
-    """What a plan calls between its kernels.
+    """A function that a plan calls between its kernels.
 
     params:  what it takes, by slot; the last one is the report
     run:     (flat arrays of the others, values of symbolic integers by name): what it does
@@ -108,7 +108,7 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class Place(Record):
-    """Where memory of a plan lies: so many bytes from the start of an input, an output, the temporaries or the reports.
+    """A place in memory of a plan: so many bytes from the start of an input, an output, the temporaries or the reports.
 
     group:   "input", "output", "temporary" or "report"
     number:  of the input or output; temporaries are one piece of memory, number 0, and so are reports
@@ -156,7 +156,7 @@ class LaunchList(Record):
 
     @property
     def parts(self) -> tuple[tuple[Call, ...], ...]:
-        """Returns the calls in parts after each of which the reports are looked at."""
+        """Returns the calls in parts; after each part the reports are looked at."""
         return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
@@ -236,7 +236,7 @@ class _Lister:
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
 
     def add_items(self, schedule: Schedule, places: Sequence[Place], executables: Sequence[Executable], first: int) -> None:
-        """Adds the items of a schedule whose buffers lie at `places`; its kernels are numbered from `first`."""
+        """Adds the items of a schedule whose buffers are at `places`; its kernels are numbered from `first`."""
         for number, item in enumerate(schedule.items):
             if number and number == schedule.commit:
                 self.commit = len(self.calls)
@@ -271,7 +271,7 @@ def _outer_place(use: BufferUse) -> Place:
 
 
 def _places_in_step(item: LoopItem, outer: Sequence[Place], r: int, steps: int) -> list[Place]:
-    """Returns where the buffers of a loop's body lie in step r."""
+    """Returns the places of the buffers of a loop's body in step r."""
     memory = 0 if item.memory is None else outer[item.memory].offset
     found: list[Place] = []
     for use in item.body.buffers:

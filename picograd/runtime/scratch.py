@@ -43,7 +43,7 @@ class _Placer:
         self._executables, self._alignment = iter(executables), alignment
 
     def add_items(self, schedule: Schedule, base: int, held: Ends) -> None:
-        """Adds the kernels of a schedule whose temporaries lie from `base` on.
+        """Adds the kernels of a schedule whose temporaries begin at `base`.
 
         Args:
           held: what lives around all of it, as (start, end)

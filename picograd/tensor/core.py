@@ -17,7 +17,7 @@ import numpy as np
 from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
-from picograd.engine.host_memory import lying_on_host, number_lying_on_host
+from picograd.engine.host_memory import number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.ir.graphless import Graphless
@@ -494,7 +494,7 @@ class TensorCore:
     def _number(self, function: str) -> Any:
         """Returns the value of the one element."""
         if trace.get() is None:
-            found = number_lying_on_host(self.op)
+            found = number_on_host(self.op)
             if found is not None:
                 return found
         return self._host(function).reshape(()).item()
@@ -522,7 +522,7 @@ def realize(tensors: Iterable[TensorCore]) -> None:
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
     check_array("numpy", tensor.op.shape, tensor.op.dtype.itemsize)
-    lying = lying_on_host(tensor.op)
+    lying = value_on_host(tensor.op)
     if lying is not None:
         return lying
     if tensor.cell.op.numel <= max(4 * tensor.op.numel, FEW):  # else only what is shown is computed

@@ -57,7 +57,7 @@ class CWriter(Writer):
     dialect = C
 
     def write_phase(self, statements: Sequence[Statement]) -> None:
-        """Writes what stands before the GRID loops, then of each the part that lies in begin..end."""
+        """Writes the statements before the GRID loops, then the part of each loop that is in begin..end."""
         loops = grid_loops(statements)
         self.write([statement for statement in statements if statement not in loops])
         if len(loops) == 1:

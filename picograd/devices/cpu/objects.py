@@ -35,7 +35,7 @@ _PC32, _PLT32 = 2, 4  # relocations that hold a distance in 32 bits
 
 
 class Image(NamedTuple):
-    """Sections of an object file in one piece, which may lie anywhere; `symbols` are offsets in it."""
+    """Sections of an object file in one piece that works at any address; `symbols` are offsets in it."""
 
     data: bytes
     symbols: Mapping[str, int]
@@ -55,7 +55,7 @@ class _Section(NamedTuple):
 
 
 def image_of(data: bytes) -> Image | None:
-    """Returns an object file as it lies in memory; None where it is another format, or asks for symbols of others."""
+    """Returns the image of an object file in memory; None for another format, or one that asks for symbols of others."""
     if sys.platform != "linux" or not data.startswith(_IDENT):
         return None
     header = _HEADER.unpack_from(data)
@@ -118,7 +118,7 @@ class Placed:
 
 
 class _Room:
-    """Memory that is never given back, for threads may stand in it when the process ends.
+    """Memory that is never given back: threads may run code in it when the process ends.
 
     free:  pieces that nobody uses any more, by length
     """

@@ -43,7 +43,7 @@ Piece = tuple[str, int, int]  # space, start, end
 
 
 class Use(Record):
-    """What a kernel or a loop does with one piece of memory.
+    """A piece of memory that a kernel or a loop reads or writes.
 
     space:      "outer" (inputs and outputs), "arena" or "step" (what differs from step to step of a loop)
     start, end: bytes of the arena; for "outer" and "step" a number, counted from 0
@@ -57,7 +57,7 @@ class Use(Record):
 
 
 class Touched(Record):
-    """What is read and what is written, in rising order; of either no two pieces overlap."""
+    """The pieces read and the pieces written, each in rising order and without overlaps."""
 
     reads: tuple[Piece, ...]
     writes: tuple[Piece, ...]
@@ -220,7 +220,7 @@ GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate
 
 
 class Patch(Record):
-    """How a place is set at each step of a loop; see walker.py.
+    """A place of the table that is set at each step of a loop; see walker.py.
 
     use:  the buffer of the body whose place it is: a row is as long as that
     """

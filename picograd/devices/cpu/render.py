@@ -114,7 +114,7 @@ class CpuWriter(LlvmWriter):
         self.entry.append(f"  {name} = load {llvm_type}, ptr {name}.at, align 8")
 
     def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
-        """Writes a GRID loop: the part of its iterations that lies in begin..end; returns where the next one starts."""
+        """Writes a GRID loop, the part of its iterations in begin..end; returns where the next one starts."""
         if is_first and is_last:
             if loop.range.src[0] is const(1, dtypes.int64):  # a call runs at least one iteration
                 self.ranges[loop.range.arg[0]] = "0"

@@ -264,7 +264,7 @@ class Runner:
         state[HELPERS], state[WAKES] = self._helpers, self._wakes
 
     def _end_of(self, entry: int) -> int:
-        """Returns the number of entries up to this one, and to the end of the outermost loop it stands in."""
+        """Returns the number of entries up to this one, and to the end of the outermost loop around it."""
         entries = self._layout.entries
         for loop in (entries[:, FUNCTION] == 0).nonzero()[0]:
             end = int(loop + 1 + entries[loop, BODY])

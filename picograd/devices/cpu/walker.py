@@ -1,4 +1,4 @@
-"""The plan walker: native code that runs the entries of a plan, so that no Python stands between kernels.
+"""The plan walker: native code that runs the entries of a plan, with no Python between kernels.
 
 In:    nothing
 Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, ptr crew)`, with the first helper's line or 0; of

@@ -191,7 +191,7 @@ class Description:
 
 
 def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
-    """Returns how a matrix of rows and columns lies: what lies side by side is a column to the library."""
+    """Returns the layout of a matrix for the library, to which a contiguous row is a column."""
     length, count = (rows, columns) if matrix.is_turned else (columns, rows)
     made = Made("MatrixLayout", dtype, ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride))
     if batch > 1:

@@ -118,12 +118,12 @@ class CudaDevice:
 
     @cached_property
     def num_multiprocessors(self) -> int:
-        """How many multiprocessors the GPU has."""
+        """The number of multiprocessors of the GPU."""
         return capability().multiprocessors
 
     @property
     def held(self) -> int:
-        """How many bytes came from the driver and did not go back: those of objects, and those kept for reuse."""
+        """The bytes held from the driver: those of objects, and those kept for reuse."""
         return self._pool.held
 
     def memory_info(self) -> tuple[int, int]:
@@ -147,7 +147,7 @@ class CudaDevice:
         return self._arena
 
     def _new_segment(self, nbytes: int) -> int | None:
-        """Asks the driver for memory; None where it has no more."""
+        """Asks the driver for memory; None where it has none left."""
         self.enter()
         try:
             return int(call("cuMemAlloc", nbytes))
@@ -220,7 +220,7 @@ class CudaDevice:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
 
     def _load_call(self, binary: Binary) -> Executable:
-        """Returns launches of which the library makes one; the others are those of generated code, if there is any."""
+        """Returns launches: one by the library, the others of generated code, if there is any."""
         called, code = read_library(binary.data)
         product = self._cublaslt.load(binary.name, called)
         others = [launch for place, launch in enumerate(binary.launches) if place != called.place]

@@ -141,7 +141,7 @@ def version_text(number: int) -> str:
 
 
 class Capability(Record):
-    """What the first GPU of this machine can do.
+    """The abilities of the first GPU of this machine.
 
     major, minor:  its architecture: 9, 0 is sm_90
     shared_bytes:  memory one block shares where its launch asks for it

@@ -86,7 +86,7 @@ LOG_NBYTES = 1 << 14  # of what the driver's compiler says
 
 
 class Loader:
-    """What loads code of one device, and unloads it.
+    """A loader of code for one device, which unloads it, too.
 
     modules:  loaded code, of which what no executable needs any more waits; its kernels may run still
     """

@@ -86,7 +86,7 @@ class Pool:
         self.count, self.held = MemoryCount(), 0
 
     def allocate(self, nbytes: int, is_counted: bool = True) -> Memory | None:
-        """Returns memory of at least `nbytes` bytes, or None where there is no more.
+        """Returns memory of at least `nbytes` bytes, or None where none is left.
 
         Args:
           is_counted:  as what an object holds

@@ -80,7 +80,7 @@ class PreparedLaunch:
 
 
 class KernelLaunch(PreparedLaunch):
-    """A launch of a kernel, which the driver is told of by calls that stand ready.
+    """A launch of a kernel, with the driver's calls for it ready to be made.
 
     row:  the launch itself
     """
@@ -182,7 +182,7 @@ class QueueDevice(Device, Protocol):
 
     @property
     def memory(self) -> MemoryCount:
-        """How much memory is in use."""
+        """The count of memory in use."""
         ...
 
     def check_process(self) -> None:
@@ -432,7 +432,7 @@ class CudaPlan:
 
 
 class Reports:
-    """What the Checks of a plan have reported. NOTE: to know it, a plan that has Checks is waited for."""
+    """The reports of a plan's Checks. NOTE: to know it, a plan that has Checks is waited for."""
 
     def __init__(self, device: QueueDevice, checks: Sequence[Sequence[int]]):
         self.device, self.checks = device, checks

@@ -1,4 +1,4 @@
-"""What a GPU has to do, in order: kernels on one stream, and copies from the host on another, while kernels run.
+"""The work of a GPU, in order: kernels on one stream, and copies from the host on another, while kernels run.
 
 In:    launches, graphs, host memory
 Out:   `CommandQueue`;  `Staging`, pinned host memory through which copies go;  `Moment`, to wait for and measure from
@@ -295,7 +295,7 @@ def seconds_between(start: Any, stop: Any) -> float:
 
 # ---- moments ----
 class Moment:
-    """When everything that had been submitted was done. Its event goes back to the queue with it.
+    """The moment at which everything submitted before is done. Its event goes back to the queue with it.
 
     enter: makes the GPU's context that of the calling thread
     """

@@ -28,7 +28,7 @@ SLAB_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 8192, 128
 
 
 def header_of(choice: ByHand) -> str:
-    """Returns the lines that stand before the functions."""
+    """Returns the lines before the functions."""
     if isinstance(choice, Written):
         return '#include "hopper_product.h"\n#include "hopper_fma.h"\n'
     return f'#include "hopper_attention{"" if isinstance(choice, WrittenAttention) else "_grad"}.h"\n'
@@ -118,7 +118,7 @@ def _right(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
 
 
 def _matrix_map(matrix: Matrix, product: PlainProduct, count: int, length: int, rows: int) -> TileMap:
-    """Returns the map of an operand that lies in memory as a batch of `count` rows of `length` elements."""
+    """Returns the map of an operand that is in memory a batch of `count` rows of `length` elements."""
     stride = matrix.stride if count > 1 else -(-length // 8) * 8
     is_one = _is_one(matrix, product)
     shape = (1 if is_one else product.batch, count, length)

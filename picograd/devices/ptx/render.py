@@ -199,7 +199,7 @@ class PtxWriter(LlvmWriter):
 
     # ---- loops ----
     def write_phase(self) -> None:
-        """Writes what stands before the GRID loops, then each of them for its own blocks."""
+        """Writes the statements before the GRID loops, then each loop for its own blocks."""
         for variable in self.program.variables:
             self.values[variable] = f"%n_{variable.arg[0]}"
         self.statements(self.phase.before)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.engine.host_memory import lying_on_host
+from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
@@ -152,7 +152,7 @@ def _stacked(examples: Sequence[Tensor]) -> Tensor:
     if len({example.cell for example in examples}) == 1:
         return Tensor.stack(list(examples))
     if trace.get() is None and not any(example.requires_grad for example in examples):
-        arrays = [lying_on_host(example.op) for example in examples]
+        arrays = [value_on_host(example.op) for example in examples]
         found = [array for array in arrays if array is not None]
         if len(found) == len(arrays) and len({(array.shape, array.dtype) for array in found}) == 1:
             return Tensor(np.stack(found), dtype=examples[0].dtype, device=examples[0].device)

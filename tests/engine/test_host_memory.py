@@ -9,7 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.host_memory import lying_on_host
+from picograd.engine.host_memory import value_on_host
 from picograd.engine.watch import watch
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -59,4 +59,4 @@ def test_all_else_is_left_to_plans() -> None:
     x = Tensor([1.0, 2.0], device="CPU").realize()
     n = pg.Variable("n", 1, 2).bind(2)
     others = [x[:n][-1], x[n - 1 :], x + 1, Tensor([1.0], device="NUMPY"), pg.ones(2)]
-    assert [lying_on_host(other.op) for other in others] == [None] * 5
+    assert [value_on_host(other.op) for other in others] == [None] * 5
