@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from picograd.dtype import bool_, int64
+from picograd.ir.arithmetic import identity
 from picograd.ir.build import (
     cast,
     compare,
@@ -34,7 +35,6 @@ from picograd.ir.build import (
     where,
     zeros_like,
 )
-from picograd.ir.fold import identity
 from picograd.ir.op import Op, const_value, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
 

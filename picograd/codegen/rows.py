@@ -17,8 +17,8 @@ from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.arithmetic import identity
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
-from picograd.ir.fold import identity
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from picograd.errors import UnsupportedOp, VerifyError
-from picograd.ir.op import ARITHMETIC, Dim, Op, toposort
+from picograd.ir.arithmetic import ARITHMETIC
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import with_values
 

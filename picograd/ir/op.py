@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, Union
 from picograd.dtype import DType, Scalar
 from picograd.errors import ShapeError
 from picograd.forks import whole_at_fork
+from picograd.ir.arithmetic import ARITHMETIC, INTERVALS, Interval
 from picograd.ir.opcode import OpCode
 
 Dim = Union[int, "Op"]
@@ -258,8 +259,8 @@ def greatest_numel(shape: Shape) -> int:
     return count
 
 
-def _extremes(dim: Dim) -> tuple[int, int]:
-    """Returns bounds of the values of a dimension, each occurrence of a variable by itself."""
+def _extremes(dim: Dim) -> Interval:
+    """Returns the interval of a dimension, each occurrence of a variable by itself; `bounds` (ir/symbolic.py) sees sums."""
     if isinstance(dim, int):
         return dim, dim
     if dim.code is OpCode.CONST:
@@ -268,25 +269,10 @@ def _extremes(dim: Dim) -> tuple[int, int]:
         return int(dim.arg[1]), int(dim.arg[2])
     if dim.code is OpCode.BIND:
         return _extremes(dim.src[0])
-    combine = ARITHMETIC.get(dim.code)
-    assert combine is not None, f"greatest: {dim} is no dimension"
-    (low, high), (low2, high2) = (_extremes(s) for s in dim.src)
-    if dim.code is OpCode.MOD:
-        return 0, high2 - 1
-    corners = [combine(low, low2), combine(low, high2), combine(high, low2), combine(high, high2)]
-    return min(corners), max(corners)
-
-
-# NOTE: x // 0 and x % 0 are 0, as in kernels: they stand where nothing reads them.
-ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
-    OpCode.ADD: lambda a, b: a + b,
-    OpCode.SUB: lambda a, b: a - b,
-    OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b if b else 0,
-    OpCode.MOD: lambda a, b: a % b if b else 0,
-    OpCode.MIN: min,
-    OpCode.MAX: max,
-}
+    assert dim.code in ARITHMETIC, f"greatest: {dim} is no dimension"
+    found = INTERVALS[dim.code](*map(_extremes, dim.src))
+    assert found is not None, f"greatest: nothing is known of {dim}"
+    return found
 
 
 def _length_text(op: Op) -> str | None:

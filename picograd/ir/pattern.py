@@ -2,7 +2,7 @@
 
 In:    a graph and a PatternMatcher
 Out:   the rewritten graph
-Next:  picograd/ir/fold.py
+Next:  picograd/ir/arithmetic.py
 """
 
 from __future__ import annotations

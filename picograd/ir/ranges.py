@@ -1,28 +1,37 @@
-"""The least and greatest value an integer graph can have: what is certain without computing it.
+"""Which values an integer can have, and which numbers divide it: what is certain without computing it.
 
-In:    an Op of an integer dtype
-Out:   `value_range`
-Called by: ir/simplify.py.    Next: picograd/ir/simplify.py
+Intervals come first. One table says what an Op makes of the intervals of its sources, in graphs, in the linear form of
+Programs and in index expressions; each of these walks in a way of its own: `value_range` through a graph, whose Ops it
+remembers; `interval_of` through one operation of a Program, given what is known of VARs and RANGEs; `bounds`
+(ir/symbolic.py) through sums, of which it adds up the terms first; and `greatest` (ir/op.py) through a length.
+What the operations do to intervals stands in ir/arithmetic.py. Where intervals do not decide, and several integers are
+compared, codegen/passes/inequalities.py looks for a proof.
+
+    t = t1 * 4 + g0 * 1024,  t1 in 0..31,  g0 in 0..7        t is in 0..7292, and 4 divides it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import gcd
 
 from picograd.dtype import DType
-from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.arithmetic import INTERVALS, Interval
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import IDENTITY, OpCode
 from picograd.living import LivingKeys
 
-Range = tuple[int, int]
-SAME = IDENTITY | {
-    OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP, OpCode.COPY,
-}  # fmt: skip
+Intervals = Mapping[Op, Interval]
+Of = Callable[[Op], Interval]
 
-_ranges: LivingKeys[Op, Range] = LivingKeys()
+DIVISIONS = frozenset({OpCode.IDIV, OpCode.MOD})
+# In Programs these compute data, which stays as wide as it is: to make it int32 on a GPU costs more steps than it saves.
+OF_DATA = frozenset({OpCode.NEG, OpCode.AND, OpCode.SHR, OpCode.WHERE, OpCode.REDUCE})
+
+_ranges: LivingKeys[Op, Interval] = LivingKeys()
 
 
-def value_range(root: Op) -> Range:
+def value_range(root: Op) -> Interval:
     """Returns (least, greatest) of the elements of an integer or bool Op; those of its dtype where nothing is known.
 
     >>> from picograd import dtype as dtypes
@@ -31,100 +40,88 @@ def value_range(root: Op) -> Range:
     """
     for op in toposort([root], stop=_ranges):
         if op not in _ranges and not op.dtype.is_float:
-            _ranges[op] = _range(op)
+            # A graph has no loops. Of an expression in one, the place counts as any: it is no small number to look up by.
+            _ranges[op] = whole_interval(op.dtype) if op.code is OpCode.RANGE else _in_graph(op, _ranges)
     return _ranges[root]
 
 
-def _range(op: Op) -> Range:
-    """Returns bounds of an Op from those of its sources, which are known already."""
-    low, high = _whole(op.dtype)
-    if op.dtype.kind == "b" and op.code is not OpCode.CONST:
-        return 0, 1
-    if op.code in _RULES:
-        found = _RULES[op.code](op)
-    elif op.code in SAME:
-        found = _ranges[op.src[0]]
-    else:
-        return low, high
-    # NOTE: a range that leaves the dtype says nothing: the value may have wrapped.
-    return found if low <= found[0] and found[1] <= high else (low, high)
+def _in_graph(op: Op, known: Intervals | LivingKeys[Op, Interval]) -> Interval:
+    """Returns the interval of an Op, given those of its sources."""
+    found = known.get(op)
+    return _within(op, from_sources(op, lambda source: _in_graph(source, known))) if found is None else found
 
 
-def _whole(dtype: DType) -> Range:
-    return (0, 1) if dtype.kind == "b" else (int(dtype.min), int(dtype.max))
+def interval_of(op: Op, known: Intervals) -> Interval:
+    """Returns (least, greatest) of an integer of a Program, that of its type where nothing is known."""
+    found = known.get(op)
+    return _within(op, exact_interval(op, known)) if found is None else found
 
 
-def _union(*ranges: Range) -> Range:
-    return min(low for low, _ in ranges), max(high for _, high in ranges)
+def exact_interval(op: Op, known: Intervals) -> Interval | None:
+    """Returns the bounds of an operation of a Program in unlimited integers, or None where they are not known."""
+    return None if op.code in OF_DATA else from_sources(op, lambda source: interval_of(source, known))
 
 
-def _sources(op: Op) -> list[Range]:
-    return [_ranges[s] for s in op.src]
+def _within(op: Op, exact: Interval | None) -> Interval:
+    whole = whole_interval(op.dtype)
+    # NOTE: what leaves the range of its type may have wrapped, so its exact bounds say nothing.
+    return exact if exact is not None and whole[0] <= exact[0] and exact[1] <= whole[1] else whole
 
 
-def _cast(op: Op) -> Range:
-    return _whole(op.dtype) if op.src[0].dtype.is_float else _ranges[op.src[0]]
+def from_sources(op: Op, of: Of) -> Interval | None:
+    """Returns the bounds of an operation in unlimited integers, from those of its sources; None where nothing is known."""
+    rule = RULES.get(op.code)
+    if rule is not None:
+        return rule(op, of)
+    operands = [of(source) for source in op.src] if op.code in INTERVALS else []
+    if not operands or (op.code in DIVISIONS and operands[1][0] < 1):  # what is divided by 0 is 0 only once it is legal
+        return None
+    return INTERVALS[op.code](*operands)
 
 
-def _add(op: Op) -> Range:
-    a, b = _sources(op)
-    return a[0] + b[0], a[1] + b[1]
+def whole_interval(dtype: DType) -> Interval:
+    """Returns the interval of all values of an integer type, or of bool."""
+    return int(dtype.min), int(dtype.max)
 
 
-def _subtract(op: Op) -> Range:
-    a, b = _sources(op)
-    return a[0] - b[1], a[1] - b[0]
+# ---- what an Op makes of the intervals of its sources ----
+def _union(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _multiply(op: Op) -> Range:
-    corners = [x * y for x in _ranges[op.src[0]] for y in _ranges[op.src[1]]]
-    return min(corners), max(corners)
+def _below(length: Dim, of: Of) -> Interval:
+    """Returns the interval of a position along an axis."""
+    return 0, max(0, (length if isinstance(length, int) else of(length)[1]) - 1)
 
 
-def _divide(op: Op) -> Range:
-    a, b = _sources(op)
-    return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else _whole(op.dtype)
+def _same(op: Op, of: Of) -> Interval:
+    return of(op.src[0])
 
 
-def _remainder(op: Op) -> Range:
-    a, b = _sources(op)
-    if b[0] <= 0:
-        return _whole(op.dtype)
-    return a if a[0] >= 0 and a[1] < b[0] else (0, b[1] - 1)
+def _same_or_0(op: Op, of: Of) -> Interval:
+    return _union((0, 0), of(op.src[0]))
 
 
-def _minimum(op: Op) -> Range:
-    a, b = _sources(op)
-    return min(a[0], b[0]), min(a[1], b[1])
+def _cast(op: Op, of: Of) -> Interval | None:
+    return None if op.src[0].dtype.is_float else of(op.src[0])
 
 
-def _maximum(op: Op) -> Range:
-    a, b = _sources(op)
-    return max(a[0], b[0]), max(a[1], b[1])
+def _reduce(op: Op, of: Of) -> Interval | None:
+    return of(op.src[0]) if op.arg[0] in (OpCode.MAX, OpCode.MIN) else None
 
 
-def _and(op: Op) -> Range:
-    masks = [high for low, high in _sources(op) if low >= 0]
-    return (0, min(masks)) if masks else _whole(op.dtype)
-
-
-def _shift_right(op: Op) -> Range:
-    a, n = _sources(op)
-    return (a[0] >> n[0], a[1] >> n[0]) if n[0] == n[1] >= 0 else _whole(op.dtype)
-
-
-def _where(op: Op) -> Range:
+def _where(op: Op, of: Of) -> Interval | None:
     condition, a, b = op.src
-    found = [r for r in (_chosen(a, condition, True), _chosen(b, condition, False)) if r is not None]
-    return _union(*found) if found else _whole(op.dtype)
+    found = [each for each in (_chosen(a, condition, True, of), _chosen(b, condition, False, of)) if each is not None]
+    return _union(found[0], found[-1]) if found else None
 
 
-def _chosen(value: Op, condition: Op, holds: bool) -> Range | None:
-    """The range of a value, or of one plus something, where p < q holds (or does not); None: that is nowhere."""
+def _chosen(value: Op, condition: Op, holds: bool, of: Of) -> Interval | None:
+    """The interval of a value, or of one plus something, where p < q holds (or does not); None: that is nowhere."""
     if condition.code is not OpCode.CMPLT or condition.src[0].dtype.is_float:
-        return _ranges[value]
+        return of(value)
     p, q = condition.src
-    (p_low, p_high), (q_low, q_high) = _ranges[p], _ranges[q]
+    (p_low, p_high), (q_low, q_high) = of(p), of(q)
     if holds:
         known = {p: (p_low, min(p_high, q_high - 1)), q: (max(q_low, p_low + 1), q_high)}
     else:
@@ -133,34 +130,61 @@ def _chosen(value: Op, condition: Op, holds: bool) -> Range | None:
         return None
     if value.code is OpCode.ADD and value.src[0] in known:
         low, high = known[value.src[0]]
-        shift = _ranges[value.src[1]]
+        shift = of(value.src[1])
         return low + shift[0], high + shift[1]
-    return known.get(value, _ranges[value])
+    return known.get(value) or of(value)
 
 
-def _reduce(op: Op) -> Range:
-    return _ranges[op.src[0]] if op.arg[0] in (OpCode.MAX, OpCode.MIN) else _whole(op.dtype)
-
-
-_RULES: dict[OpCode, Callable[[Op], Range]] = {
-    OpCode.CONST: lambda op: (int(op.arg), int(op.arg)),
-    OpCode.VARIABLE: lambda op: (int(op.arg[1]), int(op.arg[2])),
-    OpCode.BIND: lambda op: _ranges[op.src[0]],
-    OpCode.IOTA: lambda op: (0, max(0, greatest(op.arg) - 1)),
+RULES: dict[OpCode, Callable[[Op, Of], Interval | None]] = {
+    OpCode.CONST: lambda op, of: (int(op.arg), int(op.arg)),
+    OpCode.VARIABLE: lambda op, of: (int(op.arg[1]), int(op.arg[2])),
+    OpCode.RANGE: lambda op, of: _below(op.src[0], of),
+    OpCode.LANES: lambda op, of: _below(op.arg, of),
+    OpCode.IOTA: lambda op, of: _below(op.arg, of),
+    OpCode.CHECK: lambda op, of: _below(op.arg[1], of),
+    OpCode.SORT: lambda op, of: _below(op.src[0].shape[op.arg[0]], of),
     OpCode.CAST: _cast,
-    OpCode.ADD: _add,
-    OpCode.SUB: _subtract,
-    OpCode.MUL: _multiply,
-    OpCode.IDIV: _divide,
-    OpCode.MOD: _remainder,
-    OpCode.MIN: _minimum,
-    OpCode.MAX: _maximum,
-    OpCode.AND: _and,
-    OpCode.SHR: _shift_right,
     OpCode.WHERE: _where,
     OpCode.REDUCE: _reduce,
-    OpCode.PAD: lambda op: _union((0, 0), _ranges[op.src[0]]),
-    OpCode.SORT: lambda op: (0, max(0, greatest(op.src[0].shape[op.arg[0]]) - 1)),
-    OpCode.CHECK: lambda op: (0, max(0, greatest(op.arg[1]) - 1)),
-    OpCode.GATHER: lambda op: _union((0, 0), _ranges[op.src[0]]),
+    OpCode.PAD: _same_or_0,
+    OpCode.GATHER: _same_or_0,
+    **dict.fromkeys(
+        (*IDENTITY, OpCode.BIND, OpCode.COPY, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP),
+        _same,
+    ),
 }
+
+
+# ---- divisors ----
+def divisor_of(op: Op, known: Mapping[Op, int]) -> int:
+    """Returns a divisor of an integer, 1 where nothing is known, 0 where it is 0, which all numbers divide.
+
+    It tells that an address is aligned: where v3 = t1 * 4 and v4 = g0 * 1024, 4 divides v3 + v4.
+
+    NOTE: powers of two stay divisors where arithmetic wraps; who asks asks for these.
+    """
+    found = known.get(op)
+    if found is not None:
+        return found
+    if op.code is OpCode.CONST:
+        return abs(int(op.arg))
+    below = [divisor_of(s, known) for s in op.src] if op.code in WITH_DIVISOR else []
+    if op.code is OpCode.MUL:
+        return below[0] * below[1]
+    if op.code in (OpCode.ADD, OpCode.SUB, OpCode.MIN, OpCode.MAX):
+        return gcd(*below)
+    if op.code is OpCode.WHERE:
+        return gcd(below[1], below[2])
+    if op.code is OpCode.BIND:
+        return below[0]
+    if op.code in (OpCode.IDIV, OpCode.MOD) and op.src[1].code is OpCode.CONST and op.src[1].arg > 0:
+        divisor = int(op.src[1].arg)
+        if op.code is OpCode.MOD:
+            return gcd(below[0], divisor)
+        return below[0] // divisor if below[0] % divisor == 0 else 1
+    return 1
+
+
+WITH_DIVISOR = frozenset(
+    {OpCode.MUL, OpCode.ADD, OpCode.SUB, OpCode.MIN, OpCode.MAX, OpCode.WHERE, OpCode.BIND, OpCode.IDIV, OpCode.MOD}
+)

@@ -16,8 +16,8 @@ import math
 from collections.abc import Sequence
 
 from picograd.dtype import DType
+from picograd.ir.arithmetic import fold, identity
 from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink
-from picograd.ir.fold import fold, identity
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite

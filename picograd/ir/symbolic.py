@@ -3,7 +3,7 @@
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
        `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`
-Next:  picograd/ir/divisors.py
+Next:  picograd/ir/ranges.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
 VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.
@@ -18,8 +18,10 @@ from math import gcd
 from operator import attrgetter
 
 from picograd import dtype as dtypes
+from picograd.ir.arithmetic import Interval
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.ranges import from_sources
 
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
@@ -200,44 +202,30 @@ def plus(value: Dim, number: int) -> Dim:
 
 
 @lru_cache(MOST_KNOWN)
-def bounds(value: Dim) -> tuple[int, int]:
+def bounds(value: Dim) -> Interval:
     """Returns (least, greatest) of an integer expression; +-LARGE where nothing is known."""
     if isinstance(value, int):
         return value, value
-    if value.code is OpCode.RANGE:
-        return 0, max(0, bounds(from_op(value.src[0]))[1] - 1)
-    if value.code is OpCode.VARIABLE:
-        return int(value.arg[1]), int(value.arg[2])
-    if value.code is OpCode.BIND:
-        return bounds(value.src[0])
-    if value.code is OpCode.CONST and value.dtype.is_int:
-        return int(value.arg), int(value.arg)
-    if value.code is OpCode.CHECK:
-        return 0, max(0, bounds(value.arg[1])[1] - 1)
-    if value.code is OpCode.MOD:
-        least, greatest = bounds(from_op(value.src[1]))
-        return (0, greatest - 1) if least > 0 else (-LARGE, LARGE)
-    if value.code is OpCode.IDIV:
-        low, high = bounds(from_op(value.src[0]))
-        least, divisor = bounds(from_op(value.src[1]))
-        if least <= 0:
-            return -LARGE, LARGE
-        return max(-LARGE, low // (divisor if low >= 0 else least)), high // (least if high >= 0 else divisor)
-    if value.code is OpCode.MUL and value.src[1].code is not OpCode.CONST:
-        (low, high), (low2, high2) = bounds(value.src[0]), bounds(value.src[1])
-        corners = (low * low2, low * high2, high * low2, high * high2)
-        return max(-LARGE, min(corners)), min(LARGE, max(corners))
-    if value.code is OpCode.MIN:
-        (low, high), (low2, high2) = bounds(from_op(value.src[0])), bounds(from_op(value.src[1]))
-        return min(low, low2), min(high, high2)
-    if value.code not in (OpCode.ADD, OpCode.MUL):
-        return -LARGE, LARGE
-    terms, constant = affine(value)
-    low = high = constant
-    for atom, coefficient in terms.items():
-        ends = [end * coefficient for end in bounds(atom)]
-        low, high = low + min(ends), high + max(ends)
-    return max(-LARGE, low), min(LARGE, high)
+    exact: Interval | None = None
+    if value.code is OpCode.ADD or (value.code is OpCode.MUL and value.src[1].code is OpCode.CONST):
+        terms, low = affine(value)  # a sum: what is added and taken away again has no part in it
+        high = low
+        for atom, coefficient in terms.items():
+            ends = [end * coefficient for end in bounds(atom)]
+            low, high = low + min(ends), high + max(ends)
+        exact = low, high
+    elif value.code in OF_INDICES and value.dtype.is_int:
+        exact = from_sources(value, bounds)
+    return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
+
+
+# Of what else stands in an index, such as a LOAD or a WHERE, nothing is known: an expression may be deep.
+OF_INDICES = frozenset(
+    {
+        OpCode.CONST, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND, OpCode.CHECK, OpCode.MUL, OpCode.IDIV, OpCode.MOD,
+        OpCode.MIN,
+    }
+)  # fmt: skip
 
 
 @lru_cache(MOST_KNOWN)

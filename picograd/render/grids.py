@@ -18,9 +18,10 @@ from math import isqrt
 from picograd import dtype as dtypes
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.errors import VerifyError
-from picograd.ir.intervals import Interval, Intervals, interval_of
+from picograd.ir.arithmetic import Interval
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.ranges import Intervals, interval_of
 from picograd.ir.stages import Launch, Program
 from picograd.ir.statements import (
     Alloc,

@@ -39,9 +39,10 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
-from picograd.ir.intervals import Interval, interval_of
+from picograd.ir.arithmetic import Interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
     Alloc,

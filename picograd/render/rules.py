@@ -14,9 +14,9 @@ import struct
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.ir.intervals import Intervals, exact_interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import COMPARE, OpCode
+from picograd.ir.ranges import Intervals, exact_interval, interval_of
 from picograd.record import Record
 
 

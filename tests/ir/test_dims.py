@@ -6,8 +6,9 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp, VerifyError
+from picograd.ir.arithmetic import ARITHMETIC
 from picograd.ir.dims import dim_value
-from picograd.ir.op import ARITHMETIC, Op, const
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, floordiv, mul
 

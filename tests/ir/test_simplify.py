@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from picograd import dtype as dtypes
 from picograd.dtype import ALL, DType
 from picograd.evaluator import evaluate
+from picograd.ir.arithmetic import fold
 from picograd.ir.build import cast, compare, expand, flip, pad, permute, reduce, reshape, scan, shrink, unary, where
-from picograd.ir.fold import fold
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import BINARY, COMPARE, UNARY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher

@@ -8,8 +8,8 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.dtype import ALL, DType
 from picograd.evaluator import evaluate
+from picograd.ir.arithmetic import fold
 from picograd.ir.build import cast, compare, expand, flip, pad, permute, reduce, reshape, scan, where
-from picograd.ir.fold import fold
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import is_lossless, simplify, simplify_graph

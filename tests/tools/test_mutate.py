@@ -56,7 +56,7 @@ def test_changes_are_drawn_by_target_and_by_kind_in_turn() -> None:
 
 
 def test_tests_near_to_the_file_are_asked_first_and_one_of_each_function(tmp_path: Path) -> None:
-    file = "picograd/ir/fold.py"
+    file = "picograd/ir/arithmetic.py"
     seconds = {"tests/tensor/t.py::a": 0.1, "tests/ir/t.py::b[1]": 0.3, "tests/ir/t.py::b[2]": 0.2, "tests/ir/t.py::c": 5}
     (tmp_path / "map.json").write_text(
         json.dumps(
@@ -74,7 +74,7 @@ def test_tests_near_to_the_file_are_asked_first_and_one_of_each_function(tmp_pat
 
 
 def test_a_map_says_what_a_test_comes_to(tmp_path: Path) -> None:
-    test = "tests/ir/test_fold.py"
+    test = "tests/ir/test_arithmetic.py"
     make_map(tmp_path / "reach.json", [test])
     sites = json.loads((tmp_path / "reach.json").read_text())["sites"].items()
-    assert any(place.startswith("picograd/ir/fold.py:") for name, places in sites if test in name for place in places)
+    assert any(place.startswith("picograd/ir/arithmetic.py:") for name, places in sites if test in name for place in places)

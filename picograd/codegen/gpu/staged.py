@@ -21,9 +21,9 @@ from picograd.dtype import DType
 from picograd.forks import cached_property
 from picograd.ir.build import cast
 from picograd.ir.coordinates import placeholder
-from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.ranges import divisor_of
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 from picograd.record import Record
 

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.inequalities import Known
-from picograd.codegen.passes.terms import added
+from picograd.codegen.passes.inequalities import Known, added
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode

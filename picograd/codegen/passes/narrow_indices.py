@@ -22,9 +22,10 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.intervals import Interval, interval_of
+from picograd.ir.arithmetic import Interval
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import COMPARE, OpCode
+from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Program
 from picograd.ir.statements import FIELDS, INDICES, For, If, Let, Statement, lanes_of
 from picograd.record import replace

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.device import Target
-from picograd.ir.intervals import interval_of
 from picograd.ir.op import Op
+from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import Alloc, For, Statement, Transpose
 from picograd.render.cstyle import Writer

@@ -21,10 +21,9 @@ from functools import partial
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
-from picograd.ir.divisors import divisor_of
-from picograd.ir.intervals import exact_interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.ranges import divisor_of, exact_interval, interval_of
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import (
     Barrier,

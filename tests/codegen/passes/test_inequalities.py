@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.inequalities import Known
-from picograd.codegen.passes.terms import added
+from picograd.codegen.passes.inequalities import Known, added
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 

@@ -1,12 +1,12 @@
-"""Computes elementwise Ops of constants: the same bits as the evaluator, or nothing.
+"""What operations do to Python's numbers, and to intervals of whole numbers.
 
-In:    an opcode, the dtypes and the Python values of its operands
-Out:   `fold`: the Python value of the result, or None where it is left to run time; `identity` of a reduction
-Next:  picograd/ir/ranges.py
+`fold` computes elementwise Ops of constants: the same bits as the evaluator, or nothing. Sums, products, quotients and
+square roots of narrow floats are computed in float64 and rounded by `dtype.scalar`: the second rounding is innocuous
+(Figueroa 1995, "When is double rounding innocuous?"). Transcendental functions fold only where the result is exact. Whether
+a NaN is folded with its own payload is unspecified, as it is on devices.
 
-Sums, products, quotients and square roots of narrow floats are computed in float64 and rounded by `dtype.scalar`: the
-second rounding is innocuous (Figueroa 1995, "When is double rounding innocuous?"). Transcendental functions fold only
-where the result is exact. Whether a NaN is folded with its own payload is unspecified, as it is on devices.
+`INTERVALS` gives the least and greatest result of an operation from those of its operands: the one table of interval
+arithmetic, from which ir/ranges.py, ir/symbolic.py and codegen/passes/inequalities.py tell which integers something can be.
 """
 
 from __future__ import annotations
@@ -57,7 +57,22 @@ def identity(code: OpCode, dtype: DType) -> Scalar:
     return {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: dtype.min, OpCode.MIN: dtype.max}[code]
 
 
-# ---- integers: wrap; what is divided by 0 is 0 ----
+# ---- integers: wrap; x // 0 and x % 0 are 0, as in kernels ----
+ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
+    OpCode.ADD: operator.add,
+    OpCode.SUB: operator.sub,
+    OpCode.MUL: operator.mul,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
+    OpCode.MIN: min,
+    OpCode.MAX: max,
+}
+
+
+def _of_two(function: Callable[[int, int], int]) -> Callable[[Values, DType], Scalar]:
+    return lambda values, dtype: function(*values)  # type: ignore[arg-type]
+
+
 def _shift_left(values: Values, dtype: DType) -> Scalar:
     value, count = values
     return int(value) << int(count) if 0 <= count < dtype.bits else 0
@@ -129,13 +144,7 @@ BOOLS: dict[OpCode, Callable[[Values, DType], Scalar | None]] = {
 }
 INTEGERS: dict[OpCode, Callable[[Values, DType], Scalar | None]] = {
     OpCode.NEG: lambda values, dtype: -values[0],
-    OpCode.ADD: lambda values, dtype: values[0] + values[1],
-    OpCode.SUB: lambda values, dtype: values[0] - values[1],
-    OpCode.MUL: lambda values, dtype: values[0] * values[1],
-    OpCode.IDIV: lambda values, dtype: values[0] // values[1] if values[1] else 0,
-    OpCode.MOD: lambda values, dtype: values[0] % values[1] if values[1] else 0,
-    OpCode.MAX: lambda values, dtype: max(values),
-    OpCode.MIN: lambda values, dtype: min(values),
+    **{code: _of_two(function) for code, function in ARITHMETIC.items()},
     OpCode.AND: lambda values, dtype: int(values[0]) & int(values[1]),
     OpCode.OR: lambda values, dtype: int(values[0]) | int(values[1]),
     OpCode.XOR: lambda values, dtype: int(values[0]) ^ int(values[1]),
@@ -162,4 +171,74 @@ FLOATS: dict[OpCode, Callable[[Values, DType], Scalar | None]] = {
     OpCode.COS: _at(0.0, 1.0),
     OpCode.TANH: _at(0.0, None),
     OpCode.ERF: _at(0.0, None),
+}
+
+
+# ---- intervals of whole numbers ----
+Interval = tuple[int, int]  # least, greatest
+
+
+def product_interval(a: Interval, b: Interval) -> Interval:
+    """Returns the bounds of a product."""
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    """The quotient grows or falls with the divisor on each side of 0, so its extremes are at the ends of both sides."""
+    divisors = [y for y in {b[0], -1, 1, b[1]} if y and b[0] <= y <= b[1]]
+    corners = [x // y for x in a for y in divisors] + [0] * (b[0] <= 0 <= b[1])
+    return min(corners), max(corners)
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    """The remainder has the sign of the divisor."""
+    if a[0] >= 0 and a[1] < b[0]:
+        return a
+    high = max(0, b[1] - 1)
+    return min(0, b[0] + 1), min(a[1], high) if a[0] >= 0 and b[0] >= 0 else high
+
+
+def _masked(a: Interval, b: Interval) -> Interval | None:
+    masks = [high for low, high in (a, b) if low >= 0]
+    return (0, min(masks)) if masks else None
+
+
+def _shifted(a: Interval, n: Interval) -> Interval | None:
+    return (a[0] >> n[0], a[1] >> n[0]) if n[0] == n[1] >= 0 else None
+
+
+# In unlimited integers; None: nothing is known.
+INTERVALS: dict[OpCode, Callable[..., Interval | None]] = {
+    OpCode.NEG: lambda a: (-a[1], -a[0]),
+    OpCode.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    OpCode.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    OpCode.MUL: product_interval,
+    OpCode.IDIV: _quotient,
+    OpCode.MOD: _remainder,
+    OpCode.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    OpCode.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    OpCode.AND: _masked,
+    OpCode.SHR: _shifted,
+}
+
+
+# ---- comparisons of intervals: None where some values say one thing and some another ----
+def _is_less(a: Interval, b: Interval) -> bool | None:
+    return True if a[1] < b[0] else False if a[0] >= b[1] else None
+
+
+def _is_equal(a: Interval, b: Interval) -> bool | None:
+    return a[0] == b[1] if a[0] >= b[1] and a[1] <= b[0] else False if a[1] < b[0] or b[1] < a[0] else None
+
+
+def _differs(a: Interval, b: Interval) -> bool | None:
+    equal = _is_equal(a, b)
+    return None if equal is None else not equal
+
+
+TRUTHS: dict[OpCode, Callable[[Interval, Interval], bool | None]] = {
+    OpCode.CMPLT: _is_less,
+    OpCode.CMPEQ: _is_equal,
+    OpCode.CMPNE: _differs,
 }

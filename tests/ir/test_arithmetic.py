@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.ir.fold import fold
+from picograd.ir.arithmetic import ARITHMETIC, INTERVALS, fold
 from picograd.ir.opcode import OpCode
 
 f16, f32, f64, i8, i32, i64, u8 = (
@@ -114,3 +115,17 @@ def test_comparisons(values: tuple[int, int]) -> None:
     a, b = values
     found = [fold(code, bool_, i32, values) for code in (OpCode.CMPLT, OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE)]
     assert found == [a < b, a <= b, a == b, a != b]
+
+
+# ---- intervals ----
+ENDS = [(low, high) for low in range(-4, 5) for high in range(low, 5)]
+
+
+@pytest.mark.parametrize("code", ARITHMETIC, ids=lambda code: code.name)
+def test_an_interval_has_every_result_of_its_operands(code: OpCode) -> None:
+    """Tight, too, but of remainders."""
+    for a, b in itertools.product(ENDS, ENDS):
+        results = [ARITHMETIC[code](x, y) for x in range(a[0], a[1] + 1) for y in range(b[0], b[1] + 1)]
+        low, high = INTERVALS[code](a, b)
+        assert low <= min(results) and max(results) <= high
+        assert code is OpCode.MOD or (low, high) == (min(results), max(results))
