@@ -39,6 +39,7 @@ def test_it_computes_what_the_evaluator_does(
     check(device, rng, monkeypatch)
 
 
+@pytest.mark.variants(every=2)
 @on_each
 def test_integers_wrap_and_narrow_floats_round_as_on_the_evaluator(device: str, rng: np.random.Generator) -> None:
     integers = rng.integers(-(1 << 63), (1 << 63) - 1, (3, 200))

@@ -67,6 +67,7 @@ def test_a_warp_multiplies(dtype: DType, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(found.reshape(16, 8), expected)
 
 
+@pytest.mark.variants(every=2)
 @needs_compiler
 @DTYPES
 @pytest.mark.parametrize("order", ORDERS)

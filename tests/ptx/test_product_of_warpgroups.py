@@ -84,7 +84,7 @@ SAYS = {  # where a rule is broken, how it is said; else the result shows it, or
 }
 
 
-@pytest.mark.variants(every=5)
+@pytest.mark.variants(every=10)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     said = found_wrong(compile_nvrtc(source_of(changed(name)), TARGET))

@@ -94,6 +94,7 @@ LANES = [
 ]  # fmt: skip
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", device_params("OPENCL"))
 @pytest.mark.parametrize(("dtype", "lanes"), LANES)
 def test_lanes_move_from_memory_that_begins_anywhere(dtype: str, lanes: int, name: str, rng: np.random.Generator) -> None:
