@@ -60,8 +60,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     from picograd.codegen.opts import guess
     from picograd.codegen.plain_attention import _cut, fitted
     from picograd.engine.choose import written_candidates
-    from picograd.ir.heads_opts import attention_nbytes
-    from picograd.ir.opts import Generated
+    from picograd.ir.opts import Generated, attention_nbytes
 
     found: list[Any] = [*written_candidates(kernel, target)]
     shape = found[0].plain.shape

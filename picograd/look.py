@@ -18,8 +18,7 @@ from picograd.config import is_on, setting, shown_stages
 from picograd.device import Target
 from picograd.errors import FileError
 from picograd.files import is_ours, opened, write_whole
-from picograd.ir.spec import verify_graph, verify_kernel
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Source
 from picograd.ir.text import format_kernel, format_plan, format_program, format_schedule
 from picograd.record import Record, replace

@@ -27,17 +27,17 @@ from picograd.codegen.passes.linearize import linearize
 from picograd.codegen.passes.narrow_indices import narrow_indices
 from picograd.codegen.passes.tables import in_tables, may_look_up
 from picograd.device import Target
-from picograd.ir.attention_cuts import has_kernel
+from picograd.ir.attention import has_kernel
 from picograd.ir.bodies import map_bodies
 from picograd.ir.op import Op
 from picograd.ir.opts import Opts
 from picograd.ir.pattern import graph_rewrite
-from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.stages import Kernel, Program, Schedule, Source
 from picograd.look import look
 from picograd.rewrites.compose_attention import compose_attention
 from picograd.rewrites.contract import contract
 from picograd.rewrites.merge_bodies import merge_bodies
+from picograd.rewrites.simplify import simplify_graph, strip_identity
 from picograd.schedule.create import group, make_step, scheduled
 from picograd.schedule.fuse import fuse
 from picograd.schedule.loops import normalize_loops

@@ -19,8 +19,7 @@ from picograd.ir.bodies import map_bodies
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.spec import verify_graph, verify_kernel
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import BufferUse, Kernel, LoopItem, Nest, Param, Schedule, ScheduleItem
 from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
 from picograd.record import replace

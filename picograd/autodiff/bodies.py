@@ -17,12 +17,11 @@ from functools import lru_cache, partial
 
 from picograd.autodiff.modes import forward, is_differentiable, reverse, transposed
 from picograd.ir.attention import composed, outputs
+from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, param, substitute
 from picograd.ir.build import cast, reduce, zeros_like
-from picograd.ir.custom import CustomGradient, custom_gradient
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
-from picograd.ir.substitute import numbered, param, substitute
 from picograd.record import Record
 
 # ---- forward part and backward part ----

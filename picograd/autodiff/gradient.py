@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.modes import forward, reverse
 from picograd.errors import GradientError
-from picograd.ir.bodies import WITH_BODY
+from picograd.ir.bodies import WITH_BODY, formula_results
 from picograd.ir.build import permute, reshape
-from picograd.ir.formula import formula_results
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort, unshared
 from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode

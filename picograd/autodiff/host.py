@@ -13,20 +13,29 @@ from __future__ import annotations
 
 from picograd.autodiff.modes import SourceRule
 from picograd.errors import GradientError
-from picograd.ir.build import compare, either, pad, positions, reshape, shrink_axis, swap_last, unary, where, zeros_like
-from picograd.ir.host import Options, host_call
-from picograd.ir.lines import line_of
-from picograd.ir.matrices import (
+from picograd.ir.build import (
     along_columns,
     along_rows,
+    compare,
+    either,
     everywhere,
     factors_of,
+    pad,
+    positions,
     product,
+    reshape,
     rows_columns,
+    shrink_axis,
+    swap_last,
     total,
     triangle,
+    unary,
+    where,
     with_diagonal,
+    zeros_like,
 )
+from picograd.ir.host import Options, host_call
+from picograd.ir.lines import line_of
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 

@@ -27,12 +27,12 @@ from picograd.autodiff.bodies import (
     stored_base,
 )
 from picograd.autodiff.modes import active_slots, forward, is_differentiable
+from picograd.ir.bodies import numbered, param, substitute
 from picograd.ir.build import cast, expand, permute, reduce, reshape, zeros_like
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.shape import numel
-from picograd.ir.substitute import numbered, param, substitute
 from picograd.record import Record, Struct, field
 
 

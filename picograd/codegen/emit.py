@@ -37,7 +37,7 @@ from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.attention_parts import parts_of
+from picograd.ir.attention import parts_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts

@@ -19,10 +19,12 @@ from functools import lru_cache
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.strided import NotPlain, known_numbers
 from picograd.device import Target
-from picograd.ir.attention import lengths
-from picograd.ir.attention_parts import parts_of
+from picograd.ir.attention import lengths, parts_of
+from picograd.ir.bodies import param
 from picograd.ir.coordinates import placeholder
-from picograd.ir.heads_opts import (
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import (
     SWIZZLED,
     WARPGROUP_ROWS,
     HeadsMatrix,
@@ -33,11 +35,8 @@ from picograd.ir.heads_opts import (
     attention_nbytes,
     gradients_nbytes,
 )
-from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.substitute import param
 from picograd.ir.symbolic import affine, from_op
 from picograd.record import Record, replace
 

@@ -23,6 +23,7 @@ from picograd.codegen.operands import contiguous_pieces_axis
 from picograd.codegen.plain_product import DTYPES, SIDES, operand_dtype, product_of
 from picograd.codegen.strided import NotPlain, known_numbers, matrix_of
 from picograd.dtype import DType
+from picograd.ir.bodies import param, substitute
 from picograd.ir.build import cast, expand, pad_axis, permute, reshape, shrink, shrink_axis, swap_last
 from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op, toposort
@@ -30,7 +31,6 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Epilogue, PlainProduct
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.substitute import param, substitute
 from picograd.record import Record, replace
 
 MOST_BETWEEN = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger

@@ -36,10 +36,22 @@ from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
 from picograd.ir.checks import OutOfRange
 from picograd.ir.dims import dim_value
-from picograd.ir.heads_opts import PlainAttention, WrittenAttention, WrittenGradients
 from picograd.ir.op import Buffer, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import ByHand, Choice, Epilogue, Generated, Library, LibraryCall, PlainProduct, Written, write_library
+from picograd.ir.opts import (
+    ByHand,
+    Choice,
+    Epilogue,
+    Generated,
+    Library,
+    LibraryCall,
+    PlainAttention,
+    PlainProduct,
+    Written,
+    WrittenAttention,
+    WrittenGradients,
+    write_library,
+)
 from picograd.ir.stages import (
     Binary,
     BufferUse,

@@ -22,7 +22,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import Named, OpCode
 from picograd.ir.stages import BufferUse, Executable, Feed, Kernel, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.text import format_graph
-from picograd.ir.text_values import RECORDS, show
+from picograd.ir.text_program import RECORDS, show
 from picograd.record import replace
 
 if TYPE_CHECKING:

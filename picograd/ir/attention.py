@@ -1,9 +1,7 @@
-"""Attention as MATMULs, reductions and elementwise Ops: for its higher derivatives, and for devices without a kernel of it.
+"""ATTENTION and ATTENTION_GRAD: what they are composed of, whether a device has a kernel of them, how a GPU cuts them.
 
-In:    an ATTENTION or an ATTENTION_GRAD
-Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`;
-       `with_rows_of_a_head`
-Next:  picograd/ir/attention_parts.py
+The composition is that of MATMULs, reductions and elementwise Ops; it gives their higher derivatives, and their values
+where there is no kernel.
 
 C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S); visible is what causal and window say,
 and where a mask of bools is True. L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
@@ -16,13 +14,19 @@ symbolic. All is computed in the dtype that narrow floats are computed in, and r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import gcd
+
 from picograd import dtype as dtypes
+from picograd.device import DECLARED_SHARED_BYTES, Target
+from picograd.dtype import DType
 from picograd.ir.build import (
     both,
     cast,
     compare,
     expand,
     positions,
+    product,
     reduce,
     repeat_axes,
     reshape,
@@ -31,11 +35,13 @@ from picograd.ir.build import (
     unary,
     where,
 )
-from picograd.ir.matrices import product
-from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import OpCode
-from picograd.ir.shape import AttentionArg
-from picograd.ir.symbolic import mul, subtract, to_op
+from picograd.ir.coordinates import Coords, move, placeholders
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.ir.shape import AttentionArg, takes_tf32
+from picograd.ir.statements import WARP_THREADS
+from picograd.ir.symbolic import LARGE, add, bounds, minimum, mul, subtract, to_op
+from picograd.record import Record
 
 NOTHING = float("-inf")  # the score of a key that is not visible, and the logsumexp of a row that sees none
 
@@ -142,3 +148,293 @@ def _visible(scores: Op, op: Op) -> Op:
 def _along(rows: Op, scores: Op) -> Op:
     """Returns a value for each row (B, G, R T) at each of its scores."""
     return repeat_axes(rows, (3,), scores.shape)
+
+
+# ---- parts of the keys, where queries are few ----
+# How a GPU cuts an attention of few queries over many keys: parts of the keys, and rows of a block of threads.
+#
+# Such an attention is limited by how fast keys and values are read, and its queries alone would leave most of a GPU idle.
+# So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, up to what registers
+# hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
+# dtype alone, so that a row has the same bits alone and in any batch.
+FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows of what is read but once
+MOST_ROWS = 64  # for one head of keys: more are worth a product by matrix instructions
+MOST_THREADS = 128
+MOST_AT_ONCE = 4  # keys that a team looks at together
+ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, once they are as wide as what is computed
+PART_REGISTERS = 112  # with what it keeps of rows; the others are addresses, and 16 bits at a time where they must be
+LEAST_PART = 64  # keys: what storing and joining a part costs is then little
+MOST_PARTS = 64
+
+
+class Parts(Record):
+    """How an attention of few queries is cut.
+
+    threads:  of a block
+    team:     threads that look at a key together, a power of two
+    lanes:    features of one access
+    at_once:  keys that a team looks at together
+    rows:     of a block
+    length:   keys of a part, a multiple of what the teams of a block look at together
+    most:     parts there can be
+    """
+
+    threads: int
+    team: int
+    lanes: int
+    at_once: int
+    rows: int
+    length: int
+    most: int
+
+    @property
+    def num_teams(self) -> int:
+        return self.threads // self.team
+
+    @property
+    def num_warps(self) -> int:
+        return self.threads // WARP_THREADS
+
+    def steps(self, features: int) -> int:
+        """Returns the accesses that a thread makes to the features of a key or value."""
+        return -(-features // (self.team * self.lanes))
+
+
+def parts_of(attention: Op, target: Target) -> Parts | None:
+    """Returns how an ATTENTION of few queries is cut; None where it has more, a target no shuffles, and of a gradient."""
+    if attention.code is not OpCode.ATTENTION:
+        return None
+    (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in attention.src[:3])
+    if not target.is_gpu or not target.has_shuffle or not isinstance(queries, int) or queries >= FEW_QUERIES:
+        return None
+    H, G, D, E = static_shape((heads, groups, features, values))
+    num_rows, span = H // G * queries, most_keys(attention, queries, keys)
+    if num_rows > MOST_ROWS or span >= LARGE:
+        return None
+    lanes = gcd(D, E, target.vector_bytes // attention.dtype.itemsize)
+    threads, team = min(target.block_threads, MOST_THREADS), 1
+    while team < WARP_THREADS and team * lanes < max(D, E):
+        team *= 2
+    own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
+    words = attention.dtype.compute_dtype.itemsize // 4
+    at_once = max(1, min(MOST_AT_ONCE, ON_ITS_WAY // (own * words)))
+    left = PART_REGISTERS // words - at_once * own
+    if left < own + 2 + at_once:
+        return None
+    masks = 0 if len(attention.src) == 3 or has_one_mask(attention) else at_once  # that a row has of its own
+    most_rows = max(1, left // (own + 2 + at_once + masks))
+    rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
+    length = max(LEAST_PART, -(-span // MOST_PARTS))
+    length += -length % (threads // team * at_once)
+    return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
+
+
+def has_one_mask(attention: Op) -> bool:
+    """Returns whether all heads and queries of an example share what a mask says of a key."""
+    mask = attention.src[3]
+    coords: Coords = placeholders(mask.shape)
+    rows = coords[1:3]
+    while mask.code in MOVEMENT:
+        coords, _ = move(mask, coords)
+        mask = mask.src[0]
+    used = toposort([coord for coord in coords if isinstance(coord, Op)])
+    return not any(axis in used for axis in rows)
+
+
+def most_keys(attention: Op, queries: int, keys: Dim) -> int:
+    """Returns how many keys some of the queries see at most."""
+    window = attention.arg.window
+    return bounds(minimum(keys, add(queries, window - 1)) if window else keys)[1]
+
+
+# ---- cuts of a block of threads ----
+# How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
+#
+# A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the
+# others comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is
+# taken: the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers. It leaves
+# shared memory to a second block of the same multiprocessor, which computes while the first waits.
+MOST_WARPS = 4
+WIDE = 16  # threads that share a row where no matrix instruction is used
+REGISTERS = 127  # 32-bit words of accumulators and of what is on its way; the others of 255 are fragments and addresses
+MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
+WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
+THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
+FEWEST_LANES = 8  # queries that fill lanes of a CPU
+ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
+MANY_TIMES = 8  # as many keys as queries: blocks share them
+LONG_PART = 512  # keys: what storing and joining a part of 64 rows costs is then little
+PART_ROWS = 64  # of each so many rows blocks share the keys
+
+
+class Cut(Record):
+    """What a block of threads has of an attention.
+
+    by_warps:  products are matrix instructions' (codegen/gpu/warp_rows.py), else multiply-adds (codegen/gpu/thread_rows.py)
+    dtype:     in shared memory
+    threads:   of the block
+    high:      row tiles of a warp, or rows of a thread
+    columns:   positions that are looked at together
+    """
+
+    by_warps: bool
+    dtype: DType
+    threads: int
+    high: int
+    columns: int
+
+    @property
+    def row_threads(self) -> int:
+        """Threads that share a row."""
+        return 4 if self.by_warps else WIDE
+
+    @property
+    def own_rows(self) -> int:
+        """Rows of which a thread has a part: two of each row tile of its warp."""
+        return 2 * self.high if self.by_warps else self.high
+
+    @property
+    def rows(self) -> int:
+        """Rows of the block."""
+        return self.threads // self.row_threads * self.own_rows
+
+    @property
+    def padding(self) -> int:
+        """Elements between positions in shared memory, so that a column of it is not all in one bank."""
+        return 8 if self.by_warps else 16 // self.dtype.itemsize
+
+
+class Needs(Record):
+    """What a kernel keeps, in numbers of features.
+
+    own:      of the matrices whose rows a block has
+    walked:   of those that come tile by tile
+    scores:   matrices of rows x columns in registers
+    results:  of what is added up in registers
+    """
+
+    own: Sequence[int]
+    walked: Sequence[int]
+    scores: int
+    results: Sequence[int]
+
+
+def cut_of_averages(attention: Op, target: Target) -> Cut | None:
+    """Returns the cut of an ATTENTION; None where none fits."""
+    H, _, T, _, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D,), (D, E), 1, (E,)), T, H)
+
+
+def cut_of_queries(attention: Op, target: Target) -> Cut | None:
+    """Returns the cut of what finds the gradients of queries; None where none fits."""
+    H, _, T, _, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D, E), (D, E), 2, (D,)), T, H)
+
+
+def cut_of_keys(attention: Op, target: Target) -> Cut | None:
+    """Returns the cut of what finds the gradients of keys and values; None where none fits."""
+    _, G, _, S, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
+
+
+def part_of_keys(attention: Op, cut: Cut) -> int | None:
+    """Returns how many keys a block looks at where several share those of its queries; None where it looks at all.
+
+    It follows from the numbers of queries and keys alone, so that a row has the same bits alone and in any batch.
+    """
+    _, _, T, S, _, _ = lengths(attention)
+    keys = most_keys(attention, T, S)
+    length = max(LONG_PART, -(-keys // max(1, MOST_PARTS // -(-T // PART_ROWS))))
+    length += -length % cut.columns
+    return length if keys >= MANY_TIMES * T and length < keys else None
+
+
+def as_it_is_cut(attention: Op, target: Target | None) -> Op:
+    """Returns what a kernel of many queries computes: few queries of heads that share keys are those of one head.
+
+    Not where they stand at places among the keys, or have a mask, and not on a CPU.
+    """
+    queries, arg = attention.src[0].shape[2], attention.arg
+    is_masked = attention.code is OpCode.ATTENTION and len(attention.src) > 3
+    if target is None or not target.is_gpu or not isinstance(queries, int) or queries >= FEW_QUERIES:
+        return attention
+    return attention if arg.causal or arg.window or is_masked else with_rows_of_a_head(attention)
+
+
+def has_kernel(attention: Op, target: Target | None) -> bool:
+    """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
+
+    Its lengths are known, but for the batch's; on a CPU, for those of queries and keys; on a GPU with
+    shuffles, where queries are few, for that of the keys.
+    Gradients of few rows have none there, and masks only averages of few.
+    """
+    if target is not None and parts_of(attention, target):
+        return True
+    attention = as_it_is_cut(attention, target)
+    if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
+        return False
+    is_cpu = target is None or not target.is_gpu
+    known = slice(1, None, 2 if is_cpu else 1)
+    if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[known]):
+        return False
+    if target is None or not target.is_gpu:
+        return bounds(attention.src[0].shape[2])[0] >= FEWEST_LANES
+    if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
+        return False
+    cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)
+    return all(cut(attention, target) is not None for cut in cuts)
+
+
+def padded(features: int) -> int:
+    """Returns the features that are computed: whole steps of a matrix instruction, and as many for all threads of a row."""
+    return -(-features // WIDE) * WIDE
+
+
+def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
+    """Returns the first cut that fits a block's shared memory and a thread's registers: one by warps, where they multiply.
+
+    Args:
+      length, num_heads:  rows of a head, and heads, over which blocks are laid
+    """
+    dtype, wide = attention.dtype, attention.dtype.compute_dtype
+    found = None
+    if target.multiplies(dtype, takes_tf32(attention)):
+        threads = min(target.block_threads, MOST_WARPS * WARP_THREADS)
+        cuts = [Cut(True, dtype, threads, high, columns) for high, columns in WARP_CUTS]
+        found = _first_that_fits(cuts, attention, target, needs, length, num_heads)
+        if dtype is not wide:
+            return found
+    cuts = [Cut(False, wide, target.block_threads, high, columns) for high, columns in THREAD_CUTS]
+    return found or _first_that_fits(cuts, attention, target, needs, length, num_heads)
+
+
+def _first_that_fits(
+    cuts: Sequence[Cut], attention: Op, target: Target, needs: Needs, length: int, num_heads: int
+) -> Cut | None:
+    """Returns the first cut that leaves enough blocks, and room for a second one on a multiprocessor; the last need not."""
+    batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else ENOUGH_BLOCKS
+    for cut in cuts:
+        leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
+        most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
+        if cut is cuts[-1]:
+            most, room = MOST_REGISTERS, target.shared_bytes
+        registers = _registers(cut, needs, attention.dtype.compute_dtype, target.has_async_copies)
+        fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= room
+        if fits and (cut.high == 1 or leaves_enough):
+            return cut
+    return None
+
+
+def _registers(cut: Cut, needs: Needs, wide: DType, copied: bool) -> int:
+    """Returns the 32-bit words that a thread keeps: accumulators, and what is not copied of the tiles on their way."""
+    width = needs.scores * cut.columns + sum(map(padded, needs.results))
+    on_its_way = 0 if copied else cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
+    return (cut.own_rows * width // cut.row_threads * wide.itemsize + on_its_way) // 4
+
+
+def _shared_nbytes(cut: Cut, needs: Needs, copied: bool) -> int:
+    """Returns what a block shares: matrices, twice those that are copied, and for multiply-adds the weights of a tile."""
+    numel = cut.rows * sum(padded(features) + cut.padding for features in needs.own)
+    numel += (2 if copied else 1) * cut.columns * sum(padded(features) + cut.padding for features in needs.walked)
+    numel += 0 if cut.by_warps else cut.rows * (cut.columns + cut.padding)
+    return numel * cut.dtype.itemsize

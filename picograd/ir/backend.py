@@ -3,7 +3,6 @@
 In:    Binaries, Schedules, host arrays
 Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, `LibraryDevice`, which some do; `MemoryUse`,
        `MemoryCount`
-Next:  picograd/ir/holders.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    an integer Op and the length of the axis it counts along
 Out:   `checked`, `Site`, `site_of`, `with_site`; the errors `OutOfRange` and `Unsolvable`, both `Refused`
-Next:  picograd/ir/statements.py
 
 A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds. Plans and kernels, which are compiled and
 kept, have numbers in place of Sites: a plan numbers its checks, and each kernel its own. So two kernels that differ only

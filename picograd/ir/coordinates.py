@@ -2,7 +2,6 @@
 
 In:    coordinates (integers or symbolic), shapes, movement Ops
 Out:   `flatten`, `unflatten`, `reshape_coords`, `move`, `placeholder`, `placeholders`
-Next:  picograd/ir/pattern.py
 """
 
 from __future__ import annotations

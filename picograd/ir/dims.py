@@ -2,7 +2,6 @@
 
 In:    a Dim, and numbers by the names of symbolic integers
 Out:   `dim_value`; `with_variables`, where some have none
-Next:  picograd/ir/flops.py
 """
 
 from __future__ import annotations

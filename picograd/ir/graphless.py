@@ -2,7 +2,6 @@
 
 In:    memory of a result
 Out:   `Graphless`, that memory with the name of the function;  `graphless_in` graphs;  `like_its_sources`, `named_anew`
-Next:  picograd/ir/shape.py
 
 Without jit a gradient would flow on from such a value. A backward() that comes upon one would leave that part out, so it
 is an error there; detach(), and reading it under no_grad, say that no gradient is wanted.

@@ -2,7 +2,6 @@
 
 In:    a device's name
 Out:   `out_of_memory`; `format_nbytes`
-Called by: devices/cpu/memory.py, devices/cuda/device.py, devices/cudasim/device.py.    Next: picograd/ir/text_values.py
 """
 
 from __future__ import annotations

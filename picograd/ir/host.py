@@ -2,7 +2,6 @@
 
 In:    the name of a function, its options, its operands
 Out:   `HostCall`, the argument of a CUSTOM, with the shape of the result; `host_call`
-Next:  picograd/ir/build.py
 
 A function has one result. Where mathematics has several (the factors of a matrix) they lie in it one after the other, and
 slices of it, which cost nothing, are the factors. What the functions compute stands in evaluator/host.py, and what their

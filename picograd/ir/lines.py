@@ -2,7 +2,6 @@
 
 In:    an Op just built for the user
 Out:   `record`, `lines_of`, `line_of`, `copy_lines`
-Next:  picograd/ir/bodies.py
 """
 
 from __future__ import annotations

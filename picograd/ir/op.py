@@ -2,7 +2,6 @@
 
 In:    an OpCode, a dtype, sources and a static argument
 Out:   `Op`, with its shape; `toposort`; `Buffer`
-Next:  picograd/ir/graphless.py
 """
 
 from __future__ import annotations

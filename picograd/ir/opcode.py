@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   `OpCode`, `AxisKind`, `MemorySpace`, all `Named`, and the sets of opcodes that stages dispatch on
-Next:  picograd/ir/op.py
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class OpCode(Named):
     LOOP: ClassVar[OpCode]  #            carry + stacked      (body, num_carry, num_steps)
     GRADIENT: ClassVar[OpCode]  #        roots + their grads  n, the number of roots: the gradients of the leaves
     #                                     + leaves
-    FORMULA: ClassVar[OpCode]  #         operands             Formula: what a function gives (ir/formula.py)
+    FORMULA: ClassVar[OpCode]  #         operands             Formula: what a function gives (ir/bodies.py)
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
     CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph

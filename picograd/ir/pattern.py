@@ -2,7 +2,6 @@
 
 In:    a graph and a PatternMatcher
 Out:   the rewritten graph
-Next:  picograd/ir/arithmetic.py
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""What a graph and a Kernel must be: rules with names, checked between passes.
+"""What a graph, a Kernel and a Program must be: rules with names, checked between passes.
 
 In:    Ops, a Kernel or a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the neighbourhood
-Next:  picograd/ir/spec_program.py
 
-Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, arguments and who may use what.
+Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, arguments and who may use what. Of Programs there
+are two forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
+int64; stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no
+UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32. What a kind of statement asks of
+its own fields stands with it (ir/statements.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 from typing import Any
 
@@ -26,15 +29,18 @@ from picograd.ir.opcode import (
     MOVEMENT,
     SEVERAL_RESULTS,
     SOURCES,
+    AxisKind,
     OpCode,
 )
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 from picograd.ir.shape import numel as numel_of
-from picograd.ir.spec_program import verify_program as verify_program
-from picograd.ir.stages import Kernel, Nest, NestKind
+from picograd.ir.stages import Kernel, Nest, NestKind, Program
+from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Barrier, Check, For, If, Let, Statement, lanes_of
 from picograd.ir.text import neighbourhood
-from picograd.record import Record
+from picograd.ir.text_program import format_statement
+from picograd.record import Record, Struct, field
 
+# ---- graphs and kernels ----
 COMBINING = frozenset({OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN})
 SHIFTS = frozenset({OpCode.SHL, OpCode.SHR})
 FLOAT_ONLY = frozenset(
@@ -308,3 +314,245 @@ def _verify_order(kernel: Kernel, where: str) -> None:
     for slot, param in enumerate(kernel.params):
         if param.role in ("out", "inout") and slot not in stored:
             raise VerifyError(f"{where}, slot {slot} breaks rule 'every out param is stored' of spec KERNEL.")
+
+
+# ---- programs ----
+LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
+MEMORIES = frozenset({OpCode.PARAM, OpCode.ALLOC})
+EXPRESSIONS = LEAVES | ELEMENTWISE | {OpCode.LOAD, OpCode.EXPAND, OpCode.LANES, OpCode.REDUCE}
+LINEAR_LOOPS = frozenset({AxisKind.GRID, AxisKind.BLOCK, AxisKind.LOOP})
+# A loop of the key stands inside loops of the kinds at its right only.
+MAY_STAND_IN = {AxisKind.GRID: {AxisKind.GRID}, AxisKind.BLOCK: {AxisKind.GRID, AxisKind.BLOCK}}
+
+Failures = Iterator[str]
+
+
+def verify_program(program: Program, after: str, linear: bool = True) -> None:
+    """Checks a Program against PROGRAM, or against PROGRAM_FREE where it is not `linear` yet.
+
+    Raises:
+      VerifyError: naming `after`, the pass that made the program.
+    """
+    checker = _Checker(program, f"after pass {after} of program {program.name}", linear)
+    for phase in program.phases:
+        checker.body(phase, _Scope())
+
+
+class _Scope(Struct):
+    """What may be used at one place of a program.
+
+    defined:  VARs, RANGEs and ALLOCs
+    kinds:    of the loops around
+    """
+
+    defined: set[Op] = field(default_factory=set)
+    kinds: tuple[AxisKind, ...] = ()
+
+    def inner(self, axis: Op | None = None) -> _Scope:
+        if axis is None:
+            return _Scope(set(self.defined), self.kinds)
+        return _Scope({*self.defined, axis}, (*self.kinds, axis.arg[1]))
+
+
+class _Checker:
+    """Walks a Program and raises VerifyError at the first statement that breaks a rule."""
+
+    def __init__(self, program: Program, where: str, linear: bool):
+        self.program, self.where, self.linear = program, where, linear
+        self.widths = {dtypes.int64, dtypes.int32} if linear else {dtypes.int64}  # of indices
+        self.widths_text = "int64 or int32" if linear else "int64"
+        self.named: set[Op] = set()
+        self.good: set[Op] = set()  # expressions whose own operations are right, wherever they stand
+
+    def body(self, statements: Sequence[Statement], scope: _Scope) -> None:
+        """Checks statements in order; what they name is defined from there on."""
+        for place, statement in enumerate(statements):
+            rule = next(self.failures(statement, scope), None)
+            if rule is not None:
+                self.fail(rule, statements, place)
+            if isinstance(statement, For):
+                self.body(statement.body, scope.inner(statement.range))
+            elif isinstance(statement, If):
+                self.body(statement.body, scope.inner())
+            elif isinstance(statement, Alloc):
+                scope.defined.add(statement.memory)
+            elif hasattr(statement, "var"):
+                scope.defined.add(statement.var)
+                self.named.add(statement.var)
+
+    def fail(self, rule: str, statements: Sequence[Statement], place: int) -> None:
+        shown = [
+            f"{'  > ' if i == place else '    '}{format_statement(statements[i])}"
+            for i in range(max(0, place - 3), min(len(statements), place + 2))
+        ]
+        spec = "PROGRAM" if self.linear else "PROGRAM_FREE"
+        lines = "\n".join(shown)
+        raise VerifyError(f"{self.where}, a statement breaks rule {rule!r} of spec {spec}.\n{lines}")
+
+    def failures(self, statement: Statement, scope: _Scope) -> Failures:
+        """Yields the name of each rule a statement breaks: of what it names, reads and writes, then those of its kind."""
+        if isinstance(statement, For):
+            yield from self.loop(statement, scope)
+            return
+        var, valid = getattr(statement, "var", None), getattr(statement, "valid", None)
+        if var is not None:
+            yield from self.names(var)
+        is_let = isinstance(statement, Let)
+        for name in FIELDS[type(statement)]:
+            if name in VALUES and name != "valid":
+                yield from self.expression(getattr(statement, name), scope, operation=is_let)
+        value = getattr(statement, "value", None) if var is None else var
+        lanes = 1 if value is None else lanes_of(value)
+        for memory, index in ACCESSES[type(statement)]:
+            yield from self.access(getattr(statement, memory), getattr(statement, index), valid, lanes, scope)
+        written = getattr(statement, statement.writes) if statement.writes else None
+        if written is not None and written.code is OpCode.PARAM and self.program.params[written.arg[0]].role == "in":
+            yield "stores go to out or scratch params or to ALLOCs"
+        yield from statement.broken()
+        if statement.of_warp and (scope.kinds.count(AxisKind.BLOCK) != 1 or AxisKind.VECTOR in scope.kinds):
+            yield "what a warp does together stands in one BLOCK loop and in no VECTOR loop"
+        if isinstance(statement, If):
+            yield from self.truth(statement.condition, 1)
+        elif isinstance(statement, Let) and self.linear:
+            yield from _lane_failures(statement.value, lanes_of(statement.var))
+        elif isinstance(statement, Barrier) and not self.linear and AxisKind.VECTOR in scope.kinds:
+            yield "no barrier in a VECTOR loop"
+        elif isinstance(statement, Check):
+            if not self.linear:
+                yield "a Check statement is of the linear form; before it there are CHECK expressions"
+            if sum(param.role == "report" for param in self.program.params) != 1:
+                yield "a program with Checks has one report param"
+
+    def loop(self, statement: For, scope: _Scope) -> Failures:
+        """Yields the rules that a For breaks."""
+        axis = statement.range
+        if axis.code is not OpCode.RANGE or axis.dtype not in self.widths:
+            yield f"a loop runs over an {self.widths_text} RANGE"
+            return
+        yield from self.expression(axis.src[0], scope)
+        kind = axis.arg[1]
+        if self.linear and kind not in LINEAR_LOOPS:
+            yield "only GRID, BLOCK and LOOP loops"
+        if axis.src[0].dtype is not dtypes.int64 or lanes_of(axis.src[0]) != 1:
+            yield "an extent is one int64"
+        if kind in (AxisKind.UNROLL, AxisKind.VECTOR) and axis.src[0].code is not OpCode.CONST:
+            yield "the extent of an UNROLL or VECTOR loop is a constant"
+        if axis in scope.defined:
+            yield "a RANGE is the loop of one For at a time"
+        if not set(scope.kinds) <= MAY_STAND_IN.get(kind, set(AxisKind)):
+            yield "GRID loops stand in GRID loops, BLOCK loops in GRID and BLOCK loops"
+        if kind is AxisKind.VECTOR and AxisKind.VECTOR in scope.kinds:
+            yield "no VECTOR loop in another"
+
+    def names(self, var: Op) -> Failures:
+        if var.code is not OpCode.VAR:
+            yield "a statement names its value by a VAR"
+        elif self.linear and var in self.named:
+            yield "every VAR is named once"
+
+    def access(self, memory: Op, index: Op, valid: Op | None, lanes: int, scope: _Scope) -> Failures:
+        """Yields the rules that the memory, the index or the condition of an access breaks."""
+        yield from self.memory(memory, scope)
+        yield from self.expression(index, scope)
+        if index.dtype not in self.widths:
+            yield f"an index is {self.widths_text}"
+        if self.linear and lanes_of(index) not in (1, lanes):
+            yield "an index has one lane, or one for each lane of the value"
+        if valid is not None:
+            yield from self.expression(valid, scope)
+            yield from self.truth(valid, lanes)
+
+    def memory(self, memory: Op, scope: _Scope) -> Failures:
+        """Yields the rules that the memory of an access breaks."""
+        if memory.code not in MEMORIES:
+            yield "memory is a PARAM or an ALLOC"
+        elif memory.code is OpCode.ALLOC and memory not in scope.defined:
+            yield "an ALLOC is made before it is used"
+        elif memory.code is OpCode.PARAM:
+            slot = memory.arg[0]
+            params = self.program.params
+            if not 0 <= slot < len(params) or params[slot].dtype is not memory.dtype:
+                yield "a PARAM is one of the program's"
+
+    def truth(self, condition: Op, lanes: int) -> Failures:
+        """Yields the rules that a condition breaks."""
+        if condition.dtype is not dtypes.bool_:
+            yield "a condition is bool"
+        if self.linear and lanes_of(condition) not in (1, lanes):
+            yield "a condition has one lane, or one for each lane of the value"
+
+    # ---- expressions ----
+    def expression(self, root: Op, scope: _Scope, operation: bool = False) -> Failures:
+        """The rules of one expression; in the linear form only a Let's value may be an `operation`."""
+        if self.linear and not operation and root.code not in LEAVES:
+            yield "one operation a statement"
+            return
+        parts = [*root.src, root] if self.linear and root.code not in LEAVES else _parts(root)
+        for op in parts:
+            if self.linear and op is not root and op.code not in LEAVES:
+                yield "one operation a statement"
+            elif op.code in (OpCode.VAR, OpCode.RANGE) and op not in scope.defined:
+                yield "a VAR or RANGE is defined before it is used, in a body around"
+            elif op.code is OpCode.VARIABLE and op not in self.program.variables:
+                yield "a symbolic integer is among the variables"
+            elif op.code is OpCode.LOAD:
+                yield from ["one operation a statement"] if self.linear else self.load_expression(op, scope)
+            elif op not in self.good:
+                yield from _operation_failures(op)
+                self.good.add(op)
+
+    def load_expression(self, op: Op, scope: _Scope) -> Failures:
+        yield from self.memory(op.src[0], scope)
+        if op.src[1].dtype is not dtypes.int64:
+            yield "an index is int64"
+        if len(op.src) > 2 and op.src[2].dtype is not dtypes.bool_:
+            yield "a condition is bool"
+        if op.dtype is not op.src[0].dtype:
+            yield "a LOAD has the dtype of its memory"
+
+
+class _Opaque:
+    """Stops `toposort` at values: the extent of a RANGE is not part of the expression."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.code in LEAVES
+
+
+def _parts(root: Op) -> list[Op]:
+    return [op for op in toposort([root], stop=_Opaque()) if op.code not in MEMORIES]
+
+
+def _operation_failures(op: Op) -> Failures:
+    """The rules that need nothing but the Op."""
+    if op.code not in EXPRESSIONS:
+        yield "no tensor operations"
+    if op.code not in ELEMENTWISE:
+        return
+    if op.code is OpCode.CHECK and op.dtype is not dtypes.int64:
+        yield "a CHECK is of an int64"
+    values = op.src[1:] if op.code is OpCode.WHERE else op.src
+    if any(s.dtype is not values[0].dtype for s in values):
+        yield "elementwise operands of one dtype"
+    if op.code is OpCode.WHERE and op.src[0].dtype is not dtypes.bool_:
+        yield "a condition is bool"
+    if op.code in COMPARE and op.dtype is not dtypes.bool_:
+        yield "a comparison is bool"
+    if op.code not in COMPARE | {OpCode.CAST, OpCode.BITCAST} and op.dtype is not values[0].dtype:
+        yield "the dtype of an elementwise result"
+
+
+def _lane_failures(value: Op, lanes: int) -> Failures:
+    """In the linear form the lanes of a Let follow from its operation."""
+    if value.code is OpCode.LANES:
+        if value.arg != lanes or value.dtype is not dtypes.int64:
+            yield "LANES gives int64, as many as its VAR has lanes"
+    elif value.code is OpCode.EXPAND:
+        if value.arg != lanes or lanes_of(value.src[0]) != 1:
+            yield "EXPAND puts a scalar into every lane of its VAR"
+    elif value.code is OpCode.REDUCE:
+        code, width = value.arg
+        power_of_two = isinstance(width, int) and width > 0 and width & (width - 1) == 0
+        if lanes != 1 or code not in COMBINING or not power_of_two or lanes_of(value.src[0]) != width:
+            yield "REDUCE joins 2**n lanes by ADD, MUL, MAX or MIN into one"
+    elif any(lanes_of(s) != lanes for s in value.src):
+        yield "the operands of an operation have the lanes of its VAR"

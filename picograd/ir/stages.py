@@ -2,7 +2,6 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, LoopItem, Kernel, Nest, Program, Source, Binary, Executable, Plan; `Runner`
-Next:  picograd/ir/heads_opts.py
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In:    Ops as expressions
 Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, CopyAsync, CommitCopies, WaitForCopies, Shuffle, LoadMatrices,
        Mma, Barrier, Check; `walk`, `operands`, `mapped`, `lanes_of`
-Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
 UNROLL or VECTOR. `codegen/passes/linearize.py` makes the linear form, which renderers read: every expression is one
@@ -16,11 +15,13 @@ writes, orders and touches by its class. So a pass names only the kinds that it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, TypeVar, get_args
 
+from picograd import dtype as dtypes
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.record import Record, replace
 
 INDICES = frozenset({"index", "place", "at", "left", "right"})  # fields that say where: int64, or in the linear form int32
@@ -34,15 +35,21 @@ class Described(Record):
     text:    its line in the text of a Program: {field}, {memory[index]}, and {field?} for what may be left out
     writes:  the field that names the memory it writes
     orders:  what other threads have written to memory is seen after it
+    of_warp: all threads of a warp run it together
     """
 
     text: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     orders: ClassVar[bool] = False
+    of_warp: ClassVar[bool] = False
 
     def spans(self) -> tuple[Span, ...]:
         """Returns what it touches, whatever holds, but for Load and Store: from the first element to the last."""
         return ()
+
+    def broken(self) -> Iterator[str]:
+        """Yields the rules that it breaks by itself, wherever it stands; ir/spec.py has those of all statements."""
+        yield from ()
 
 
 class For(Described):
@@ -69,6 +76,10 @@ class Alloc(Described):
     text: ClassVar[str] = "alloc {memory}"
     memory: Op
 
+    def broken(self) -> Iterator[str]:
+        if self.memory.code is not OpCode.ALLOC or self.memory.arg[1] < 0:
+            yield "Alloc makes the memory of an ALLOC"
+
 
 class Let(Described):
     """Names the value of one operation. `value` is an elementwise Op, or one of
@@ -80,6 +91,10 @@ class Let(Described):
     text: ClassVar[str] = "{var} = {value}"
     var: Op
     value: Op
+
+    def broken(self) -> Iterator[str]:
+        if self.var.dtype is not self.value.dtype:
+            yield "a VAR has the dtype of its value"
 
 
 class Load(Described):
@@ -97,6 +112,10 @@ class Load(Described):
     index: Op
     valid: Op | None = None
 
+    def broken(self) -> Iterator[str]:
+        if self.var.dtype is not self.memory.dtype:
+            yield "a VAR has the dtype of the memory it is loaded from"
+
 
 class Store(Described):
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
@@ -107,6 +126,10 @@ class Store(Described):
     index: Op
     value: Op
     valid: Op | None = None
+
+    def broken(self) -> Iterator[str]:
+        if self.value.dtype is not self.memory.dtype:
+            yield "a stored value has the dtype of the memory"
 
 
 class Transpose(Described):
@@ -132,6 +155,16 @@ class Transpose(Described):
         last = self.lanes - 1
         read = self.memory, self.index, last * self.stride + self.lanes
         return read, (self.into, self.place, last * self.step + self.lanes)
+
+    def broken(self) -> Iterator[str]:
+        if self.memory.dtype is not self.into.dtype:
+            yield "a stored value has the dtype of the memory"
+        if min(self.step, self.stride) < self.lanes or self.memory is self.into:
+            yield "the lines of a transposed square do not overlap"
+        if self.lanes < 2 or self.lanes & (self.lanes - 1):
+            yield "a transposed square has as many lanes as a vector: a power of two"
+        if _is_in(self.memory, MemorySpace.REGISTER):
+            yield "a square that is transposed lies in memory"
 
 
 class Prefetch(Described):
@@ -169,6 +202,13 @@ class CopyAsync(Described):
     def spans(self) -> tuple[Span, ...]:
         return ((self.into, self.place, self.lanes),)
 
+    def broken(self) -> Iterator[str]:
+        memory, into = self.memory, self.into
+        if memory.code is not OpCode.PARAM or not _is_in(into, MemorySpace.SHARED) or memory.dtype is not into.dtype:
+            yield "a copy in the background is from a PARAM to SHARED memory of its dtype"
+        if self.lanes * into.dtype.itemsize not in (4, 8, 16):
+            yield "a copy in the background has 4, 8 or 16 bytes"
+
 
 class CommitCopies(Described):
     """Closes a group: the copies that its thread has started since the last one."""
@@ -183,6 +223,10 @@ class WaitForCopies(Described):
     orders: ClassVar[bool] = True
     still: int
 
+    def broken(self) -> Iterator[str]:
+        if self.still < 0:
+            yield "a wait leaves a number of groups on their way"
+
 
 class Shuffle(Described):
     """var = value, as that thread of the warp has it whose number differs by the bit `distance`.
@@ -194,9 +238,16 @@ class Shuffle(Described):
     """
 
     text: ClassVar[str] = "shuffle {var} = {value} by {distance}"
+    of_warp: ClassVar[bool] = True
     var: Op
     value: Op
     distance: int
+
+    def broken(self) -> Iterator[str]:
+        if self.var.dtype is not self.value.dtype or lanes_of(self.var) != 1 or lanes_of(self.value) != 1:
+            yield "a Shuffle passes one value of its VAR's dtype"
+        if not 0 < self.distance < WARP_THREADS or self.distance & (self.distance - 1):
+            yield "the distance of a Shuffle is a power of two inside a warp"
 
 
 class LoadMatrices(Described):
@@ -213,6 +264,7 @@ class LoadMatrices(Described):
 
     text: ClassVar[str] = "{turned?}matrices to {into[place]} of {memory[index]}"
     writes: ClassVar[str] = "into"
+    of_warp: ClassVar[bool] = True
     into: Op
     place: Op
     memory: Op
@@ -221,6 +273,12 @@ class LoadMatrices(Described):
 
     def spans(self) -> tuple[Span, ...]:
         return (self.memory, self.index, MATRIX_ROW), (self.into, self.place, 4 * 2)
+
+    def broken(self) -> Iterator[str]:
+        if not _is_in(self.into, MemorySpace.REGISTER) or not _is_in(self.memory, MemorySpace.SHARED):
+            yield "matrices are brought from SHARED memory to registers"
+        if self.memory.dtype is not self.into.dtype or self.into.dtype.itemsize != 2:
+            yield "matrices that are brought have elements of 16 bits"
 
 
 class Mma(Described):
@@ -239,6 +297,7 @@ class Mma(Described):
 
     text: ClassVar[str] = "mma {acc[at]} += {lhs[left]} @ {rhs[right]}"
     writes: ClassVar[str] = "acc"
+    of_warp: ClassVar[bool] = True
     acc: Op
     at: Op
     lhs: Op
@@ -248,6 +307,14 @@ class Mma(Described):
 
     def spans(self) -> tuple[Span, ...]:
         return (self.acc, self.at, 4), (self.lhs, self.left, 8), (self.rhs, self.right, 4)
+
+    def broken(self) -> Iterator[str]:
+        if not all(_is_in(memory, MemorySpace.REGISTER) for memory in (self.acc, self.lhs, self.rhs)):
+            yield "the parts of an Mma's matrices are in registers"
+        if self.acc.dtype is not dtypes.float32 or self.lhs.dtype is not self.rhs.dtype:
+            yield "an Mma adds products of one dtype in float32"
+        if self.lhs.dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
+            yield "an Mma multiplies float16, bfloat16 or float32"
 
 
 class Barrier(Described):
@@ -269,6 +336,12 @@ class Check(Described):
     value: Op
     number: int
 
+    def broken(self) -> Iterator[str]:
+        if self.inside.dtype is not dtypes.bool_ or self.value.dtype is not dtypes.int64:
+            yield "a Check asks a bool about an int64"
+        if lanes_of(self.inside) != lanes_of(self.value):
+            yield "a Check has a condition for each lane of its value"
+
 
 MATRIX_ROW = 8  # elements of a row of a LoadMatrices
 WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
@@ -281,6 +354,7 @@ Statement = (
 
 
 FIELDS = {kind: kind.__struct_fields__ for kind in get_args(Statement)}
+ACCESSES = {kind: re.findall(r"\{(\w+)\[(\w+)\]\}", kind.text) for kind in FIELDS}  # fields of memory and of its index
 CHANGING = {kind: [(name, name in INDICES) for name in FIELDS[kind] if name in INDICES | VALUES] for kind in FIELDS}
 S = TypeVar("S", bound=Described)
 
@@ -288,6 +362,10 @@ S = TypeVar("S", bound=Described)
 def lanes_of(op: Op) -> int:
     """Returns how many lanes an operand of the linear form has."""
     return int(op.arg[1]) if op.code is OpCode.VAR else 1
+
+
+def _is_in(memory: Op, space: MemorySpace) -> bool:
+    return memory.code is OpCode.ALLOC and memory.arg[2] is space
 
 
 def walk(statements: Iterable[Statement]) -> list[Statement]:

@@ -3,7 +3,6 @@
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
        `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`
-Next:  picograd/ir/ranges.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
 VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.

@@ -2,7 +2,6 @@
 
 In:    Ops or a Kernel, or their text
 Out:   the text, the same in every process; or the same Ops
-Next:  picograd/ir/text_program.py
 
 One line an Op, sources first. The shape at the right is derived; reading checks it. A BUFFER is printed by order of
 appearance, with its device and elements, and reads back as the Buffer given for that place, or a new one.
@@ -23,11 +22,11 @@ from picograd.errors import DataError
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel, LoopItem, Nest, NestKind, Param, Plan, Schedule
+from picograd.ir.text_program import ValueReader, enum_names, show
 from picograd.ir.text_program import format_expression as format_expression
 from picograd.ir.text_program import format_program as format_program
 from picograd.ir.text_program import format_statement as format_statement
-from picograd.ir.text_reader import parse_program as parse_program
-from picograd.ir.text_values import ValueReader, enum_names, show
+from picograd.ir.text_program import parse_program as parse_program
 
 WIDTH = 34  # columns before the dtype
 REFERENCE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|%(\d+)""")

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
-from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last
-from picograd.ir.matrices import triangle
+from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken

@@ -9,7 +9,7 @@ from typing import Any
 from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, compare, positions, repeat_axes, reshape, scan, where
-from picograd.ir.matrices import diagonal as diagonal_op
+from picograd.ir.build import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken

@@ -1,6 +1,6 @@
 """A table of a network's layers: what goes in and out, and what it costs.
 
-FLOPs are those of the graph that a layer's forward builds (ir/flops.py). What is fused or simplified later counts in full.
+FLOPs are those of the graph that a layer's forward builds (ir/shape.py). What is fused or simplified later counts in full.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentTypeError
-from picograd.ir.flops import flops_of
 from picograd.ir.op import Op, toposort
+from picograd.ir.shape import flops_of
 from picograd.notebook import table
 from picograd.record import Record
 from picograd.tensor.compute import all_or_nothing

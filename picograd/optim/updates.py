@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd.engine.realize import copied
-from picograd.ir.formula import by_formula
+from picograd.ir.bodies import by_formula
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode

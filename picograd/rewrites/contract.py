@@ -19,7 +19,7 @@ from math import isqrt, prod
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.ir.attention_parts import parts_of
+from picograd.ir.attention import parts_of
 from picograd.ir.build import (
     cast,
     expand,

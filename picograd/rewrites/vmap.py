@@ -16,9 +16,8 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
-from picograd.ir.bodies import WITH_BODY, body_of, with_body
+from picograd.ir.bodies import WITH_BODY, CustomGradient, body_of, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
-from picograd.ir.custom import CustomGradient, custom_gradient, mark_of
 from picograd.ir.host import HostCall
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Dim, Op, toposort

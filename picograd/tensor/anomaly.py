@@ -21,7 +21,7 @@ from picograd.engine.realize import to_host
 from picograd.errors import AnomalyError, Line
 from picograd.evaluator.graph import evaluate
 from picograd.interrupts import whole_context
-from picograd.ir.formula import at_once
+from picograd.ir.bodies import at_once
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, SOURCES, OpCode

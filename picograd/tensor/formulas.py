@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec
 
 from picograd.dtype import DType
-from picograd.ir import formula as later
-from picograd.ir.formula import Kind
+from picograd.ir import bodies as later
+from picograd.ir.bodies import Kind
 from picograd.ir.op import Op
 from picograd.ir.shape import ConvArg
 from picograd.tensor.cell import trace

@@ -15,7 +15,7 @@ from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradients_later, written_out
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
-from picograd.ir.custom import custom_gradient
+from picograd.ir.bodies import custom_gradient
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode

@@ -17,11 +17,11 @@ from typing import cast
 from picograd.engine.plan import Template, computed_from, template
 from picograd.engine.realize import default_device, from_host, to_host
 from picograd.errors import JitError
+from picograd.ir.bodies import substitute
 from picograd.ir.graphless import Graphless
 from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.substitute import substitute
 from picograd.record import Record
 from picograd.tensor.meeting import GOES_ALONG
 

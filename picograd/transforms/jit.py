@@ -29,7 +29,7 @@ from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.errors import JitError, warn_user
 from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back
-from picograd.ir.formula import at_once
+from picograd.ir.bodies import at_once
 from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan

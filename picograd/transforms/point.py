@@ -22,11 +22,10 @@ from picograd.autodiff.modes import reverse, varying
 from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.formula import at_once
+from picograd.ir.bodies import at_once, substitute
 from picograd.ir.lines import record
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.substitute import substitute
 from picograd.tensor.build import cast, detached
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids

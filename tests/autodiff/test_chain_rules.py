@@ -13,9 +13,11 @@ from picograd import dtype as dtypes
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradient, jvp
 from picograd.evaluator import evaluate
+from picograd.ir.bodies import CustomGradient, mark_of
 from picograd.ir.build import (
     cast,
     compare,
+    diagonal,
     expand,
     flip,
     gather,
@@ -28,12 +30,12 @@ from picograd.ir.build import (
     scatter,
     shrink,
     swap_last,
+    triangle,
     unary,
     where,
+    with_diagonal,
 )  # fmt: skip
-from picograd.ir.custom import CustomGradient, mark_of
 from picograd.ir.host import host_call
-from picograd.ir.matrices import diagonal, triangle, with_diagonal
 from picograd.ir.op import Buffer, Op, Shape, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, ConvArg

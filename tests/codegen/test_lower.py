@@ -18,8 +18,8 @@ from picograd.evaluator import evaluate_kernel
 from picograd.ir import build
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.simplify import simplify_graph
 from picograd.ir.stages import Schedule
+from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, Array, check_same_meaning, lowered, run_on
 

@@ -15,7 +15,7 @@ from picograd.ir.build import expand, swap_last
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Generated, Opts, RegisterTile
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
 from picograd.record import replace

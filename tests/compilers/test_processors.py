@@ -24,7 +24,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, template
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.road import finish, lower, schedule_graphs

@@ -19,9 +19,8 @@ from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.watch import watch
-from picograd.ir.heads_opts import WrittenAttention, WrittenGradients
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Written
+from picograd.ir.opts import Written, WrittenAttention, WrittenGradients
 from picograd.record import replace
 from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu

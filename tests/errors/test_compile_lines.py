@@ -18,8 +18,8 @@ from picograd.errors import CompileError, UnsupportedOp, VerifyError
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph
+from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule
 
 HERE = os.path.basename(__file__)

@@ -13,7 +13,7 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator.program import evaluate_program
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.text import format_program, parse_program
 from tests import ptx_on_host

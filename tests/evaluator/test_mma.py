@@ -14,7 +14,7 @@ from picograd.errors import VerifyError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.op import const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
 from picograd.ir.text import format_program, parse_program

@@ -11,7 +11,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.ranges import value_range
-from picograd.ir.simplify import simplify_graph
+from picograd.rewrites.simplify import simplify_graph
 
 I64 = dtypes.int64
 X = Op(OpCode.PARAM, I64, (), (0, (6,)))

@@ -32,7 +32,7 @@ from picograd.ir.text import (
     parse_kernel,
     parse_program,
 )
-from picograd.ir.text_values import RECORDS
+from picograd.ir.text_program import RECORDS
 from picograd.record import Record
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 512))

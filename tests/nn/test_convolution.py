@@ -13,8 +13,8 @@ import torch
 from picograd import Tensor, nn
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import toposort
-from picograd.ir.simplify import simplify_graph
 from picograd.nn import functional as F
+from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule
 from tests.helpers import same_value
 

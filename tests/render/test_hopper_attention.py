@@ -17,7 +17,7 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
-from picograd.ir.heads_opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
+from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
 from tests.gpu_programs import Array, run

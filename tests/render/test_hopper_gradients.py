@@ -20,7 +20,7 @@ from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.errors import DeviceError
-from picograd.ir.heads_opts import HeadsMatrix, HeadsShape, HeadsTile, PlainGradients, WrittenGradients
+from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainGradients, WrittenGradients
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
 from tests.gpu_programs import Array, run

@@ -14,10 +14,10 @@ from picograd.engine.watch import Counts, watch
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.simplify import simplify, simplify_graph
 from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.nn import functional as F
+from picograd.rewrites.simplify import simplify, simplify_graph
 from picograd.road import schedule_graphs
 from tests.helpers import same_as_torch
 

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.autodiff.gradient import written_out
 from picograd.engine.realize import realize
 from picograd.engine.watch import watch
-from picograd.ir import formula as later
+from picograd.ir import bodies as later
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.nn import functional as F

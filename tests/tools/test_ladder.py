@@ -15,7 +15,7 @@ from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import For, Let, Load, Statement, Store, lanes_of, walk
 from picograd.road import finish

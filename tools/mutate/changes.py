@@ -32,7 +32,7 @@ def files_of(folder: str) -> tuple[str, ...]:
 
 PROOF = {"bounds", "inequalities"}  # of codegen what writes nothing, but reads what emitters wrote
 TARGETS = {
-    "simplify": Target(("picograd/ir/simplify.py", "picograd/ir/arithmetic.py"), ("tests/ir",)),
+    "simplify": Target(("picograd/rewrites/simplify.py", "picograd/ir/arithmetic.py"), ("tests/ir",)),
     "chain_rules": Target(files_of("autodiff"), ("tests/autodiff", "tests/tensor/test_autograd.py")),
     "emitters": Target(
         tuple(file for file in files_of("codegen") if Path(file).stem not in PROOF),

@@ -32,12 +32,12 @@ from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, blocks_of_k, is_cut, most_rows, multiply_add
 from picograd.device import Target
+from picograd.ir.bodies import substitute
 from picograd.ir.build import cast, expand, reduce, reshape, swap_last
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.substitute import substitute
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 Rows = Callable[[Dim, Dim], Op]  # the element of a row at k

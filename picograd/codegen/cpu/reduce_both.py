@@ -34,13 +34,13 @@ from picograd.codegen.rows import (
 from picograd.codegen.runs import in_runs
 from picograd.codegen.scalar import combined
 from picograd.device import Target
+from picograd.ir.bodies import substitute
 from picograd.ir.build import cast, reduce
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.substitute import substitute
 from picograd.ir.symbolic import add, bounds, floordiv, minimum, mul, subtract
 from picograd.record import Record
 

@@ -28,7 +28,7 @@ from picograd.codegen.gpu.warp_rows import WarpRows
 from picograd.codegen.heads import Heads, is_there, num_blocks
 from picograd.codegen.loops import over_registers, split
 from picograd.device import Target
-from picograd.ir.attention_cuts import Cut, as_it_is_cut, cut_of_averages, padded, part_of_keys
+from picograd.ir.attention import Cut, as_it_is_cut, cut_of_averages, padded, part_of_keys
 from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const

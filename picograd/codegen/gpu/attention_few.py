@@ -30,7 +30,7 @@ from picograd.codegen.loops import over_registers, split
 from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
 from picograd.dtype import DType
-from picograd.ir.attention_parts import Parts, has_one_mask, parts_of
+from picograd.ir.attention import Parts, has_one_mask, parts_of
 from picograd.ir.build import cast, maximum, static_shape, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

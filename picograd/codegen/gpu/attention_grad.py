@@ -27,7 +27,7 @@ from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel, walk
 from picograd.codegen.heads import Heads, is_there, last_at
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import Target
-from picograd.ir.attention_cuts import as_it_is_cut, cut_of_keys, cut_of_queries, padded
+from picograd.ir.attention import as_it_is_cut, cut_of_keys, cut_of_queries, padded
 from picograd.ir.build import cast, static_shape, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, Shape, const

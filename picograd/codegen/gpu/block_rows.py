@@ -23,7 +23,7 @@ from picograd.codegen.gpu.staged import Staged
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.attention_cuts import Cut, padded
+from picograd.ir.attention import Cut, padded
 from picograd.ir.build import static_shape
 from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const

@@ -17,7 +17,7 @@ from picograd.codegen.builder import read
 from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel
 from picograd.codegen.tile import multiply_add
 from picograd.forks import cached_property
-from picograd.ir.attention_cuts import WIDE
+from picograd.ir.attention import WIDE
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.symbolic import add, floordiv, mod, mul

@@ -20,8 +20,7 @@ from math import prod
 
 from picograd.device import Target
 from picograd.dtype import dtype_named
-from picograd.ir.heads_opts import WARPGROUP_ROWS
-from picograd.ir.opts import Matrix, PlainProduct, WarpgroupTile
+from picograd.ir.opts import WARPGROUP_ROWS, Matrix, PlainProduct, WarpgroupTile
 from picograd.ir.stages import Param
 from picograd.record import replace
 

@@ -20,13 +20,13 @@ from itertools import count
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.ir.bodies import substitute
 from picograd.ir.build import cast
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import value_range
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, walk
-from picograd.ir.substitute import substitute
 from picograd.record import replace
 
 LENGTH = 16  # of a table: lanes of a vector of float32

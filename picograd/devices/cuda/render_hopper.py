@@ -10,18 +10,22 @@ from collections.abc import Sequence
 
 from picograd.devices.cuda.render import param_type
 from picograd.dtype import dtype_named
-from picograd.ir.heads_opts import (
+from picograd.ir.opts import (
     SWIZZLED,
+    ByHand,
     HeadsMatrix,
     HeadsShape,
     HeadsTile,
+    Matrix,
     PlainAttention,
     PlainGradients,
+    PlainProduct,
+    WarpgroupTile,
+    Written,
     WrittenAttention,
     attention_nbytes,
     gradients_nbytes,
 )
-from picograd.ir.opts import ByHand, Matrix, PlainProduct, WarpgroupTile, Written
 from picograd.ir.stages import Launch, Param, TileMap
 
 SLAB_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 8192, 128

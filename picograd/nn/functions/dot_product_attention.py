@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.attention_parts import FEW_QUERIES
+from picograd.ir.attention import FEW_QUERIES
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg

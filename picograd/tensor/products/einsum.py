@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import expand, permute, reduce, reshape
-from picograd.ir.matrices import diagonal
+from picograd.ir.build import diagonal, expand, permute, reduce, reshape
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import MatmulArg, numel

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import cast, compare, gather, positions, reduce, swap_last, where, zeros_like
+from picograd.ir.build import cast, compare, diagonal, gather, positions, reduce, swap_last, where, zeros_like
 from picograd.ir.checks import Site, checked
-from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of

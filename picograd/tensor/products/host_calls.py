@@ -10,11 +10,24 @@ from __future__ import annotations
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import compare, gather, pad_axis, positions, reduce, shrink_axis, swap_last, where, zeros_like
+from picograd.ir.build import (
+    compare,
+    diagonal,
+    factors_of,
+    gather,
+    pad_axis,
+    positions,
+    reduce,
+    shrink_axis,
+    swap_last,
+    triangle,
+    where,
+    with_diagonal,
+    zeros_like,
+)
 from picograd.ir.checks import Site
 from picograd.ir.host import Options, host_call
 from picograd.ir.lines import record
-from picograd.ir.matrices import diagonal, factors_of, triangle, with_diagonal
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

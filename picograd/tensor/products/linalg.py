@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare as compared
-from picograd.ir.build import shrink_axis, swap_last, where
-from picograd.ir.matrices import with_diagonal
+from picograd.ir.build import shrink_axis, swap_last, where, with_diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of

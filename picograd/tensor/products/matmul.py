@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import compare, positions, reshape, where
-from picograd.ir.matrices import diagonal
+from picograd.ir.build import compare, diagonal, positions, reshape, where
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import MatmulArg, numel

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad_axis, reshape, shrink_axis, unary
-from picograd.ir.matrices import diagonal
+from picograd.ir.build import diagonal, pad_axis, reshape, shrink_axis, unary
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import tensor_of

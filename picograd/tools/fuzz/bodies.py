@@ -15,9 +15,9 @@ import math
 import numpy as np
 
 from picograd.dtype import DType
+from picograd.ir.bodies import param, substitute
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.substitute import param, substitute
 from picograd.tools.fuzz.axes import AXES
 from picograd.tools.fuzz.contractions import CONTRACTIONS
 from picograd.tools.fuzz.elementwise import ELEMENTWISE

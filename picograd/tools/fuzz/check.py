@@ -15,9 +15,9 @@ from picograd import dtype as dtypes
 from picograd.autodiff.gradient import gradient
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate
+from picograd.ir.bodies import substitute
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.substitute import substitute
 from picograd.tools.fuzz.values import Array, Graph
 
 STEP = 1e-6  # of a central difference: its error is about STEP ** 2 of the third derivative, 1e-16 / STEP of rounding

@@ -18,9 +18,9 @@ from picograd.evaluator.graph import unspecified
 from picograd.ir.op import greatest
 from picograd.ir.opts import BlockTile, Opts, RegisterTile, Tile, WarpTile
 from picograd.ir.pattern import graph_rewrite
-from picograd.ir.simplify import simplify_graph, strip_identity
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, LoopItem, NestKind, Program, Schedule
+from picograd.rewrites.simplify import simplify_graph, strip_identity
 from picograd.road import create_schedule, lower
 from picograd.tools.fuzz.check import Wrong, compare
 from picograd.tools.fuzz.values import Array, Graph

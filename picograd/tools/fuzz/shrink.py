@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from picograd.evaluator import evaluate
+from picograd.ir.bodies import substitute
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
-from picograd.ir.substitute import substitute
 from picograd.record import replace
 from picograd.tools.fuzz.values import Graph
 

@@ -17,13 +17,11 @@ from picograd.devices.ptx import render as nvptx
 from picograd.devices.ptx.compile import gpu_target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
-from picograd.ir.attention import outputs
-from picograd.ir.attention_cuts import cut_of_averages, has_kernel, part_of_keys
-from picograd.ir.attention_parts import FEW_QUERIES
+from picograd.ir.attention import FEW_QUERIES, cut_of_averages, has_kernel, outputs, part_of_keys
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace

@@ -16,13 +16,12 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
-from picograd.ir.attention import outputs
-from picograd.ir.attention_parts import LEAST_PART, MOST_PARTS, Parts, has_one_mask, parts_of
+from picograd.ir.attention import LEAST_PART, MOST_PARTS, Parts, has_one_mask, outputs, parts_of
 from picograd.ir.build import expand, static_shape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Binary, Kernel
 from picograd.record import replace
 from picograd.road import create_schedule, lower

@@ -18,7 +18,7 @@ from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.road import create_schedule, lower

@@ -16,7 +16,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import ConvArg, MatmulArg
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace

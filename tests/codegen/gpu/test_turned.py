@@ -17,7 +17,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, permute, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
 from picograd.road import create_schedule, lower

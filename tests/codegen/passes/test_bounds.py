@@ -21,7 +21,7 @@ from picograd.evaluator import evaluate_program
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.ir.spec_program import verify_program
+from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
 from picograd.ir.text import parse_program

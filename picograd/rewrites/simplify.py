@@ -2,12 +2,10 @@
 
 In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
 Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots
-Next:  picograd/ir/lines.py
 
-Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the
-sign of a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only.
-LEAF and DETACH say where gradients are collected and stopped, so `simplify` keeps them; `strip_identity` removes them
-once no gradient will be asked for any more.
+Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the sign of
+a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only. LEAF and DETACH say where gradients are
+collected and stopped, so `simplify` keeps them; `strip_identity` removes them once no gradient will be asked for any more.
 """
 
 from __future__ import annotations

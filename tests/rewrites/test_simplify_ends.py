@@ -12,7 +12,7 @@ from picograd.ir.arithmetic import fold
 from picograd.ir.build import cast, compare, expand, flip, pad, permute, reduce, reshape, scan, where
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.simplify import is_lossless, simplify, simplify_graph
+from picograd.rewrites.simplify import is_lossless, simplify, simplify_graph
 
 f32, f64, i32, u8, bool_ = dtypes.float32, dtypes.float64, dtypes.int32, dtypes.uint8, dtypes.bool_
 RULES = {rule.name: rule for rule in simplify.rules}

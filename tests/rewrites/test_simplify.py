@@ -17,7 +17,7 @@ from picograd.ir.build import cast, compare, expand, flip, pad, permute, reduce,
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import BINARY, COMPARE, UNARY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.simplify import is_lossless, simplify, simplify_graph, strip_identity
+from picograd.rewrites.simplify import is_lossless, simplify, simplify_graph, strip_identity
 
 f32, f64, i32, u8, bool_ = dtypes.float32, dtypes.float64, dtypes.int32, dtypes.uint8, dtypes.bool_
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 3e38, 0.1]
