@@ -57,8 +57,8 @@ def kernel_of(problem: Problem) -> Any:
 
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the first choice first, with the generated kernel last."""
+    from picograd.codegen.hopper import _cut_attention, fitted
     from picograd.codegen.opts import guess
-    from picograd.codegen.plain_attention import _cut, fitted
     from picograd.engine.choose import written_candidates
     from picograd.ir.opts import Generated, attention_nbytes
 
@@ -66,7 +66,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     shape = found[0].plain.shape
     if problem.is_timed and not simulates and not problem.is_view:
         for lookers, columns in CUTS[problem.features]:
-            (tile,) = _cut(shape, lookers, target)
+            (tile,) = _cut_attention(shape, lookers, target)
             cut = fitted(replace(tile, columns=columns, stages=4), partial(attention_nbytes, shape), target)
             found += [replace(found[0], tile=each) for each in cut]
         own = found[0].tile

@@ -54,8 +54,8 @@ def kernel_of(problem: Problem) -> Any:
 
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the first choice first, with the generated kernel last."""
+    from picograd.codegen.hopper import cut_gradients
     from picograd.codegen.opts import guess
-    from picograd.codegen.plain_attention import gradients_cut
     from picograd.engine.choose import written_candidates
     from picograd.ir.opts import Generated
 
@@ -65,7 +65,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
         shape = first.plain.shape
         for by_keys, name in ((True, "by_keys"), (False, "by_queries")):
             cuts = [
-                tile for each in CUTS[by_keys, problem.features] for tile in gradients_cut(shape, by_keys, *each, target)
+                tile for each in CUTS[by_keys, problem.features] for tile in cut_gradients(shape, by_keys, *each, target)
             ]
             own = getattr(first, name)
             cuts += [replace(own, stages=own.stages - 1), replace(own, stages=own.stages - 2), replace(own, keeps=1)]

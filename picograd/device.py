@@ -136,7 +136,7 @@ class Target(Record):
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
     has_fma:           an instruction computes a * b + c with one rounding
-    plain_sums:        each result of a convolution is made of its own products alone (codegen/cpu/toom.py), and one row
+    plain_sums:        each result of a convolution is made of its own products alone (codegen/winograd.py), and one row
                        times a matrix of int8 is added up as each of many rows is (rewrites/contract.py); no vendor's
                        library is a candidate of tuning (engine/choose.py), and no kernel written by hand is taken
     """

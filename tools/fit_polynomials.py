@@ -1,4 +1,4 @@
-"""Fits the polynomials of codegen/passes/polynomials.py: minimax by Remez's exchange, in 60 decimal digits.
+"""Fits the polynomials of codegen/passes/functions.py: minimax by Remez's exchange, in 60 decimal digits.
 
 In:    a function, an interval, the powers of the polynomial and the weight of its error
 Out:   coefficients as float32 or float64 hold them, and the greatest weighted error with them
@@ -176,7 +176,7 @@ def _root(function: Function) -> Function:
 
 
 def wanted_fits() -> list[Fit]:
-    """Returns every polynomial of codegen/passes/polynomials.py."""
+    """Returns every polynomial of codegen/passes/functions.py."""
     reach, half = LN2 / 2 * Decimal("1.0001"), Decimal("0.50001")
     exp_rest = _quotient(lambda r: r.exp() - 1 - r, lambda r: r * r, Decimal("0.5"))
     exp2_rest = _quotient(lambda f: (f * LN2).exp() - 1, lambda f: f, LN2)
@@ -253,7 +253,7 @@ def _log_erfc(low: Decimal, high: Decimal, middle: Decimal, count: int, bits: in
 
 
 def main() -> None:
-    """Prints every polynomial as codegen/passes/polynomials.py has it."""
+    """Prints every polynomial as codegen/passes/functions.py has it."""
     for wanted in wanted_fits():
         coefficients, error = fit(wanted)
         ulps = error * 2 ** (24 if wanted.bits == 32 else 53)

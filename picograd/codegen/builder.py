@@ -2,7 +2,6 @@
 
 In:    extents, memory and expressions
 Out:   a tuple of statements in the free form (ir/statements.py)
-Next:  picograd/codegen/index.py
 """
 
 from __future__ import annotations

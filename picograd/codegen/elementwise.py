@@ -1,27 +1,55 @@
-"""The loops of an elementwise nest: one pass over memory, any number of outputs.
+"""The loops of an elementwise nest, and of an update of a block: one pass over memory, any number of outputs.
 
-In:    Nest (kind ELEMENTWISE)
-Out:   statements in the free form
-Called by: codegen/emit.py.    Next: picograd/codegen/turned.py
+Operands may be transposed: consecutive elements of the result are then far apart in the operand, each in a line of memory
+of its own. Both machines bring such an operand tile by tile, in the order of its own memory.
+
+On a CPU a vector of such an operand would take a line of the cache for each of its lanes, and at a distance that is a
+power of two all of these map to a few sets of the cache, which evicts them before their next element is read. So a tile
+is copied to memory that stays in the first-level cache:
+
+    y[i, j] = x[j, i]      for each 64 of i, for each 64 of j:
+                               for j:  t[j, i] = x[j, i]     64 contiguous elements
+                               for squares of as many i and j as a vector has lanes:  s[i, j] = t[j, i]     in registers
+                               for i:  y[i, j] = s[i, j]     64 contiguous elements
+
+On a GPU neighbouring threads would touch a line of memory each. So a block brings a tile to shared memory:
+
+    y[i, j] = x[j, i] + b[j]     a block, of 32 i and 32 j:
+                                     thread (i, j):   t[j, i] = x[j, i]           neighbours along i
+                                     barrier
+                                     thread (j, i):   y[i, j] = t[j, i] + b[j]    neighbours along j
 """
 
 from __future__ import annotations
 
-from picograd.codegen.axes import group_extents, merge_axes, rest_in_vectors, spread, vector_lanes
-from picograd.codegen.builder import Context
-from picograd.codegen.cpu.turned import emit_tiles
-from picograd.codegen.gpu.turned import emit_turned_gpu, fills_tiles
-from picograd.codegen.index import elements_anywhere, elements_within
-from picograd.codegen.loops import emit_blocks, grid_of_threads, split
-from picograd.codegen.turned import Turned, may_be_turned
-from picograd.ir.coordinates import Coords, flatten, placeholders
-from picograd.ir.op import toposort
-from picograd.ir.opcode import AxisKind
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from picograd.codegen.builder import Builder, Context, read
+from picograd.codegen.index import (
+    Groups,
+    element_anywhere,
+    element_within,
+    elements_anywhere,
+    elements_within,
+    group_extents,
+    merge_axes,
+    put_in_all,
+    rest_in_vectors,
+    spread,
+    vector_lanes,
+)
+from picograd.codegen.loops import along, emit_blocks, grid_of_threads, split
+from picograd.device import DECLARED_SHARED_BYTES, Target
+from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, mul, to_op
+from picograd.ir.symbolic import add, affine, both, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
 
 
+# ---- one pass over memory ----
 def emit_elementwise(nest: Nest, context: Context) -> None:
     """Writes the loops of an elementwise nest.
 
@@ -41,13 +69,13 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
     groups, factors = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
     lanes = vector_lanes(values, target)
-    if (lanes > 1 or target.is_gpu) and may_be_turned(factors, extents):
-        turned = Turned(roots, groups, extents, nest.domain)
-        if target.is_gpu and fills_tiles(turned):
-            emit_turned_gpu(turned, nest, params, build, target)
+    if (lanes > 1 or target.is_gpu) and may_be_transposed(factors, extents):
+        reads = TransposedReads(roots, groups, extents, nest.domain)
+        if target.is_gpu and fills_tiles(reads):
+            emit_transposed_gpu(reads, nest, params, build, target)
             return
-        if turned.loads and not target.is_gpu:
-            emit_tiles(turned, nest, params, build, lanes)
+        if reads.loads and not target.is_gpu:
+            emit_transposed_cpu(reads, nest, params, build, lanes)
             return
     if target.is_gpu:
         *outer, last = extents or [1]
@@ -60,3 +88,193 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         return
     rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)), rest)
+
+
+# ---- operands that are read across: transposed matrices ----
+ELEMENTS_MIN = 1 << 15  # of a domain, below which caches hold all of it
+EXTENT_MIN = 16  # elements of either group
+
+
+def may_be_transposed(factors: Sequence[Sequence[Dim] | None], extents: Sequence[Dim]) -> bool:
+    """True where an index takes steps of one along another group than the last, and both are long enough."""
+    count = numel(tuple(extents))
+    if not isinstance(count, int) or count < ELEMENTS_MIN or greatest(extents[-1]) < EXTENT_MIN:
+        return False
+    for steps in factors:
+        if steps is not None and steps[-1] not in (0, 1) and 1 in steps and greatest(extents[steps.index(1)]) >= EXTENT_MIN:
+            return True
+    return False
+
+
+class TransposedReads:
+    """An elementwise nest of which some operands lie across the result.
+
+    across:  the group of axes that some operands lie along; the result lies along the last one
+    places:  stand for the position in each group
+    loads:   of those operands, at `places`
+    stored:  where results go and what they are, at `places`
+    """
+
+    def __init__(self, roots: Sequence[Op], groups: Groups, extents: Sequence[Dim], domain: Shape):
+        self.extents = extents
+        free = len(domain)  # axes of no domain
+        self.places = [placeholder(free + i, extent) for i, extent in enumerate(extents)]
+        coords = spread(groups, self.places, domain)
+        self.stored = [to_op(flatten(coords, domain)), *elements_within(roots, coords)]
+        self.across, self.loads = self._find()
+
+    def _find(self) -> tuple[int, list[Op]]:
+        """Returns the group that most operands lie along which do not lie along the last, and these."""
+        found: dict[int, list[Op]] = {}
+        for op in toposort(self.stored[1:]):
+            if op.code is OpCode.LOAD and len(op.src) == 2 and not _is_gathered(op.src[1]):
+                terms, _ = affine(op.src[1])
+                steps = [terms.get(place, 0) for place in self.places]
+                apart = all(atom in self.places for atom in terms)
+                if apart and steps[-1] > 1 and 1 in steps and greatest(self.extents[steps.index(1)]) >= EXTENT_MIN:
+                    found.setdefault(steps.index(1), []).append(op)
+        return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
+
+    def there(self, before: Sequence[Dim], across: Dim, last: Dim) -> dict[Op, Dim]:
+        """Returns the position in each group, where those in the groups before the last are given but for one."""
+        where = [*before, last]
+        where[self.across] = across
+        return dict(zip(self.places, where))
+
+    def write(
+        self, nest: Nest, params: Sequence[Op], build: Builder, there: Mapping[Op, Dim], copies: Sequence[Op]
+    ) -> None:
+        """Writes the results of a position, with copies in place of what the first loads read."""
+        where, *values = put_in_all(self.stored, {**there, **dict(zip(self.loads, copies))})
+        for (slot, _), value in zip(nest.outputs, values):
+            build.store(params[slot], from_op(where), value)
+
+
+def num_tiles(extent: Dim, tile: int) -> Dim:
+    """Returns how many tiles cover an extent."""
+    return floordiv(add(extent, tile - 1), tile)
+
+
+def _is_gathered(index: Op) -> bool:
+    return any(op.code is OpCode.LOAD for op in toposort([index]))
+
+
+# ---- their tiles on a CPU ----
+TILE_ACROSS, TILE_ALONG = 64, 64  # elements of a tile
+GAP_ELEMENTS = 1  # element between the lines of a copy, so that they lie in different banks of the cache
+
+
+def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
+    """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
+    *before, length = reads.extents
+    before[reads.across] = num_tiles(before[reads.across], TILE_ACROSS)
+    of_tile = TILE_ALONG * TILE_ACROSS
+    buffers = [build.alloc(load.dtype, of_tile + TILE_ALONG * GAP_ELEMENTS, MemorySpace.SHARED) for load in reads.loads]
+    squares = [build.alloc(load.dtype, of_tile, MemorySpace.SHARED) for load in reads.loads] if lanes > 1 else []
+    with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
+        at = split(position, before)
+        first = mul(at[reads.across], TILE_ACROSS)
+        height = minimum(subtract(reads.extents[reads.across], first), TILE_ACROSS)
+        with build.loop(num_tiles(length, TILE_ALONG), AxisKind.LOOP) as tile:
+            start = mul(tile, TILE_ALONG)
+            width = minimum(subtract(length, start), TILE_ALONG)
+
+            def copy(i: Dim, j: Dim) -> None:
+                there = reads.there(at, add(first, i), add(start, j))
+                for buffer, value in zip(buffers, put_in_all(reads.loads, there)):
+                    build.store(buffer, _place(i, j), value)
+
+            def store(i: Dim, j: Dim) -> None:
+                across = [read(square, add(mul(i, TILE_ALONG), j)) for square in squares]
+                copies = across or [read(buffer, _place(i, j)) for buffer in buffers]
+                reads.write(nest, params, build, reads.there(at, add(first, i), add(start, j)), copies)
+
+            with build.loop(width, AxisKind.LOOP) as j:
+                along(build, 0, height, lanes, partial(copy, j=j))
+            for buffer, square in zip(buffers, squares):  # all of it, also what no result is made of
+                with (
+                    build.loop(TILE_ACROSS // lanes, AxisKind.LOOP) as row,
+                    build.loop(TILE_ALONG // lanes, AxisKind.LOOP) as column,
+                ):
+                    top, left = mul(row, lanes), mul(column, lanes)
+                    place = add(mul(top, TILE_ALONG), left)
+                    build.transpose(square, place, TILE_ALONG, buffer, _place(top, left), TILE_ACROSS + GAP_ELEMENTS, lanes)
+            with build.loop(height, AxisKind.LOOP) as i:
+                along(build, 0, width, lanes, partial(store, i))
+
+
+def _place(i: Dim, j: Dim) -> Dim:
+    """Returns where a copy has the element i across and j along."""
+    return add(mul(j, TILE_ACROSS + GAP_ELEMENTS), i)
+
+
+# ---- their tiles on a GPU ----
+TILE_EXTENT = 32  # elements either way, and threads side by side
+LINE_ELEMENTS = TILE_EXTENT + 1  # elements of shared memory, so that what stands below each other lies in different banks
+TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8)  # operands that are brought
+
+
+def fills_tiles(reads: TransposedReads) -> bool:
+    """True where something lies across and tiles are not mostly empty: the elements of short lines are in caches anyway."""
+    return bool(reads.loads) and all(greatest(reads.extents[group]) >= TILE_EXTENT for group in (reads.across, -1))
+
+
+def emit_transposed_gpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes the grid: a block a tile."""
+    *before, length = reads.extents
+    across, loads, high = before[reads.across], reads.loads[:TILED_OPERANDS_MAX], target.block_threads // TILE_EXTENT
+    before[reads.across] = num_tiles(across, TILE_EXTENT)
+    grid = [*before, num_tiles(length, TILE_EXTENT)]
+    with build.loop(numel(tuple(grid)), AxisKind.GRID) as block:
+        *at, tile = split(block, grid)
+        top, left = mul(at[reads.across], TILE_EXTENT), mul(tile, TILE_EXTENT)
+        copies = [build.alloc(load.dtype, TILE_EXTENT * LINE_ELEMENTS, MemorySpace.SHARED) for load in loads]
+        with build.loop(target.block_threads, AxisKind.BLOCK) as thread:
+            side, line = mod(thread, TILE_EXTENT), floordiv(thread, TILE_EXTENT)
+
+            def each_line(body: Callable[[Dim], None]) -> None:
+                with build.loop(TILE_EXTENT // high, AxisKind.LOOP) as step:
+                    body(add(mul(step, high), line))
+
+            def bring(j: Dim) -> None:
+                i, last = add(top, side), add(left, j)
+                with build.when(both(less(i, across), less(last, length))):
+                    for copy, value in zip(copies, put_in_all(loads, reads.there(at, i, last))):
+                        build.store(copy, add(mul(j, LINE_ELEMENTS), side), value)
+
+            def leave(i: Dim) -> None:
+                place, last = add(top, i), add(left, side)
+                with build.when(both(less(place, across), less(last, length))):
+                    brought = [build.load(copy, add(mul(side, LINE_ELEMENTS), i)) for copy in copies]
+                    reads.write(nest, params, build, reads.there(at, place, last), brought)
+
+            each_line(bring)
+            build.barrier()
+            each_line(leave)
+
+
+# ---- a block of memory, written in place ----
+def emit_update(nest: Nest, context: Context) -> None:
+    """Writes `memory[block] = value`, for memory that holds the base already."""
+    params, target = context.params, context.target
+    build = context.phase(0)
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    base, value = anchor.src
+    memory = params[nest.outputs[0][0]]
+
+    def place(coords: Coords) -> Dim:
+        return flatten([add(start, coord) for (start, _), coord in zip(anchor.arg, coords)], base.shape)
+
+    def store(coords: Coords) -> None:
+        build.store(memory, place(coords), element_within(value, coords))
+
+    values = [element_anywhere(value), to_op(place(placeholders(value.shape)))]
+    groups, _ = merge_axes(value.shape, values)
+    extents = group_extents(groups, value.shape)
+    if target.is_gpu:
+        with grid_of_threads(build, numel(extents), target) as position:
+            store(spread(groups, split(position, extents), value.shape))
+        return
+    lanes = vector_lanes(values, target)
+    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, value.shape)))

@@ -2,7 +2,8 @@
 
 In:    Kernel, Target, Opts
 Out:   Program in the free form
-Called by: road.py.    Next: picograd/codegen/builder.py
+
+Files of one machine end in _cpu or _gpu and do not know those of the other; the others hold what both share.
 """
 
 from __future__ import annotations
@@ -10,31 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
+from picograd.codegen.attention_cpu import emit_attention, emit_attention_grad
+from picograd.codegen.attention_gpu import emit_attention_few, emit_attention_gpu, emit_attention_grad_gpu
 from picograd.codegen.builder import Context
-from picograd.codegen.cpu.attention import emit_attention
-from picograd.codegen.cpu.attention_grad import emit_attention_grad
-from picograd.codegen.cpu.convolution import emit_convolution
-from picograd.codegen.cpu.convolution_direct import emit_direct
-from picograd.codegen.cpu.direct_tiles import is_direct
-from picograd.codegen.cpu.few_rows import as_reduction, emit_few_rows, has_few_rows
-from picograd.codegen.cpu.matmul import emit_matmul
-from picograd.codegen.cpu.reduce import emit_reduce
-from picograd.codegen.cpu.reduce_both import emit_reduce_both, in_one_pass
-from picograd.codegen.cpu.scan import emit_scan
-from picograd.codegen.cpu.sort import emit_sort
-from picograd.codegen.cpu.sort_network import emit_sort_network, has_network
-from picograd.codegen.elementwise import emit_elementwise
-from picograd.codegen.gpu.attention import emit_attention_gpu
-from picograd.codegen.gpu.attention_few import emit_attention_few
-from picograd.codegen.gpu.attention_grad import emit_attention_grad_gpu
-from picograd.codegen.gpu.convolution import emit_convolution_gpu
-from picograd.codegen.gpu.matmul import emit_matmul_gpu
-from picograd.codegen.gpu.reduce import emit_reduce_gpu
-from picograd.codegen.gpu.scan import emit_scan_gpu
-from picograd.codegen.gpu.scatter import emit_scatter_gpu, sorts_updates
-from picograd.codegen.gpu.sort import emit_sort_gpu
-from picograd.codegen.scatter import emit_scatter
-from picograd.codegen.update import emit_update
+from picograd.codegen.convolution_cpu import emit_convolution
+from picograd.codegen.convolution_direct import emit_direct, is_direct
+from picograd.codegen.elementwise import emit_elementwise, emit_update
+from picograd.codegen.matmul_cpu import as_reduction, emit_few_rows, emit_matmul, has_few_rows
+from picograd.codegen.matmul_gpu import emit_convolution_gpu, emit_matmul_gpu
+from picograd.codegen.reduce_cpu import emit_reduce, emit_reduce_both, in_one_pass
+from picograd.codegen.reduce_gpu import emit_reduce_gpu
+from picograd.codegen.scan import emit_scan, emit_scan_gpu
+from picograd.codegen.scatter import emit_scatter, emit_scatter_gpu, sorts_updates
+from picograd.codegen.sort import emit_sort, emit_sort_gpu, emit_sort_network, has_network
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import parts_of

@@ -1,22 +1,34 @@
-"""Loops that several emitters write: over positions in groups of axes, several extents, vectors or squares and a rest.
+"""Loops that several emitters write: over several extents, in vectors and a rest, in squares, in runs; and prefetches.
 
-In:    extents, a body
-Out:   statements in the free form
-Called by: the emitters.    Next: picograd/codegen/elementwise.py
+Runs keep sums accurate. A total to which n numbers are added one after the other has an error of up to n roundings. In
+runs of 16, and runs of 16 runs, it has 16 for each level: 4 log2(n). Each run has totals of its own, which are then added
+to those of the level above; sums no longer than a run are plain loops. How a sum is cut depends on its extents alone. One
+more level gives the same bits, so a length between bounds is cut as each of its values.
+
+    for i < 4096: total += x[i]   ->   for a < 16: outer = 0
+                                           for b < 16: inner = 0
+                                               for c < 16: inner += x[256 a + 16 b + c]
+                                               outer += inner
+                                           total += outer
+
+Source: Higham 1993, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14(4), section 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from picograd.codegen.builder import Builder
 from picograd.device import Target
-from picograd.ir.op import Dim
-from picograd.ir.opcode import AxisKind
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, bounds, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.record import Record
 
+# ---- several extents, vectors and a rest, squares, threads ----
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 
 
@@ -153,3 +165,120 @@ def _num_pieces(total: Dim, piece: int) -> Dim:
     if piece == BLOCK_ELEMENTS and not _is_long(total):
         return 1
     return floordiv(add(total, piece - 1), piece)
+
+
+# ---- runs: sums with few roundings ----
+RUN_STEPS = 8  # additions to a total before it is added to the next one
+
+T = TypeVar("T")
+
+
+class _Loop(Record):
+    """One loop over a part of an axis.
+
+    step:    elements of the axis from one iteration to the next
+    count:   iterations; 0: to the end of the axis
+    is_run:  the loop has totals of its own, which are added to those outside behind it
+    """
+
+    axis: int
+    step: int
+    count: int
+    is_run: bool
+
+
+def in_runs(
+    build: Builder, extents: Sequence[Dim], total: T, fresh: Callable[[], T], join: Callable[[T, T], None],
+    body: Callable[[T, list[Dim]], None], run: int = RUN_STEPS,
+) -> None:  # fmt: skip
+    """Runs body(totals, position) for all positions, in order.
+
+    Args:
+      total:  totals that hold the sum afterwards
+      fresh:  makes other totals, of nothing
+      join:   join(part, total) adds the one to the other
+      run:    additions of the innermost level; 0: all of them
+    """
+    loops = _loops(extents, run) if run else [_Loop(axis, 1, 0, False) for axis in range(len(extents))]
+
+    def write(loops: Sequence[_Loop], at: list[Dim], total: T) -> None:
+        if not loops:
+            body(total, at)
+            return
+        loop, *inner = loops
+        own = fresh() if loop.is_run else total
+        with build.loop(_count(extents[loop.axis], loop, at[loop.axis]), AxisKind.LOOP) as index:
+            here = [*at]
+            here[loop.axis] = add(at[loop.axis], mul(index, loop.step))
+            write(inner, here, own)
+        if loop.is_run:
+            join(own, total)
+
+    write(loops, [0] * len(extents), total)
+
+
+def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
+    """Returns how many iterations a loop has that begins at `start`."""
+    if loop.count == 1 or loop.count and mod(extent, loop.count * loop.step) == 0:
+        return loop.count
+    left = floordiv(add(subtract(extent, start), loop.step - 1), loop.step)
+    return minimum(left, loop.count) if loop.count else left
+
+
+def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
+    """Returns the loops, the outermost first: of each level no more additions than a run has."""
+    found: list[_Loop] = []
+    chain, most = 1, run
+    for axis in reversed(range(len(extents))):
+        step, left = 1, longest(extents[axis])
+        while chain * left > most:
+            count = most // chain
+            if count > 1 or not found:
+                found.append(_Loop(axis, step, count, False))
+                step, left = step * count, -(-left // count)
+            found[-1:] = [_Loop(loop.axis, loop.step, loop.count, True) for loop in found[-1:]]
+            chain, most = 1, RUN_STEPS
+        found.append(_Loop(axis, step, 0, False))
+        chain = min(chain * left, most)
+    return found[::-1]
+
+
+def longest(extent: Dim) -> int:
+    """Returns the length by which a sum is cut: the greatest it may have."""
+    return max(0, bounds(extent)[1])
+
+
+# ---- lines of memory that are needed later ----
+LINE_NBYTES = 64  # of a cache
+
+
+def prefetch_large(build: Builder, values: Sequence[Op], numel: Dim) -> None:
+    """Asks for what `values` read of memory of `numel` elements or more."""
+    for load in toposort(values):
+        if load.code is OpCode.LOAD and _is_large(load, numel):
+            build.prefetch(load.src[0], load.src[1])
+
+
+def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start: Dim, count: int, numel: Dim) -> None:
+    """Asks for what values(column) read at `count` columns from `start` on, once for each line of the cache.
+
+    Args:
+      numel: of memory that is asked for: so many elements or more, side by side along the columns
+    """
+    here, beside = (toposort(values(column)) for column in (start, add(start, 1)))
+    for load in here:
+        if load.code is OpCode.LOAD and _is_large(load, numel):
+            index = from_op(load.src[1])
+            if any(op.code is OpCode.LOAD and op.src[:2] == (load.src[0], to_op(add(index, 1))) for op in beside):
+                of_line = LINE_NBYTES // load.dtype.itemsize
+                with build.loop(-(-count // of_line), AxisKind.UNROLL) as line:
+                    build.prefetch(load.src[0], add(index, mul(line, of_line)))
+
+
+def _is_large(load: Op, numel: Dim) -> bool:
+    """True for a load from a PARAM of so many elements, at an index that nothing has to be read for."""
+    memory, index = load.src[:2]
+    if memory.code is not OpCode.PARAM or any(op.code is OpCode.LOAD for op in toposort([index])):
+        return False
+    (length,) = memory.arg[1]
+    return isinstance(length, int) and isinstance(numel, int) and length >= numel

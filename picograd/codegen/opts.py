@@ -2,7 +2,6 @@
 
 In:    Kernel, Target
 Out:   Opts, the best guess first
-Called by: engine/choose.py, engine/compiler.py, road.py.    Next: picograd/codegen/cpu/register_tiles.py
 
 The guess looks at shapes and the target alone. No proposal changes a bit of the result: the order of the sum over K
 is the same in all of them.
@@ -12,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.cpu.few_rows import has_few_rows
-from picograd.codegen.cpu.register_tiles import better_turned, register_tile, register_tiles
-from picograd.codegen.gpu.tiles import gpu_tile, other_block_tiles, other_warp_tiles
+from picograd.codegen.matmul_cpu import better_transposed, has_few_rows, register_tile, register_tiles
+from picograd.codegen.matmul_gpu import gpu_tile, other_block_tiles, other_warp_tiles
 from picograd.device import Target
 from picograd.ir.opts import BlockTile, Opts, Tile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
@@ -56,4 +54,4 @@ def best_guess(nest: Nest, target: Target) -> Tile:
         assert anchor is not None
         *batch, m, n = anchor.shape
         return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target, takes_tf32(anchor))
-    return register_tile(nest, better_turned(nest), target)
+    return register_tile(nest, better_transposed(nest), target)

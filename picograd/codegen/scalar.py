@@ -1,11 +1,4 @@
-"""Short names for the scalar Ops that functions are written with, and what the bits of a float mean.
-
-In:    scalar Ops
-Out:   scalar Ops
-Called by: codegen/passes/exponentials.py, codegen/passes/trigonometry.py, codegen/passes/integers.py,
-           codegen/passes/narrow.py, codegen/passes/without_fma.py
-Next:  picograd/codegen/passes/exponentials.py
-"""
+"""Short names for the scalar Ops that functions are written with, and what the bits of a float mean."""
 
 from __future__ import annotations
 

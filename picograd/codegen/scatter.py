@@ -1,32 +1,48 @@
-"""The loops of a scatter: a copy of the base, then the updates in their order.
+"""A scatter on a CPU and on a GPU: a copy of the base, then the updates of each element in their order.
 
-In:    Nest (kind SCATTER), whose anchor is the SCATTER
-Out:   two phases of statements in the free form: copy, update
-Called by: codegen/emit.py.    Next: picograd/codegen/gpu/scatter.py
+Plain: updates of one element are one thread's, so a sum has the same bits on every run. On a GPU each column has a
+thread: for few updates, many rows of indices, and lengths known only at run time.
 
-Updates of one element follow each other in one thread, so a sum has the same bits on every run. On a GPU that is a thread a
-column: for few updates, many rows of indices, and lengths known only when it runs. All else is codegen/gpu/scatter.py's.
+Sorted, for many updates on a GPU: a stable sort makes the updates of one place a run, in the order they came in. A thread
+has an access of the result: it starts from the base and walks the run of its place.
+
+    index     2 0 2 5 2 2      in order  0 2 2 2 2 5      begins, by place  0 1 1 5 5 5 6
+    position  0 1 2 3 4 5      position  1 0 2 4 5 3      place 2 walks 1 .. 5: updates 0, 2, 4, 5
+
+A run may be all updates there are. So where these are very many, the sorted updates are cut into pieces of PIECE_UPDATES,
+and pieces of as many of these: threads find the total of each piece that one run fills, and a run is walked by the
+longest pieces that it is made of. An index outside of the axis is in no run. Where updates are stored, the last of a run
+is the result.
+
+Each result has one order in which it is combined, which depends on shapes and indices and never on timing: base, updates
+one by one, totals of pieces, updates one by one. The narrow floats are combined in float32 and rounded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
 
 from picograd import dtype as dtypes
-from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder, Context
-from picograd.codegen.index import element_within
+from picograd.codegen.builder import Builder, Context, Scratch, read
+from picograd.codegen.index import element_within, vector_lanes
 from picograd.codegen.loops import along, emit_blocks, grid_of_threads, nested, split
+from picograd.codegen.reduce import start_of
 from picograd.codegen.scalar import combined
-from picograd.ir.build import cast
+from picograd.codegen.sort import Phase, Sorted, at_most, integer
+from picograd.device import Target
+from picograd.ir.build import both, cast, compare, reshape, where
 from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import AxisKind
+from picograd.ir.op import Dim, Op, const, filled
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, floordiv, from_op, less, minimum, mul, subtract
+from picograd.ir.symbolic import add, floordiv, from_op, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import both as both_hold
 
-PIECE = 1024  # elements of the axes right of the scattered one in one GRID iteration
+# ---- updates in their order ----
+PIECE_COLUMNS = 1024  # elements of the axes right of the scattered one in one GRID iteration
 
 
 def emit_scatter(nest: Nest, context: Context) -> None:
@@ -60,11 +76,11 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     lanes = vector_lanes([updates], target)
     emit_blocks(copy, [total], lanes, lambda positions: put_base(positions[0]))
     columns = numel(right)
-    pieces = floordiv(add(columns, PIECE - 1), PIECE)
+    pieces = floordiv(add(columns, PIECE_COLUMNS - 1), PIECE_COLUMNS)
     with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
         *at, piece = split(position, [*left, pieces])
-        start = mul(piece, PIECE)
-        count = minimum(subtract(columns, start), PIECE)
+        start = mul(piece, PIECE_COLUMNS)
+        count = minimum(subtract(columns, start), PIECE_COLUMNS)
 
         def row(index_at: list[Dim]) -> None:
             along(build, start, count, lanes, lambda column: update(at, index_at, column))
@@ -79,9 +95,223 @@ def _update(
     base, index, updates = anchor.src
     code, axis, batch = anchor.arg
     where = from_op(cast(element_within(index, (*at[:batch], *index_at)), dtypes.int64))
-    with build.when(both(less(-1, where), less(where, base.shape[axis]))):
+    with build.when(both_hold(less(-1, where), less(where, base.shape[axis]))):
         place = flatten((*at, where, *right_at), base.shape)
         value = element_within(updates, (*at, *index_at, *right_at))
         if code is not None:
             value = combined(code, build.load(out, place), value)
         build.store(out, place, value)
+
+
+# ---- many updates on a GPU, sorted ----
+UNSORTED_UPDATES_MAX = 31  # updates of a place at most that are walked as they come: no sort pays
+SORTED_ROWS_MAX = 512  # with indices of their own, each sorted for itself: more are walked by as many threads
+POSITIONS_MAX = 1 << 31  # updates of a place, or elements: positions are int32
+PIECE_BITS = 5
+PIECE_UPDATES = 1 << PIECE_BITS  # updates, or shorter pieces, of a piece
+RUN_UPDATES_MAX = 1024  # updates, or pieces, in one run at most: where there may be more, threads add up longer pieces
+
+
+def sorts_updates(nest: Nest) -> bool:
+    """True where updates are sorted: how many there are is known, they are many, and few threads would walk them.
+
+    NOTE: how many rows there are must not change the order of a sum, so only what a walk adds up alike depends on it.
+    """
+    assert nest.anchor is not None
+    base, index, updates = nest.anchor.src
+    code, _, batch = nest.anchor.arg
+    if not all(isinstance(dim, int) for dim in (*base.shape, *index.shape, *updates.shape)):
+        return False
+    count, rows = (prod(_ints(dims)) for dims in (index.shape[batch:], index.shape[:batch]))
+    if not UNSORTED_UPDATES_MAX < count < POSITIONS_MAX or prod(_ints(base.shape)) >= POSITIONS_MAX:
+        return False
+    is_sum = base.dtype.is_float and code in (OpCode.ADD, OpCode.MUL)
+    return rows <= SORTED_ROWS_MAX or (is_sum and (count > RUN_UPDATES_MAX or base.dtype.is_narrow))
+
+
+def emit_scatter_gpu(nest: Nest, context: Context) -> None:
+    """Writes out[..., i, ...] = base op the updates whose index is i."""
+    params, target, scratch = context.params, context.target, context.scratch
+    phase = context.phase
+    assert nest.anchor is not None and len(nest.outputs) == 1
+    _Scatter(nest.anchor, params[nest.outputs[0][0]], target, scratch).emit(phase)
+
+
+class _Scatter:
+    """A SCATTER of (left, places, right) elements.
+
+    batch:     axes of left that have indices of their own
+    updates:   as (left, count, right)
+    lanes:     elements of an access along right, of which there are `accesses`
+    keys:      the indices of each batch in order, and the `order` of the updates: their positions. int32, as `begins`
+    begins:    where the run of each place begins, and behind the last one where that ends
+    totals:    of the pieces of PIECE_UPDATES, PIECE_UPDATES ** 2, ... updates; those of several runs have none
+    """
+
+    def __init__(self, anchor: Op, out: Op, target: Target, scratch: Scratch):
+        self.base, index, updates = anchor.src
+        self.code, axis, num_batch = anchor.arg
+        self.out, self.target, self.dtype, self.scratch = out, target, anchor.dtype.compute_dtype, scratch
+        shape = _ints(self.base.shape)
+        self.left, self.places, self.right = shape[:axis], shape[axis], shape[axis + 1 :]
+        self.batch = shape[:num_batch]
+        self.count = prod(_ints(index.shape[num_batch:]))
+        self.index = reshape(_at_edges(index, self.places), (*self.batch, self.count))
+        self.updates = reshape(updates, (*self.left, self.count, *self.right))
+        lanes, columns = vector_lanes([self.base, updates], target), prod(self.right)
+        self.lanes = lanes if columns % lanes == 0 else 1
+        self.accesses = columns // self.lanes
+        rows = prod(self.batch)
+        self.keys, self.order = (scratch(dtypes.int32, rows * self.count) for _ in range(2))
+        self.begins = scratch(dtypes.int32, rows * (self.places + 1))
+        self.totals: list[Op] = []
+
+    def emit(self, phase: Phase) -> None:
+        """Writes all phases."""
+        number = Sorted(self.index, len(self.batch), False, self.keep, self.target, self.scratch).emit(phase)
+        self.find_begins(phase(number))
+        while self.code is not None and self.num_pieces(len(self.totals)) > RUN_UPDATES_MAX:
+            number += 1
+            self.add_up(phase(number))
+        self.combine(phase(number + 1))
+
+    def keep(self, build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
+        """Stores what stands at a place of a batch's order."""
+        at = add(mul(row, self.count), place)
+        build.store(self.keys, at, key())
+        build.store(self.order, at, cast(position, dtypes.int32))
+
+    def num_pieces(self, level: int) -> int:
+        """Returns how many whole pieces of PIECE_UPDATES ** level updates there are."""
+        return self.count >> PIECE_BITS * level
+
+    def find_begins(self, build: Builder) -> None:
+        """Writes the phase in which a thread for each place looks for the first index that is not below it."""
+        with grid_of_threads(build, prod(self.batch) * (self.places + 1), self.target) as position:
+            row, place = split(position, [prod(self.batch), self.places + 1])
+            low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
+            build.store(low, 0, const(0, dtypes.int64))
+            build.store(high, 0, const(self.count, dtypes.int64))
+            with build.loop(self.count.bit_length(), AxisKind.LOOP):  # low <= the position looked for <= high
+                a, b = build.load(low, 0), build.load(high, 0)
+                half = integer(OpCode.SHR, a + b, const(1, dtypes.int64))
+                at = add(mul(row, self.count), self.inside(half, 0))
+                key = cast(build.load(self.keys, at), dtypes.int64)
+                is_behind = both(compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, key, to_op(place)))
+                build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
+                build.store(high, 0, where(is_behind, b, half))
+            build.store(self.begins, position, cast(build.load(low, 0), dtypes.int32))
+
+    def inside(self, piece: Op, level: int) -> Dim:
+        """Returns a piece that there is, as the proof of bounds can see."""
+        return from_op(at_most(piece, const(self.num_pieces(level) - 1, dtypes.int64)))
+
+    def row_of(self, left: Sequence[Dim]) -> Dim:
+        return flatten(tuple(left[: len(self.batch)]), tuple(self.batch))
+
+    # ---- what a thread of an access does ----
+    @contextmanager
+    def each_access(self, build: Builder, extent: int) -> Iterator[tuple[list[Dim], Dim, Dim]]:
+        """Opens a thread for each left, position in `extent`, and access."""
+        left, accesses = list(self.left), self.accesses
+        with grid_of_threads(build, prod(left) * extent * accesses, self.target) as position:
+            *at, middle, access = split(position, [*left, extent, accesses])
+            yield at, middle, access
+
+    def columns(self, access: Dim, lane: Dim) -> list[Dim]:
+        return split(add(mul(access, self.lanes), lane), self.right)
+
+    def add_up(self, build: Builder) -> None:
+        """Writes the phase that finds the totals of the pieces that one run fills, of those that are shorter."""
+        level = len(self.totals)
+        num_pieces, shift = self.num_pieces(level + 1), PIECE_BITS * (level + 1)
+        totals = self.scratch(self.dtype, prod(self.left) * num_pieces * prod(self.right))
+        with self.each_access(build, num_pieces) as (left, piece, access):
+            first = add(mul(self.row_of(left), self.count), mul(piece, 1 << shift))
+            ends = [build.load(self.keys, place) for place in (first, add(first, (1 << shift) - 1))]
+            own = build.alloc(self.dtype, self.lanes, MemorySpace.REGISTER)
+            with build.when(compare(OpCode.CMPEQ, *ends)):
+                with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                    build.store(own, lane, start_of(self.code, self.dtype))
+                with build.loop(PIECE_UPDATES, AxisKind.LOOP) as part:
+                    self.accumulate(build, own, left, add(mul(piece, PIECE_UPDATES), part), access, level)
+                with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                    at = self.total_at(left, piece, access, lane, level + 1)
+                    build.store(totals, at, build.load(own, lane))
+        self.totals.append(totals)
+
+    def total_at(self, left: Sequence[Dim], piece: Dim, access: Dim, lane: Dim, level: int) -> Dim:
+        """Returns where the total of a piece is, for one column."""
+        shape = (*self.left, self.num_pieces(level), *self.right)
+        return flatten((*left, piece, *self.columns(access, lane)), shape)
+
+    def accumulate(self, build: Builder, own: Op, left: list[Dim], piece: Dim, access: Dim, level: int) -> None:
+        """Combines the total of a piece with what a thread has: of a piece of one update that update."""
+        assert self.code is not None
+        position = self.update_at(build, self.row_of(left), piece) if level == 0 else piece
+        with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            if level == 0:
+                value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
+            else:
+                value = read(self.totals[level - 1], self.total_at(left, position, access, lane, level))
+            build.store(own, lane, combined(self.code, build.load(own, lane), cast(value, self.dtype)))
+
+    def update_at(self, build: Builder, row: Dim, place: Dim) -> Dim:
+        """Returns which update stands at a place of the order."""
+        position = build.load(self.order, add(mul(row, self.count), place))
+        return self.inside(cast(position, dtypes.int64), 0)
+
+    def combine(self, build: Builder) -> None:
+        """Writes the phase that makes the result."""
+        with self.each_access(build, self.places) as (left, place, access):
+            row = self.row_of(left)
+            first = add(mul(row, self.places + 1), place)
+            begin, end = (cast(build.load(self.begins, at), dtypes.int64) for at in (first, add(first, 1)))
+            own = build.alloc(self.dtype, self.lanes, MemorySpace.REGISTER)
+            with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                base = element_within(self.base, (*left, place, *self.columns(access, lane)))
+                build.store(own, lane, cast(base, self.dtype))
+            with build.when(compare(OpCode.CMPLT, begin, end)):
+                (self.take_last if self.code is None else self.walk)(build, own, left, begin, end, access)
+            with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                at = flatten((*left, place, *self.columns(access, lane)), self.base.shape)
+                build.store(self.out, at, cast(build.load(own, lane), self.base.dtype))
+
+    def take_last(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
+        """Writes the last update of a run over what a thread has."""
+        position = self.update_at(build, self.row_of(left), self.inside(end - const(1, dtypes.int64), 0))
+        with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
+            build.store(own, lane, cast(value, self.dtype))
+
+    def walk(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
+        """Combines a run with what a thread has: by pieces that become longer, then shorter."""
+        here, one, top = begin, const(1, dtypes.int64), len(self.totals)
+        for level in range(top):
+            below = const((PIECE_UPDATES << PIECE_BITS * level) - 1, dtypes.int64)
+            longer = integer(OpCode.OR, here - one, below) + one  # where the next longer piece begins
+            here = self.walk_pieces(build, own, left, here, integer(OpCode.MIN, longer, end), access, level)
+        for level in reversed(range(top + 1)):
+            here = self.walk_pieces(build, own, left, here, end, access, level)
+
+    def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> Op:
+        """Combines whole pieces from `here` on, none beyond `end`, with what a thread has; returns where it stands then."""
+        bits = const(PIECE_BITS * level, dtypes.int64)
+        first, stop = (integer(OpCode.SHR, at, bits) for at in (here, end))
+        with build.loop(subtract(from_op(stop), from_op(first)), AxisKind.LOOP) as part:
+            self.accumulate(build, own, left, self.inside(first + part, level), access, level)
+        return integer(OpCode.MAX, here, integer(OpCode.SHL, stop, bits))
+
+
+def _at_edges(index: Op, places: int) -> Op:
+    """Returns indices as int32; of those outside of the axis the nearest that is."""
+    wide = cast(index, dtypes.int64)
+    wide = Op(OpCode.MAX, dtypes.int64, (wide, filled(-1, dtypes.int64, index.shape)))
+    return cast(Op(OpCode.MIN, dtypes.int64, (wide, filled(places, dtypes.int64, index.shape))), dtypes.int32)
+
+
+def _ints(dims: Sequence[Dim]) -> list[int]:
+    """Returns dims that are known to be numbers."""
+    found = [dim for dim in dims if isinstance(dim, int)]
+    assert len(found) == len(dims), f"{dims}: only scatters of known shapes come here"
+    return found

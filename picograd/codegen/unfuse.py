@@ -1,39 +1,48 @@
-"""Splits a kernel around its product: what a library computes of it, and what is left to generated code.
+"""Splits a kernel around its product: one part for a library, the rest for generated code.
 
 In:    Kernel
-Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_in_parts`: one whose product is of parts of K
-Called by: engine/choose.py, engine/choose.py.    Next: picograd/codegen/plain_attention.py
+Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_in_parts`: one whose product is of parts of K;
+       `product_of`: the `PlainProduct` of a nest; NotPlain says why it is none
 
-    phase 0   operands that do not lie in memory as a library takes them are stored, as is a bias that is cast
+    phase 0   operands in memory that a library cannot read are stored, as is a bias that is cast
     phase 1   the product, with an epilogue of the library's where that is all of the rest
-    phase 2   what else is computed of the product, for any number of results
+    phase 2   the other values computed of the product, for any number of results
 
-What is stored in between lies in "scratch" params, for which the plan finds memory (runtime/scratch.py). A product of
-16 bits is stored in 16 bits: that is what a fused epilogue computes with, too.
+Values between phases are in "scratch" params, for which the plan finds memory (runtime/scratch.py). A product of 16 bits
+is stored in 16 bits: a fused epilogue computes with these, too.
+
+A library reads strided matrices (`Matrix`), and has an epilogue (`Epilogue`), each part of which may be missing:
+
+    relu(scale * product + factor * added + bias)
+
+It adds up in this order, in float32, and rounds once, to the dtype of the result. A graph may have another order, and of
+16 bits it rounds after each Op, the product first: the difference is less than its own rounding. A gelu is not among the
+parts: the results of the library's tanh are not documented. NOTE: nor is what its relu makes of a NaN; a generated relu
+keeps it. Source: cublasLt.h, cublasLtEpilogue_t; cuBLAS manual, cublasLtMatmul.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
-from picograd.codegen.index import element_anywhere
-from picograd.codegen.operands import contiguous_pieces_axis
-from picograd.codegen.plain_product import DTYPES, SIDES, operand_dtype, product_of
-from picograd.codegen.strided import NotPlain, known_numbers, matrix_of
+from picograd.codegen.index import element_anywhere, element_within
+from picograd.codegen.matmul import contiguous_pieces_axis
 from picograd.dtype import DType
 from picograd.ir.bodies import param, substitute
 from picograd.ir.build import cast, expand, pad_axis, permute, reshape, shrink, shrink_axis, swap_last
-from picograd.ir.coordinates import placeholder
-from picograd.ir.op import Op, toposort
+from picograd.ir.coordinates import placeholder, placeholders
+from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Epilogue, PlainProduct
-from picograd.ir.shape import numel
+from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct
+from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
+from picograd.ir.symbolic import affine, from_op
 from picograd.record import Record, replace
 
-MOST_BETWEEN = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
+# ---- splitting a kernel around its product ----
+BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
 
 
 class Split(Record):
@@ -192,7 +201,7 @@ class _Draft:
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]), _nbytes(own)
-        if needed > MOST_BETWEEN * held:
+        if needed > BETWEEN_RATIO_MAX * held:
             raise NotPlain(f"{needed} bytes would be stored in between, where its own are {held}")
         kernel = Kernel(f"{self._kernel.name}_split", tuple(self._params), (), tuple(phases))
         return Split(kernel, int(bool(self._before)), product or product_of(nest))
@@ -272,3 +281,202 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     first = Nest(nest.kind, product.shape, (), product, ((held.arg[0], product),))
     summed = Nest(NestKind.ELEMENTWISE, nest.domain, (), None, rest)
     return draft.finish(first, [summed], replace(plain, out=held.arg[0]))
+
+
+# ---- products that a library computes ----
+NARROW = (dtypes.float16, dtypes.bfloat16)
+DTYPES = (dtypes.float32, *NARROW)  # whose sums are float32 here as there
+SIDES = ("the left operand", "the right operand")
+
+
+def product_of(nest: Nest) -> PlainProduct:
+    """Returns what a library would have to compute in place of a nest; raises NotPlain where none could.
+
+    Taken is one product with one result, whose operands lie in memory with rows or columns side by side, at equal
+    distances, as do the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16 bits
+    may be widened to float32 on their way in: their products are exact there, as they are in the library. What is computed
+    of the result is what a library's own epilogue has (codegen/unfuse.py).
+    """
+    anchor, ((out, value), *others) = nest.anchor, nest.outputs
+    assert anchor is not None, "a product has an anchor"
+    if others:
+        raise NotPlain("it has several results")
+    *outer, m, n = known_numbers(anchor.shape)
+    k = known_numbers(anchor.src[0].shape)[-1]
+    batch = numel(outer)
+    assert isinstance(batch, int)
+    if not batch * m * n * k:
+        raise NotPlain("it is empty")
+    if anchor.dtype not in DTYPES:
+        raise NotPlain(f"its dtype is {anchor.dtype}")
+    dtype = operand_dtype(anchor)
+    a, b = (matrix_of(operand, dtype, name) for operand, name in zip(anchor.src, SIDES))
+    epilogue = epilogue_of(value, anchor)
+    out_dtype = value.dtype
+    if out_dtype not in (dtype, anchor.dtype):
+        raise NotPlain(f"its result is {out_dtype}")
+    tf32 = takes_tf32(anchor) and dtype is dtypes.float32
+    return PlainProduct(a, b, out, batch, m, n, k, dtype.name, out_dtype.name, tf32, epilogue)
+
+
+def operand_dtype(anchor: Op) -> DType:
+    """Returns the dtype in which a product's operands are read: narrow where both are widened on their way in."""
+    read = {_source_dtype(operand) for operand in anchor.src}
+    narrow = read.pop() if len(read) == 1 else anchor.dtype
+    return narrow if anchor.dtype is dtypes.float32 and narrow in NARROW else anchor.dtype
+
+
+def _source_dtype(operand: Op) -> DType:
+    element = element_anywhere(operand)
+    return element.src[0].dtype if element.code is OpCode.CAST else element.dtype
+
+
+# ---- strided matrices ----
+class NotPlain(Exception):
+    """Why a product is none that a library computes."""
+
+
+def known_numbers(shape: Shape) -> list[int]:
+    """Returns a shape, all of which is known; raises NotPlain."""
+    known = [dim for dim in shape if isinstance(dim, int)]
+    if len(known) < len(shape):
+        raise NotPlain("its shape is symbolic")
+    return known
+
+
+def matrix_of(operand: Op, dtype: DType, name: str) -> Matrix:
+    """Returns where an operand lies, as elements of a dtype; raises NotPlain."""
+    load = element_anywhere(operand)
+    if load.code is OpCode.CAST and load.src[0].dtype is dtype:
+        load = load.src[0]
+    if load.code is not OpCode.LOAD or load.dtype is not dtype:
+        raise NotPlain(f"{name} is computed")
+    if len(load.src) > 2:
+        raise NotPlain(f"{name} has zeros around it")
+    return matrix_at(load, known_numbers(operand.shape), name)
+
+
+def matrix_at(load: Op, extents: Sequence[int], name: str) -> Matrix:
+    """Returns where a batch of matrices lies, of which `load` reads the element at placeholders of its axes."""
+    terms, offset = affine(from_op(load.src[1]))
+    *outer, rows, columns = extents
+    axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
+    if not terms.keys() <= {*axes}:
+        raise NotPlain(f"{name} does not lie at equal distances")
+    *outer_steps, row_step, column_step = [terms.get(axis, 0) for axis in axes]
+    lies = _lies(rows, columns, row_step, column_step)
+    if lies is None:
+        raise NotPlain(f"{name} has neither rows nor columns side by side")
+    return Matrix(load.src[0].arg[0], offset, *lies, _batch_stride(outer, outer_steps, name))
+
+
+def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int, bool] | None:
+    """Returns the stride of a matrix and whether columns lie side by side; None where neither they nor rows do.
+
+    >>> _lies(4, 3, 10, 1), _lies(4, 3, 1, 10), _lies(4, 3, 0, 1)
+    ((10, False), (10, True), None)
+    """
+    for length, count, step, stride, is_turned in (
+        (columns, rows, column_step, row_step, False),
+        (rows, columns, row_step, column_step, True),
+    ):
+        if length == 1 or step == 1:
+            apart = stride if count > 1 else length
+            if apart >= length:  # or they overlap, as windows do
+                return apart, is_turned
+    return None
+
+
+def _batch_stride(extents: Sequence[int], steps: Sequence[int], name: str) -> int:
+    """Returns the distance between two matrices of a batch, whatever its axes; raises NotPlain."""
+    axes = [(extent, step) for extent, step in zip(extents, steps) if extent > 1]
+    if any(outer[1] != inner[1] * inner[0] for outer, inner in zip(axes, axes[1:])) or any(step < 0 for _, step in axes):
+        raise NotPlain(f"the batch of {name} does not lie at equal distances")
+    return axes[-1][1] if axes else 0
+
+
+# ---- epilogues of a library ----
+MORE = "more is computed than the product"
+
+
+def epilogue_of(value: Op, anchor: Op) -> Epilogue:
+    """Returns what is computed of a product, where a library has it; raises NotPlain."""
+    product = Op(OpCode.PARAM, anchor.dtype, (), (-1, ()))  # stands for its element: no kernel has such a slot
+    rest = element_within(value, placeholders(value.shape), {anchor: product}, range(len(anchor.shape)))
+    extents = known_numbers(anchor.shape)
+    if rest.code is OpCode.CAST and anchor.dtype is dtypes.float32:  # which rounds as storing does
+        rest = rest.src[0]
+    under = _under_relu(rest)
+    scale, factor_added, added, bias = 0.0, 0.0, None, None
+    for sign, term in _terms(rest if under is None else under):
+        factor, x = _multiple(term)
+        factor *= sign
+        if x is product and not scale and factor:
+            scale = factor
+        elif bias is None and factor == 1 and (found := _bias(x, extents, value.dtype)):
+            bias = found
+        elif added is None and factor and (matrix := _added(x, extents, value.dtype)):
+            factor_added, added = factor, matrix
+        else:
+            raise NotPlain(MORE)
+    if not scale:  # nor 0: a library may leave out what 0 times NaN is
+        raise NotPlain(MORE)
+    return Epilogue(scale, factor_added, added, bias, under is not None)
+
+
+def _under_relu(value: Op) -> Op | None:
+    """Returns x of relu(x); None where a value is none."""
+    if value.code is not OpCode.WHERE or value.src[0].code is not OpCode.CMPLE:
+        return None
+    (x, limit), zero, kept = value.src[0].src, *value.src[1:]
+    return x if x is kept and _is_zero(limit) and _is_zero(zero) else None
+
+
+def _is_zero(value: Op) -> bool:
+    return value.code is OpCode.CONST and value.arg == 0
+
+
+def _terms(value: Op, sign: float = 1.0) -> Iterator[tuple[float, Op]]:
+    """Yields the terms of a sum, each with its sign."""
+    if value.code is OpCode.ADD or value.code is OpCode.SUB:
+        x, y = value.src
+        yield from _terms(x, sign)
+        yield from _terms(y, -sign if value.code is OpCode.SUB else sign)
+    else:
+        yield sign, value
+
+
+def _multiple(value: Op) -> tuple[float, Op]:
+    """Returns (c, x) with a value of c * x; a value that is no multiple is 1 * itself."""
+    if value.code is OpCode.NEG:
+        return -1.0, value.src[0]
+    if value.code is OpCode.MUL:
+        for x, y in (value.src, value.src[::-1]):
+            if y.code is OpCode.CONST:
+                return float(y.arg), x
+    return 1.0, value
+
+
+def _added(load: Op, extents: list[int], dtype: DType) -> Matrix | None:
+    """Returns where a matrix lies that is added; None where it is computed, or its rows do not lie side by side."""
+    if not _is_read(load, dtype):
+        return None
+    try:
+        found = matrix_at(load, extents, "what is added")
+    except NotPlain:
+        return None
+    return None if found.is_turned else found
+
+
+def _bias(load: Op, extents: list[int], dtype: DType) -> Bias | None:
+    """Returns where a vector lies of which every row gets an element for each column."""
+    if not _is_read(load, dtype):
+        return None
+    terms, offset = affine(from_op(load.src[1]))
+    columns = placeholder(len(extents) - 1, extents[-1])
+    return Bias(load.src[0].arg[0], offset) if terms == {columns: 1} else None
+
+
+def _is_read(value: Op, dtype: DType) -> bool:
+    """True for what comes from memory as it is, everywhere."""
+    return value.code is OpCode.LOAD and value.dtype is dtype and len(value.src) == 2

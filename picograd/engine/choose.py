@@ -21,10 +21,19 @@ from contextlib import suppress
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.codegen.gpu.warpgroup_tiles import clocks_of, clocks_to_add, in_parts, is_worth_it, tiles_of, why_not
+from picograd.codegen.hopper import (
+    AttentionSplit,
+    attention_tiles,
+    clocks_of,
+    clocks_to_add,
+    gradient_tiles,
+    in_parts,
+    is_worth_it,
+    product_tiles,
+    split_attention,
+    why_not,
+)
 from picograd.codegen.opts import candidates, guess
-from picograd.codegen.plain_attention import AttentionSplit, split_attention, tiles_of_gradients
-from picograd.codegen.plain_attention import tiles_of as tiles_of_heads
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.config import num_threads
 from picograd.device import Target
@@ -255,7 +264,7 @@ def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
         return []
     found = [
         (clocks_of(each, tile) + clocks_to_add(each, target), each.parts, tile)
-        for each in in_parts(product, target) for tile in tiles_of(each, target)
+        for each in in_parts(product, target) for tile in product_tiles(each, target)
     ]  # fmt: skip
     products = {1: product}
     for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:MOST_TIMED]} - {1}:
@@ -274,8 +283,8 @@ def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
         return []
     plain = split.plain
     if isinstance(plain, PlainAttention):
-        return [WrittenAttention(plain, tile) for tile in tiles_of_heads(plain.shape, target)]
-    by_keys, by_queries = (tiles_of_gradients(plain.shape, each, target) for each in (True, False))
+        return [WrittenAttention(plain, tile) for tile in attention_tiles(plain.shape, target)]
+    by_keys, by_queries = (gradient_tiles(plain.shape, each, target) for each in (True, False))
     others = [(by_keys[0], each) for each in by_queries] + [(each, by_queries[0]) for each in by_keys[1:]]
     return [WrittenGradients(plain, *tiles) for tiles in others]
 

@@ -20,12 +20,12 @@ has, it is one more sample. The bounds of a symbolic integer are powers of two, 
 of one length, and add up in the same order. Lengths of 0 and 1 belong to a form.
 
 A plan for each length is still made of convolutions of images whose sizes change, not their number alone: they would lose
-the values at points (codegen/cpu/toom.py), and take 1.6 to 1.9 of the time (32 channels of 28 x 28, kernels of 3 x 3); of
+the values at points (codegen/winograd.py), and take 1.6 to 1.9 of the time (32 channels of 28 x 28, kernels of 3 x 3); of
 gradients of convolutions with a stride along a line of changing length; and of attention and its gradients on a GPU.
 
 A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
 that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are rows
-enough for blocks (codegen/cpu/reduce_both.py), and convolutions: gradients of their weights, and all along lines of other
+enough for blocks (codegen/reduce_cpu.py), and convolutions: gradients of their weights, and all along lines of other
 lengths, whose windows are packed. On a GPU threads of a row follow from its length: any sum may differ.
 """
 

@@ -270,7 +270,7 @@ PART_ROWS = 64  # of each so many rows blocks share the keys
 class Cut(Record):
     """What a block of threads has of an attention.
 
-    by_warps:  products are matrix instructions' (codegen/gpu/warp_rows.py), else multiply-adds (codegen/gpu/thread_rows.py)
+    by_warps:  products are matrix instructions' , else multiply-adds (codegen/block_rows.py)
     dtype:     in shared memory
     threads:   of the block
     high:      row tiles of a warp, or rows of a thread

@@ -137,7 +137,7 @@ class HeadsTile(Record):
 class WrittenAttention(Record):
     """The choice to have a kernel that was written by hand compute the attention of a kernel.
 
-    plain:  what it computes (codegen/plain_attention.py says in which launches)
+    plain:  what it computes (codegen/hopper.py says in which launches)
     tile:   how it is cut
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.axes import vector_lanes
+from picograd.codegen.index import vector_lanes
 from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.op import Op, const

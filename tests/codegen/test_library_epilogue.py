@@ -7,8 +7,7 @@ import pytest
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor
-from picograd.codegen.library_epilogue import epilogue_of
-from picograd.codegen.strided import NotPlain
+from picograd.codegen.unfuse import NotPlain, epilogue_of
 from picograd.ir.build import gather, iota
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode

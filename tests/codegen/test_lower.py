@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.operands import contiguous_axis
+from picograd.codegen.matmul import contiguous_axis
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_kernel

@@ -11,8 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.plain_product import product_of
-from picograd.codegen.strided import NotPlain
+from picograd.codegen.unfuse import NotPlain, product_of
 from picograd.ir.opts import Bias, Epilogue, Library, LibraryCall, Matrix, PlainProduct, read_library, write_library
 from picograd.ir.stages import Kernel
 from tests.gpu_kernels import Form, held, kernel_of

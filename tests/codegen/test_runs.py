@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.runs import RUN_STEPS, _loops
+from picograd.codegen.loops import RUN_STEPS, _loops
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 

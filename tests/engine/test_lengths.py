@@ -222,7 +222,7 @@ def test_attention_trains_on_padded_batches_with_few_plans(jitted: bool) -> None
 
 
 def test_weights_of_a_norm_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns are added up beside the rows (codegen/cpu/reduce_both.py), in blocks of as many rows for each length."""
+    """Columns are added up beside the rows (codegen/reduce_cpu.py), in blocks of as many rows for each length."""
     function = with_gradients(lambda x, w: F.layer_norm(x, (64,), w), lambda n: (32, n, 64), lambda n: (64,))
     lengths = (18, 30, 24, 16, 31)
     forgotten()

@@ -44,7 +44,7 @@ def away_from(*zeros: float, by: float = 0.05) -> Callable[[Array], Array]:
     return lambda x: np.all([np.abs(x - zero) > by for zero in zeros], axis=0)
 
 
-# Composed of functions of up to 1.6 ulp each (codegen/passes/exponentials.py, trigonometry.py) and a few roundings.
+# Composed of functions of up to 1.6 ulp each (codegen/passes/functions.py, trigonometry.py) and a few roundings.
 FUNCTIONS = [
     Accuracy("exp", 0.9), Accuracy("exp2", 0.9), Accuracy("expm1", 2.0), Accuracy("log", 0.9, (0.0, 20.0)),
     Accuracy("log2", 1.1, (0.0, 20.0)), Accuracy("log10", 2.1, (0.0, 20.0)), Accuracy("log1p", 2.6, (-1.0, 20.0)),

@@ -15,8 +15,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.cpu.reduce_both import FEWEST_ROWS
-from picograd.codegen.tile import BLOCK_PRODUCTS
+from picograd.codegen.matmul import BLOCK_PRODUCTS
+from picograd.codegen.reduce_cpu import FEWEST_ROWS
 from picograd.tensor.core import realize
 from tests.on_devices import device_params
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.gpu import tiles
+from picograd.codegen import matmul_gpu
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel
@@ -94,7 +94,7 @@ def test_products(name: str, road: str) -> None:
 
 @both_roads
 def test_blocks_share_a_long_k(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "LEAST_PART", 40)
+    monkeypatch.setattr(matmul_gpu, "PART_K_MIN", 40)
     for dtype in (dtypes.float16, dtypes.float32):
         kernel = product(20, 100, 16, dtype=dtype)
         assert len(lower(kernel, TARGETS[road]).phases) == 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.plain_attention import tiles_of
+from picograd.codegen.hopper import attention_tiles
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.render_hopper import functions_of, header_of
 from picograd.devices.cudasim import compile as hostcxx
@@ -117,7 +117,7 @@ def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) 
     problem = given(72, 72, features, causal=causal)
     shape = replace(problem.attention.shape, queries=4096, keys=4096)
     large = dataclasses.replace(problem, attention=replace(problem.attention, shape=shape))
-    for tile in tiles_of(shape, HOPPER):
+    for tile in attention_tiles(shape, HOPPER):
         _, log = nvrtc.compiled(source_of(large, tile), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
         assert usage.spill_nbytes == usage.stack_nbytes == 0, (str(tile), usage)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.plain_attention import tiles_of_gradients
+from picograd.codegen.hopper import gradient_tiles
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.compile import HEADERS
 from picograd.devices.cuda.render_hopper import functions_of, header_of
@@ -166,7 +166,7 @@ def test_they_are_machine_code_that_waits_for_nothing(features: int, causal: boo
     problem = given(72, 72, features, causal=causal)
     shape = replace(problem.plain.shape, queries=4096, keys=4096)
     large = dataclasses.replace(problem, plain=replace(problem.plain, shape=shape))
-    by_keys, by_queries = (tiles_of_gradients(shape, each, HOPPER) for each in (True, False))
+    by_keys, by_queries = (gradient_tiles(shape, each, HOPPER) for each in (True, False))
     for i in range(max(len(by_keys), len(by_queries))):
         source = source_of(large, by_keys[min(i, len(by_keys) - 1)], by_queries[min(i, len(by_queries) - 1)])
         _, log = nvrtc.compiled(source, HOPPER, "--ptxas-options=-v")

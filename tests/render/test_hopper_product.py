@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from picograd.codegen.gpu.warpgroup_tiles import MENU, MENU_OF_ADDS, tiles_of, why_not
+from picograd.codegen.hopper import MENU, MENU_OF_ADDS, product_tiles, why_not
 from picograd.device import Target
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.render_hopper import functions_of, header_of
@@ -155,7 +155,7 @@ def test_it_is_machine_code_that_waits_for_nothing(dtype: str, majors: str) -> N
     problem = given(1024, 1024, 256, majors, dtype="bfloat16" if dtype == "bfloat16" else "float32")
     if dtype == "float32":
         problem = by_adds(problem)
-    tiles = {(tile.rows, tile.columns): tile for tile in tiles_of(problem.product, HOPPER)}
+    tiles = {(tile.rows, tile.columns): tile for tile in product_tiles(problem.product, HOPPER)}
     assert tiles.keys() == set(MENU_OF_ADDS if dtype == "float32" else MENU)
     for rows, columns in [*tiles] if majors == "NT" else [(128, 256), (256, 128 if dtype == "float32" else 192)]:
         _, log = nvrtc.compiled(source_of(problem, tiles[rows, columns]), HOPPER, "--ptxas-options=-v")

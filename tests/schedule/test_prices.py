@@ -11,7 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.operands import is_plain
+from picograd.codegen.matmul import is_plain
 from picograd.device import Target
 from picograd.engine import compiler
 from picograd.ir.op import Op, greatest, toposort

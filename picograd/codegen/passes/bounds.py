@@ -2,7 +2,6 @@
 
 In:    Program in the linear form
 Out:   the same Program where all is proved; else one whose guarded accesses touch nothing outside
-Called by: road.py.    Next: picograd/codegen/passes/inequalities.py
 
 After:   for each Load, Store and CopyAsync, and each line of a Transpose, 0 <= index < elements of its memory, in every
          lane where `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point
@@ -33,7 +32,7 @@ from picograd.record import replace
 
 Access = Load | Store
 GUARDED = (Load, Store, Transpose, CopyAsync)  # the others a warp does together
-MOST_CHOICES = 2  # conditions of WHEREs that are taken apart for one access
+CHOICES_MAX = 2  # conditions of WHEREs that are taken apart for one access
 
 
 def prove_bounds(program: Program, numbers: Iterator[int]) -> Program:
@@ -151,7 +150,7 @@ class _Prover:
             by_lane = valid is not None and span > 1 and lanes_of(valid) > 1
             lane = Op(OpCode.LANES, dtypes.int64, (), span) if by_lane else None
             question = _Question(index, lane, 1 if by_lane else span, to_op(length))
-            if not _is_inside(known, question, MOST_CHOICES):
+            if not _is_inside(known, question, CHOICES_MAX):
                 if is_sure and _is_outside(known, question):
                     raise VerifyError(
                         f"after pass linearize of program {self.program.name}, a statement is outside its memory.\n"

@@ -3,7 +3,6 @@
 In:    scalar Ops
 Out:   scalar Ops: IDIV and MOD are left on unsigned integers with a divisor that is not 0, and on indices known not to
        be negative; SHL and SHR with counts below the width
-Called by: codegen/passes/legalize.py.    Next: picograd/codegen/passes/narrow.py
 """
 
 from __future__ import annotations

@@ -1,30 +1,207 @@
-"""Turns what a target has no instruction for into what it has.
+"""Replaces operations that a target has no instruction for by others that it has.
 
 In:    statements in the free form, Target
 Out:   the same, with every operation one the target has
-Called by: road.py.    Next: picograd/codegen/scalar.py
 
 Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for LLVM IR; CUDA C has an exp of its own
+
+Floats narrower than float32 (float16, bfloat16 and both float8) are computed in float32 and rounded to nearest even, by
+integer operations: a narrow float is only loaded, stored, chosen and converted. It becomes float32 by moving its bits,
+and narrow again by adding half of the last place it keeps. NaN, infinity and subnormals convert as in ml_dtypes.
+
+FMA on processors that have no instruction for it (x86-64 before FMA3) is arithmetic on halves: functions such as log and
+sin use it to keep digits that two roundings would lose, and LLVM would call the C library's fma for each element. Sums of
+products do not come here: `multiply_add` lets them round twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from picograd.codegen.passes.exponentials import erf, exp, exp2, log, log2, pow_, tanh
+from picograd import dtype as dtypes
+from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, pow_, sin, tanh
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
-from picograd.codegen.passes.narrow import compute_wide, convert
-from picograd.codegen.passes.trigonometry import cos, sin
-from picograd.codegen.passes.without_fma import fma_without_instruction
-from picograd.codegen.scalar import equal, like, where
+from picograd.codegen.scalar import (
+    FORMATS,
+    absolute,
+    and_,
+    bitcast,
+    bits_of,
+    both,
+    cast,
+    differs,
+    equal,
+    less,
+    like,
+    or_,
+    shl,
+    shr,
+    where,
+)
 from picograd.device import Target
-from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import ELEMENTWISE, ROUGHLY, OpCode
+from picograd.dtype import DType
+from picograd.ir.op import Op, const, toposort
+from picograd.ir.opcode import COMPARE, ELEMENTWISE, ROUGHLY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.statements import For, If, Statement, mapped
 from picograd.record import replace
 
+# ---- floats narrower than float32 ----
+SINGLE = FORMATS[dtypes.float32]
+MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
+
+
+def compute_wide(op: Op) -> Op | None:
+    """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands."""
+    if op.code in MOVES or True not in [s.dtype.is_narrow for s in op.src]:
+        return None
+    wide = tuple(cast(s, dtypes.float32) if s.dtype.is_narrow else s for s in op.src)
+    if op.code in COMPARE:
+        return Op(op.code, op.dtype, wide, op.arg)
+    if op.code in (OpCode.MAX, OpCode.MIN):
+        (a, b), (wide_a, wide_b) = op.src, wide
+        takes_a = less(wide_b, wide_a) if op.code is OpCode.MAX else less(wide_a, wide_b)
+        return where(Op(OpCode.OR, dtypes.bool_, (takes_a, differs(wide_a, wide_a))), a, b)
+    return cast(Op(op.code, dtypes.float32, wide, op.arg), op.dtype)
+
+
+def convert(op: Op, half_in_hardware: bool) -> Op | None:
+    """CAST to or from a narrow float."""
+    x, target = op.src[0], op.dtype
+    if not (x.dtype.is_narrow or target.is_narrow) or x.dtype is target:
+        return None
+    if half_in_hardware and {x.dtype, target} == {dtypes.float16, dtypes.float32}:
+        return None
+    if x.dtype.is_narrow:
+        if target is not dtypes.float32:
+            return cast(cast(x, dtypes.float32), target)
+        return _widen_bfloat16(x) if x.dtype is dtypes.bfloat16 else _widen(x)
+    if x.dtype is dtypes.float64 and target is dtypes.float16:
+        return cast(_to_odd(x), target)
+    if x.dtype is not dtypes.float32:
+        return cast(cast(x, dtypes.float32), target)
+    return _round_bfloat16(x) if target is dtypes.bfloat16 else _round(x, target)
+
+
+def _widen_bfloat16(x: Op) -> Op:
+    return bitcast(shl(cast(bits_of(x), dtypes.uint32), 16), dtypes.float32)
+
+
+def _round_bfloat16(x: Op) -> Op:
+    """Adds half of the last bit kept, less one where that bit is even; NaN keeps its sign and upper bits."""
+    bits = bits_of(x)
+    even = and_(shr(bits, 16), 1)
+    rounded = shr(bits + even + 0x7FFF, 16)
+    upper = where(differs(x, x), or_(shr(bits, 16), 0x40), rounded)
+    return bitcast(cast(upper, dtypes.uint16), dtypes.bfloat16)
+
+
+def _has_infinity(dtype: DType) -> bool:
+    return dtype is not dtypes.float8_e4m3
+
+
+def _widen(x: Op) -> Op:
+    """Moves exponent and mantissa into place; a factor corrects the bias, also of subnormals."""
+    form = FORMATS[x.dtype]
+    bits = cast(bits_of(x), dtypes.uint32)
+    magnitude = and_(bits, form.sign - 1)
+    scaled = bitcast(shl(magnitude, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
+    if _has_infinity(x.dtype):
+        beyond = or_(shl(magnitude, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
+        value = where(less(magnitude, form.infinity), bits_of(scaled), beyond)
+    else:
+        value = where(less(magnitude, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
+    sign = shl(and_(bits, form.sign), 32 - 8 * x.dtype.itemsize)
+    return bitcast(or_(value, sign), dtypes.float32)
+
+
+def _round(x: Op, target: DType) -> Op:
+    """Rounds a float32 to float16 or float8.
+
+    Normal numbers: half of the last bit kept is added to the bits, and the exponent's bias changed. Below them: adding
+    a power of two whose last place is the target's least number rounds in the adder, and leaves the bits wanted.
+    """
+    form = FORMATS[target]
+    bits = bits_of(x)
+    magnitude = and_(bits, SINGLE.sign - 1)
+    dropped = SINGLE.mantissa - form.mantissa
+    even = and_(shr(magnitude, dropped), 1)
+    normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
+    adder = 2.0 ** (1 - form.bias - form.mantissa + SINGLE.mantissa)
+    subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(like(adder, x))
+    is_normal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - form.bias))
+    result = where(is_normal, subnormal, normal)
+    if _has_infinity(target):
+        limit = form.infinity
+        result = where(less(normal, limit), result, like(limit, result))
+        result = where(is_normal, subnormal, result)
+        nan = form.infinity | 1 << (form.mantissa - 1)
+    else:
+        nan = form.sign - 1
+        result = where(is_normal, subnormal, where(less(normal, nan), result, like(nan, result)))
+    result = where(differs(x, x), like(nan, result), result)
+    sign = shr(and_(bits, SINGLE.sign), 32 - 8 * target.itemsize)
+    return bitcast(cast(or_(result, sign), form.unsigned), target)
+
+
+def _to_odd(x: Op) -> Op:
+    """float64 to float32 rounded to odd: what is not exact ends in a 1, so that rounding again does no harm.
+
+    Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums", section 3.
+    """
+    single = cast(x, dtypes.float32)
+    back = cast(single, dtypes.float64)
+    bits = bitcast(single, dtypes.int32)
+    too_far = less(absolute(x), absolute(back))
+    step = where(too_far, const(-1, dtypes.int32), 1)
+    inexact = both(differs(back, x), less(absolute(x), float("inf")))
+    moves = both(equal(and_(bits, 1), 0), inexact)
+    return bitcast(where(moves, bits + step, bits), dtypes.float32)
+
+
+# ---- FMA without the instruction ----
+LOW_BITS = 27  # of the 53 of a float64; rounded to the nearest, each half has 26 bits, so their products are exact
+
+
+def fma_without_instruction(op: Op) -> Op:
+    """Returns a * b + c, off by hardly more than half a unit in the last place.
+
+    float32: in float64, where the product is exact.
+    float64: the product, the sum, and the errors of both added up. Where these errors are too small for a float64, or an
+             operand is next to the greatest one, the result is that of two roundings.
+    """
+    a, b, c = op.src
+    if op.dtype is dtypes.float32:
+        wide = [cast(x, dtypes.float64) for x in op.src]
+        return cast(wide[0] * wide[1] + wide[2], dtypes.float32)
+    product = a * b
+    total = product + c
+    part = total - product
+    sum_error = (product - (total - part)) + (c - part)
+    exact = total + (_product_error(a, b, product) + sum_error)
+    return where(less(absolute(exact), math.inf), exact, total)
+
+
+def _product_error(a: Op, b: Op, product: Op) -> Op:
+    """Returns a * b - product.
+
+    Source: Dekker 1971, "A floating-point technique for extending the available precision", with operands that are cut
+    in two by their bits: multiplying them by 2**27 would overflow sooner.
+    """
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _halves(x: Op) -> tuple[Op, Op]:
+    """Returns a float64 rounded to the first half of its bits, and the rest."""
+    keep = (1 << FORMATS[x.dtype].unsigned.bits) - (1 << LOW_BITS)
+    high = bitcast(and_(bits_of(x) + (1 << (LOW_BITS - 1)), keep), x.dtype)
+    return high, x - high
+
+
+# ---- what a target has ----
 INTEGERS = "iu"
 # Languages without functions of numbers: a CPU's and a GPU's LLVM IR; OpenCL C, whose own may be 3 ulp and more off.
 WITHOUT_FUNCTIONS = ("llvm", "nvptx", "opencl")

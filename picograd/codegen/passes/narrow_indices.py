@@ -2,7 +2,6 @@
 
 In:    Program in the linear form
 Out:   the same Program, where integers of 64 bits whose bounds are known and small are int32
-Called by: road.py.    Next: picograd/codegen/passes/copies.py
 
 There an int64 sum is two instructions, a product four, a quotient dozens. Only what is proved is changed: the result and
 all operands of an operation lie within int32, so that no step on the way wraps. What memory holds stays, and what may wrap.

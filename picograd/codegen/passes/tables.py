@@ -2,7 +2,6 @@
 
 In:    statements in the free form, of a Kernel for which `may_look_up` holds
 Out:   the same, with tables filled before loops
-Called by: road.py.    Next: picograd/codegen/passes/legalize.py
 
 After:   the innermost loop around vectors of 16 floats reads such a value as LOAD(table, integer), one instruction.
 Before:  `legalize`, which a table's values need like all others.
@@ -30,9 +29,9 @@ from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Trans
 from picograd.record import replace
 
 LENGTH = 16  # of a table: lanes of a vector of float32
-FEWEST_STEPS = 2  # of computing a value: one is no dearer than to look it up
-MOST_TABLES = 8  # before a loop, or in it: registers
-FEWEST_READS = 4  # of a table that each iteration fills
+STEPS_MIN = 2  # of computing a value: one is no dearer than to look it up
+TABLES_MAX = 8  # before a loop, or in it: registers
+READS_MIN = 4  # of a table that each iteration fills
 
 BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)
 
@@ -76,7 +75,7 @@ def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
     changing, of_lanes = _changing(loop), _of_lanes(loop)
     before = _lookups(list(reads), changing, of_lanes)
     within = {v: i for v, i in _lookups(list(reads), changing - {loop.range}, of_lanes).items() if v not in before}
-    if within and sum(reads.values()) >= FEWEST_READS * len({_of_stand_in(v, i) for v, i in within.items()}):
+    if within and sum(reads.values()) >= READS_MIN * len({_of_stand_in(v, i) for v, i in within.items()}):
         filled, places = _tables(within, numbers)
         loop = replace(loop, body=(*filled, *_replaced(loop.body, places)))
         before = _lookups(list(_values_of_vectors(loop.body)), _changing(loop), of_lanes)
@@ -92,7 +91,7 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
     for value, integer in found.items():
         common = _of_stand_in(value, integer)
         if common not in tables:
-            if len(tables) == MOST_TABLES:
+            if len(tables) == TABLES_MAX:
                 continue
             number = next(numbers)
             place = Op(OpCode.RANGE, dtypes.int64, (const(LENGTH, dtypes.int64),), (number, AxisKind.VECTOR))
@@ -175,7 +174,7 @@ def _lookups(values: Sequence[Op], changing: set[Op], of_lanes: set[Op]) -> Look
         if integers.get(op, op) is None:
             wanted.update(op.src)
     found = {op: integers.get(op) for op in order if op in wanted and op.dtype is dtypes.float32}
-    of_one = {op: integer for op, integer in found.items() if integer is not None and steps[op] >= FEWEST_STEPS}
+    of_one = {op: integer for op, integer in found.items() if integer is not None and steps[op] >= STEPS_MIN}
     return {op: integer for op, integer in of_one.items() if not of_lanes.isdisjoint(toposort([integer]))}
 
 

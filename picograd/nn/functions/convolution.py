@@ -69,7 +69,7 @@ def conv2d(
       ArgumentError: an argument is no number that fits.
 
     NOTE: on a CPU, with 12 channels or more and a stride of 1, up to six rows of input make several rows of the result
-    together (Toom-Cook, codegen/cpu/toom.py): errors are relative to the largest of these rows, and inf or NaN in one of
+    together (Toom-Cook, codegen/winograd.py): errors are relative to the largest of these rows, and inf or NaN in one of
     them makes NaN of all they make. PICOGRAD_PLAIN_SUMS=1 leaves each result the sum of its own products, and is slower.
 
     >>> conv2d(Tensor.ones(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))

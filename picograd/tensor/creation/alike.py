@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.exponentials import EXP_RANGE, LN2, LOG2_E
-from picograd.codegen.passes.polynomials import ATANH, EXP, QUANTILE, WAVE
+from picograd.codegen.passes.functions import ATANH, EXP, EXP_RANGE, LN2, LOG2_E, QUANTILE, WAVE
 from picograd.dtype import DType
 from picograd.ir.build import cast, maximum, minimum, unary
 from picograd.ir.op import Op

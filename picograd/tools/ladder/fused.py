@@ -4,7 +4,7 @@ In:    Tensors
 Out:   `fused`, one kernel; `two_passes`, which stores the product first and reads it again
 Next:  picograd/tools/ladder/peak.py
 
-The kernel is picograd/codegen/cpu/matmul.py's: rungs 1 to 6 in one emitter, with an epilogue that is any expression. A
+The kernel is picograd/codegen/matmul_cpu.py's: rungs 1 to 6 in one emitter, with an epilogue that is any expression. A
 second pass over c costs 8 bytes of traffic for each element, which no arithmetic hides.
 """
 

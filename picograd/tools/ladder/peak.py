@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.tile import multiply_add
+from picograd.codegen.matmul import multiply_add
 from picograd.device import Target
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

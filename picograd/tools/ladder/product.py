@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read
-from picograd.codegen.tile import most_rows
+from picograd.codegen.matmul import most_rows
 from picograd.device import Target
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode

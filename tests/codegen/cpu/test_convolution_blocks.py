@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu.convolution_blocks import MOST_K, MOST_ROWS, VECTORS, Blocks, blocks_of
+from picograd.codegen.convolution_cpu import BLOCK_CHANNELS_MAX, BLOCK_K_MAX, BLOCK_VECTORS_MIN, Blocks, blocks_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
@@ -28,13 +28,13 @@ def blocks(
 def test_blocks_of_k_hold_all_of_it_and_are_of_one_length(channels: int, kernel: int) -> None:
     cut = blocks((2, channels, 50, 50), (4, channels, kernel, kernel))
     taps = kernel * kernel
-    assert 1 <= cut.depth == cut.channels * cut.taps <= MOST_K
-    assert cut.num_tap_blocks == -(-taps // cut.taps) == -(-taps // MOST_K)
+    assert 1 <= cut.depth == cut.channels * cut.taps <= BLOCK_K_MAX
+    assert cut.num_tap_blocks == -(-taps // cut.taps) == -(-taps // BLOCK_K_MAX)
     assert cut.num_tap_blocks * cut.taps - taps < cut.num_tap_blocks, "one block much shorter than the others"
     if cut.num_tap_blocks > 1:
         assert cut.channels == 1 and cut.num_k_blocks == channels * cut.num_tap_blocks
     elif channels:
-        fewest = -(-channels // (MOST_K // taps))
+        fewest = -(-channels // (BLOCK_K_MAX // taps))
         assert cut.num_k_blocks == fewest and fewest * cut.channels - channels < fewest
     else:
         assert cut.num_k_blocks == 0
@@ -45,9 +45,9 @@ def test_blocks_of_k_hold_all_of_it_and_are_of_one_length(channels: int, kernel:
 def test_blocks_of_rows_hold_all_output_channels(outputs: int, wide: int) -> None:
     cut = blocks((2, 3, 20, 20), (outputs, 3, 3, 3), wide=wide)
     assert cut.row_panels == -(-outputs // cut.rows)
-    assert cut.panels * cut.rows <= max(MOST_ROWS, cut.rows)
+    assert cut.panels * cut.rows <= max(BLOCK_CHANNELS_MAX, cut.rows)
     assert (cut.num_pieces - 1) * cut.panels < cut.row_panels <= cut.num_pieces * cut.panels
-    assert cut.num_pieces == -(-cut.row_panels // (MOST_ROWS // cut.rows))
+    assert cut.num_pieces == -(-cut.row_panels // (BLOCK_CHANNELS_MAX // cut.rows))
     assert cut.num_pieces * cut.panels - cut.row_panels < cut.num_pieces, "one block much shorter than the others"
 
 
@@ -78,7 +78,7 @@ def test_vectors_of_positions(
     assert isinstance(positions, int) and isinstance(cut.num_vectors, int) and isinstance(cut.num_columns, int)
     rows, each = (positions // inner, inner) if by_rows else (1, positions)
     assert cut.num_vectors == rows * -(-each // 16)
-    assert cut.width >= VECTORS > cut.width - cut.vectors and cut.width % cut.vectors == 0
+    assert cut.width >= BLOCK_VECTORS_MIN > cut.width - cut.vectors and cut.width % cut.vectors == 0
     assert (cut.num_columns - 1) * cut.width < cut.num_vectors <= cut.num_columns * cut.width
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
-from picograd.codegen.cpu.direct_tiles import direct_of, is_direct
-from picograd.codegen.cpu.toom import PLAIN, Toom
+from picograd.codegen.convolution_direct import direct_of, is_direct
+from picograd.codegen.winograd import PLAIN, Winograd
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -83,7 +83,7 @@ def test_no_vector_is_computed_for_padding_alone(stride: int, rng: np.random.Gen
     """Rows of 16 between zeros: two vectors of eight lanes, where 18 would take three."""
     x, w = param(0, 2, 16, 16, 16), param(1, 16, 16, 3, 3)
     root = conv(x * x + 1.0, w, padding=1, stride=stride)
-    assert (direct_of(root, AVX2).toom == PLAIN) == (stride == 2)
+    assert (direct_of(root, AVX2).scheme == PLAIN) == (stride == 2)
     (item,) = create_schedule([root]).kernel_items()
     extents = [int(loop.range.src[0].arg) for loop in walk(lower(item.kernel, AVX2).phases[1]) if isinstance(loop, For)
                and any(isinstance(one, Load) and one.memory.arg[0] == 0 for one in loop.body)]  # fmt: skip
@@ -131,23 +131,23 @@ def test_how_it_is_cut() -> None:
     def cut(case: Case) -> dict[str, Any]:
         direct = direct_of(operands(case)[2], AVX2)
         places = ("panels", "num_pieces", "length", "num_chunks", "images")
-        names = ("toom", *places, "channels", "taps", "splits", "is_staged")
+        names = ("scheme", *places, "channels", "taps", "splits", "is_staged")
         return {"tile": (direct.tile.rows, direct.tile.vectors), **{name: getattr(direct, name) for name in names}}
 
     assert cut(((128, 8, 24, 24), (32, 8, 5, 5), {})) == {
-        "tile": (5, 2), "toom": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
+        "tile": (5, 2), "scheme": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
         "channels": 8, "taps": 5, "splits": 1, "is_staged": False,
     }  # fmt: skip
     of_weight = {"of_weight": True}
     gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), of_weight))  # of that weight: 51,200 terms, 25 positions
-    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
+    assert (gradient["scheme"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
     assert (gradient["channels"], gradient["taps"]) == (1, 20) and gradient["splits"] > 1
     assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
-        "tile": (5, 2), "toom": Toom(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
+        "tile": (5, 2), "scheme": Winograd(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
         "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
     }  # fmt: skip
     gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), of_weight))
-    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (Toom(5, 2), (5, 2), 5, 32)
+    assert (gradient["scheme"], gradient["tile"], gradient["length"], gradient["images"]) == (Winograd(5, 2), (5, 2), 5, 32)
     assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
     assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows
 
@@ -165,7 +165,7 @@ def test_nothing_is_guarded(case: Case) -> None:
 def test_what_comes_behind_short_rows_is_computed_in_shorter_vectors(length: int, lanes: set[int]) -> None:
     x, w = param(0, 2, 16, length, length), param(1, 16, 16, 3, 3)
     root = conv(x, w, padding=1) * param(2, 2, 16, length, length)
-    assert direct_of(root.src[0], CPU_TARGETS[-1]).toom != PLAIN
+    assert direct_of(root.src[0], CPU_TARGETS[-1]).scheme != PLAIN
     (item,) = create_schedule([root]).kernel_items()
     program = lower(item.kernel, CPU_TARGETS[-1])
     loads = [one for one in walk(program.phases[-1]) if isinstance(one, Load) and one.memory.arg[0] == 2]

@@ -7,7 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.codegen.cpu.few_rows import has_few_rows
+from picograd.codegen.matmul_cpu import has_few_rows
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, shrink, swap_last

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu.matmul import lanes_of
+from picograd.codegen.matmul_cpu import lanes_of
 from picograd.codegen.opts import guess
 from picograd.device import Target
 from picograd.dtype import DType

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen import row_loops
-from picograd.codegen.cpu import reduce_both
-from picograd.codegen.cpu.reduce_both import Both, in_one_pass
-from picograd.codegen.row_loops import rows_at_once
+from picograd.codegen import reduce as reduce_rows
+from picograd.codegen import reduce_cpu
+from picograd.codegen.reduce import rows_at_once
+from picograd.codegen.reduce_cpu import Both, in_one_pass
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, permute, reduce, reshape, unary
@@ -85,9 +85,9 @@ APART: dict[str, list[Op]] = {
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of eight rows, several rows at a time."""
-    for name, value in {"FEW_ELEMENTS": 0, "FEWEST_ROWS": 8, "PIECE_ELEMENTS": 64, "FEWEST_BLOCKS": 2}.items():
-        monkeypatch.setattr(reduce_both, name, value)
-    monkeypatch.setattr(row_loops, "CACHED", 0)
+    for name, value in {"SMALL_ELEMENTS_MAX": 0, "BLOCK_ROWS_MIN": 8, "PIECE_ELEMENTS": 64, "BLOCKS_MIN": 2}.items():
+        monkeypatch.setattr(reduce_cpu, name, value)
+    monkeypatch.setattr(reduce_rows, "CACHED_COLUMNS_MAX", 0)
 
 
 def joined(roots: list[Op], target: Target = CPU_TARGETS[0]) -> list[Both]:
@@ -115,7 +115,7 @@ def check(roots: list[Op]) -> None:
 @pytest.mark.parametrize("cached", [0, 1024], ids=["several rows at a time", "one row at a time"])
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_loops, "CACHED", cached)
+    monkeypatch.setattr(reduce_rows, "CACHED_COLUMNS_MAX", cached)
     assert len(joined(TOGETHER[name])) == 1
     check(TOGETHER[name])
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu import reduce_columns
-from picograd.codegen.row_loops import worth_keeping
-from picograd.codegen.rows import plan_rows
+from picograd.codegen import reduce_cpu
+from picograd.codegen.reduce import plan_rows, worth_keeping
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
@@ -56,11 +55,11 @@ ROOTS: dict[str, list[Op]] = {
 @pytest.mark.parametrize("elements", ["in registers", "one by one"])
 @pytest.mark.parametrize("name", ROOTS)
 def test_it_means_the_same_at_every_level(name: str, elements: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_columns, "FEW_ELEMENTS", 0)
-    monkeypatch.setattr(reduce_columns, "PIECE_ELEMENTS", 256)
-    monkeypatch.setattr(reduce_columns, "RUNS", 2)
+    monkeypatch.setattr(reduce_cpu, "SMALL_ELEMENTS_MAX", 0)
+    monkeypatch.setattr(reduce_cpu, "PIECE_ELEMENTS", 256)
+    monkeypatch.setattr(reduce_cpu, "STRIP_RUNS", 2)
     if elements == "one by one":
-        monkeypatch.setattr(reduce_columns, "MOST_STEPS", 0)
+        monkeypatch.setattr(reduce_cpu, "STEPS_AT_ONCE_MAX", 0)
     rng = np.random.default_rng(0)
     params = [op for op in toposort(ROOTS[name]) if op.code is OpCode.PARAM]
     arrays = {op: rng.integers(0, 2 if op.dtype is dtypes.bool_ else 9, op.shape).astype(op.dtype.numpy) for op in params}
@@ -122,13 +121,13 @@ def test_what_all_elements_of_a_row_share_is_computed_once() -> None:
 def test_a_total_is_kept_in_a_register_for_several_elements(
     elements: Op, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_columns, "FEW_ELEMENTS", 0)
+    monkeypatch.setattr(reduce_cpu, "SMALL_ELEMENTS_MAX", 0)
     (item,) = create_schedule([down(elements)]).items
     program = lower(item.kernel, CPU_TARGETS[1])
     sums = [one for one in all_of(program.phases[0]) if isinstance(one, Let) and one.value.code is OpCode.ADD]
     in_vectors = [one for one in sums if one.var.arg[1] == 8 and one.var.dtype is dtypes.float32]
     assert len(in_vectors) >= expected
-    monkeypatch.setattr(reduce_columns, "FEW_ELEMENTS", 45 * 50)
+    monkeypatch.setattr(reduce_cpu, "SMALL_ELEMENTS_MAX", 45 * 50)
     few = [one for one in all_of(lower(item.kernel, CPU_TARGETS[1]).phases[0]) if isinstance(one, Let)]
     assert sum(one.value.code is OpCode.ADD and one.var.arg[1] == 8 for one in few) < len(in_vectors)
 

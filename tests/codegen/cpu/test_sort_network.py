@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu import sort_network
-from picograd.codegen.cpu.sort_network import Network, has_network
+from picograd.codegen import sort as sort_kernels
+from picograd.codegen.sort import Network, has_network
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Dim, Op
@@ -64,7 +64,7 @@ def test_special_values_stand_where_numpy_puts_them_and_equal_ones_keep_their_or
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 8, 15, 16, 17, 31, 64, 65, 100])
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
 def test_every_length_and_vector(length: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sort_network, "BLOCK_BYTES", 16 * nbytes)  # 16 places, so that blocks are merged
+    monkeypatch.setattr(sort_kernels, "BLOCK_BYTES", 16 * nbytes)  # 16 places, so that blocks are merged
     values = np.random.default_rng(length).integers(0, 50, (5, length)).astype(np.float32)
     np.testing.assert_array_equal(
         positions_of(sort(5, length), values, nbytes), np.argsort(values, -1, kind="stable")
@@ -75,8 +75,8 @@ def test_every_length_and_vector(length: int, nbytes: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("length", [40, 64, 65, 200])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_long_row_is_sorted_in_pieces_that_are_merged(length: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sort_network, "PIECE", 8)
-    monkeypatch.setattr(sort_network, "MOST_OWN", 8 * 8 * 4)
+    monkeypatch.setattr(sort_kernels, "PIECE_ELEMENTS", 8)
+    monkeypatch.setattr(sort_kernels, "STACK_BYTES_MAX", 8 * 8 * 4)
     values = np.random.default_rng(length).integers(0, 20, (rows, length)).astype(np.float32)
     np.testing.assert_array_equal(positions_of(sort(rows, length), values), np.argsort(values, -1, kind="stable"))
 
@@ -111,6 +111,6 @@ def test_a_network_sorts_all_zeros_and_ones(length: int) -> None:
 
 
 def test_a_block_fits_the_cache_and_a_short_row_has_no_more_than_it_needs() -> None:
-    assert Network(1000, 8).block * 8 * 8 == sort_network.BLOCK_BYTES
+    assert Network(1000, 8).block * 8 * 8 == sort_kernels.BLOCK_BYTES
     assert (Network(1000, 8).whole, Network(1000, 4).whole) == (1024, 1024)
     assert (Network(5, 8).block, Network(5, 8).whole) == (8, 8)

@@ -10,8 +10,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
-from picograd.codegen.cpu.direct_tiles import direct_of, is_direct
-from picograd.codegen.cpu.toom import MOST_LEFT, PLAIN, Toom, linear_combination, toom_for
+from picograd.codegen.convolution_direct import direct_of, is_direct
+from picograd.codegen.winograd import MULTIPLICATIONS_LEFT_MAX, PLAIN, Winograd, linear_combination, winograd_for
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import replace
@@ -20,34 +20,35 @@ from tests.codegen.cpu.test_convolution import check, conv, param
 from tests.codegen.cpu.test_convolution_direct import AVX2, Case, operands
 from tests.same_meaning import CPU_TARGETS, run_on
 
-ALL = [Toom(results, taps) for results in range(1, 7) for taps in range(1, 8 - results)]
+ALL = [Winograd(results, taps) for results in range(1, 7) for taps in range(1, 8 - results)]
 
 
-@pytest.mark.parametrize("toom", ALL, ids=str)
-def test_results_are_the_sums_along_windows(toom: Toom, rng: np.random.Generator) -> None:
-    x, w = ([Fraction(int(i)) for i in rng.integers(-9, 10, n)] for n in (toom.num_points, toom.taps))
+@pytest.mark.parametrize("scheme", ALL, ids=str)
+def test_results_are_the_sums_along_windows(scheme: Winograd, rng: np.random.Generator) -> None:
+    x, w = ([Fraction(int(i)) for i in rng.integers(-9, 10, n)] for n in (scheme.num_points, scheme.taps))
 
     def times(matrix: tuple[tuple[Fraction, ...], ...], vector: list[Fraction]) -> list[Fraction]:
         return [sum((a * b for a, b in zip(row, vector)), Fraction(0)) for row in matrix]
 
-    products = [a * b for a, b in zip(times(toom.of_inputs, x), times(toom.of_taps, w))]
-    results = [total / toom.divisor for total in times(toom.of_results, products)]
-    assert results == [sum(x[a + k] * w[k] for k in range(toom.taps)) for a in range(toom.results)]
-    assert len(products) == toom.results + toom.taps - 1
-    matrices = (toom.of_inputs, toom.of_taps, toom.of_results)
+    products = [a * b for a, b in zip(times(scheme.input_transform, x), times(scheme.filter_transform, w))]
+    results = [total / scheme.divisor for total in times(scheme.output_transform, products)]
+    assert results == [sum(x[a + k] * w[k] for k in range(scheme.taps)) for a in range(scheme.outputs)]
+    assert len(products) == scheme.outputs + scheme.taps - 1
+    matrices = (scheme.input_transform, scheme.filter_transform, scheme.output_transform)
     assert all(c.denominator == 1 for matrix in matrices for row in matrix for c in row), "whole coefficients"
 
 
 def test_which_is_taken() -> None:
-    assert (toom_for(20, 5), toom_for(5, 20)) == (Toom(2, 5), Toom(5, 2))
-    assert (toom_for(56, 3), toom_for(3, 56), toom_for(6, 3)) == (Toom(4, 3), Toom(3, 4), Toom(3, 3))
-    assert toom_for(56, 1) == toom_for(1, 56) == toom_for(30, 7) == PLAIN
+    assert (winograd_for(20, 5), winograd_for(5, 20)) == (Winograd(2, 5), Winograd(5, 2))
+    assert (winograd_for(56, 3), winograd_for(3, 56)) == (Winograd(4, 3), Winograd(3, 4))
+    assert winograd_for(6, 3) == Winograd(3, 3)
+    assert winograd_for(56, 1) == winograd_for(1, 56) == winograd_for(30, 7) == PLAIN
     for results in range(1, 40):
         for taps in range(1, 40):
-            toom = toom_for(results, taps)
-            times = toom.num_points * -(-results // toom.results) * -(-taps // toom.taps)
-            assert toom == PLAIN or times <= MOST_LEFT * results * taps
-            assert toom.taps >= taps or toom.results >= results or toom == PLAIN, "blocks of one of them alone"
+            scheme = winograd_for(results, taps)
+            times = scheme.num_points * -(-results // scheme.outputs) * -(-taps // scheme.taps)
+            assert scheme == PLAIN or times <= MULTIPLICATIONS_LEFT_MAX * results * taps
+            assert scheme.taps >= taps or scheme.outputs >= results or scheme == PLAIN, "blocks of one of them alone"
 
 
 def test_a_combination_has_an_operation_a_term() -> None:
@@ -59,7 +60,7 @@ def test_a_combination_has_an_operation_a_term() -> None:
 
 SHAPES: list[Case] = [
     ((2, 12, 9, 11), (16, 12, 3, 3), {"padding": 1}),
-    ((1, 13, 14, 7), (24, 13, 5, 4), {"padding": 2}),  # more results than rows of the last Toom
+    ((1, 13, 14, 7), (24, 13, 5, 4), {"padding": 2}),  # more results than rows of the last Winograd
     ((2, 24, 8, 9), (32, 12, 2, 3), {"groups": 2}),
     ((1, 12, 9, 40), (16, 12, 3, 3), {}),
     ((2, 12, 5, 4, 6), (16, 12, 3, 2, 2), {"padding": 1}),
@@ -72,7 +73,7 @@ SHAPES: list[Case] = [
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
     x, w, out = operands(case)
-    assert direct_of(out, AVX2).toom != PLAIN
+    assert direct_of(out, AVX2).scheme != PLAIN
     check(rng, out, x, w)
     grad = param(2, *out.shape)
     check(rng, conv_x(grad, out), w, grad)
@@ -81,17 +82,17 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
 
 @pytest.mark.variants(every=2)
 @pytest.mark.parametrize(
-    ("case", "toom"),
+    ("case", "scheme"),
     [
-        (((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)),
-        (((12, 1, 18, 8), (16, 1, 16, 8), {"of_weight": True}), Toom(3, 4)),
+        (((1, 12, 6, 12), (16, 12, 3, 1), {}), Winograd(4, 3)),
+        (((12, 1, 18, 8), (16, 1, 16, 8), {"of_weight": True}), Winograd(3, 4)),
     ],
     ids=str,
 )
-def test_programs_on_each_width_of_vectors(case: Case, toom: Toom, rng: np.random.Generator) -> None:
+def test_programs_on_each_width_of_vectors(case: Case, scheme: Winograd, rng: np.random.Generator) -> None:
     """All taps together, and some of them."""
     x, w, out = operands(case)
-    assert [direct_of(out, target).toom for target in CPU_TARGETS] == [toom] * 3
+    assert [direct_of(out, target).scheme for target in CPU_TARGETS] == [scheme] * 3
     check(rng, out, x, w, targets=CPU_TARGETS)
 
 
@@ -109,7 +110,7 @@ def test_float32_is_as_exact_as_the_sum(taps: int, rng: np.random.Generator) -> 
     """The bound for a sum of n products is n roundings of sum |x| |w|; of blocks of sums, as here, far fewer are seen."""
     x, w = param(0, 2, 32, 20, 20), param(1, 32, 32, taps, taps)
     out = conv(x, w)
-    assert direct_of(out, AVX2).toom != PLAIN
+    assert direct_of(out, AVX2).scheme != PLAIN
     arrays = {p: rng.standard_normal(p.shape).astype(np.float32) for p in (x, w)}
     (found,) = run_on("CPU", [out], arrays, {})
     exact = windows_times(arrays[x].astype(np.float64), arrays[w].astype(np.float64))
@@ -122,8 +123,8 @@ def test_rows_that_are_not_read_together_do_not_touch_each_other(rng: np.random.
     """inf spoils the results that stand together and read it, no others, and no other image or bit."""
     x, w = param(0, 2, 16, 14, 9), param(1, 32, 16, 3, 3)
     out = conv(x, w)
-    toom = direct_of(out, AVX2).toom
-    assert toom == Toom(4, 3)
+    scheme = direct_of(out, AVX2).scheme
+    assert scheme == Winograd(4, 3)
     arrays = {p: rng.standard_normal(p.shape).astype(np.float32) for p in (x, w)}
     (sound,) = run_on("CPU", [out], arrays, {})
     arrays[x][0, 3, 9, 4] = np.inf  # of rows 8 to 13, which results 8 to 11 read, and of 4 to 9, which 4 to 7 read
@@ -136,16 +137,16 @@ def test_rows_that_are_not_read_together_do_not_touch_each_other(rng: np.random.
 
 def test_plain_sums_leave_every_result_its_own_products(rng: np.random.Generator) -> None:
     x, w = param(0, 2, 16, 14, 9), param(1, 32, 16, 3, 3)
-    assert direct_of(conv(x, w), replace(AVX2, plain_sums=True)).toom == PLAIN != direct_of(conv(x, w), AVX2).toom
+    assert direct_of(conv(x, w), replace(AVX2, plain_sums=True)).scheme == PLAIN != direct_of(conv(x, w), AVX2).scheme
 
 
 def test_the_batch_decides_nothing_for_an_image() -> None:
     """7x7 over 4 rows has fewer results than taps, and so have all the images a kernel is larger than."""
     for batch in (1, 40):
         x, w = param(0, batch, 16, 4, 12), param(1, 16, 16, 7, 7)
-        assert direct_of(conv(x, w, padding=3), AVX2).toom == PLAIN
+        assert direct_of(conv(x, w, padding=3), AVX2).scheme == PLAIN
         x, w = param(0, batch, 16, 14, 12), param(1, 16, 16, 3, 3)
-        assert direct_of(conv(x, w), AVX2).toom == Toom(4, 3)
+        assert direct_of(conv(x, w), AVX2).scheme == Winograd(4, 3)
 
 
 def test_a_wide_row_is_cut_by_output_channels(rng: np.random.Generator) -> None:
@@ -153,7 +154,7 @@ def test_a_wide_row_is_cut_by_output_channels(rng: np.random.Generator) -> None:
     x, w = param(0, 1, 12, 6, 1024), param(1, 64, 12, 3, 3)
     out = conv(x, w)
     direct = direct_of(out, AVX2)
-    assert is_direct(out, AVX2) and direct.toom != PLAIN and direct.panels < direct.num_panels
+    assert is_direct(out, AVX2) and direct.scheme != PLAIN and direct.panels < direct.num_panels
     check(rng, out, x, w)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen import turned
+from picograd.codegen import elementwise
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, gather, iota, pad, permute, reshape
 from picograd.ir.op import Op, toposort
@@ -46,7 +46,7 @@ AS_BEFORE = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turned, "FEWEST_ELEMENTS", 256)
+    monkeypatch.setattr(elementwise, "ELEMENTS_MIN", 256)
 
 
 def program_of(root: Op, nbytes: int = 32) -> Program:
@@ -102,5 +102,5 @@ def test_what_is_short_either_way_is_not_copied() -> None:
 
 
 def test_what_caches_hold_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turned, "FEWEST_ELEMENTS", 70 * 130 + 1)
+    monkeypatch.setattr(elementwise, "ELEMENTS_MIN", 70 * 130 + 1)
     assert not copies_of(program_of(TURNED["transpose"]))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.gpu.reduce import team_of
-from picograd.codegen.rows import plan_rows
+from picograd.codegen.reduce import plan_rows
+from picograd.codegen.reduce_gpu import team_of
 from picograd.device import Target
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.gpu import scatter
-from picograd.codegen.gpu.scatter import FEW, LONG, MANY_ROWS
+from picograd.codegen import scatter
+from picograd.codegen.scatter import FEW, LONG, MANY_ROWS
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -111,7 +111,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_loops_mean_what_the_op_means(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scatter, "LONG", 32)
+    monkeypatch.setattr(scatter, "RUN_UPDATES_MAX", 32)
     case, code = SMALL[name]
     arrays = case.arrays(code)
     program = lower(kernel_of(case.graph(code)[0]), GPU_TARGET)
@@ -129,7 +129,7 @@ def test_the_loops_mean_what_the_op_means(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("code", CODES, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_the_simulator_runs_them(name: str, code: OpCode | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scatter, "LONG", 32)  # so that pieces of pieces come of few updates
+    monkeypatch.setattr(scatter, "RUN_UPDATES_MAX", 32)  # so that pieces of pieces come of few updates
     case = CASES[name]
     arrays = case.arrays(code)
     np.testing.assert_array_equal(simulated(case, code, arrays), expected(case, code, arrays))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.gpu import tiles
-from picograd.codegen.gpu.tiles import num_parts
+from picograd.codegen import matmul_gpu
+from picograd.codegen.matmul_gpu import num_parts
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
@@ -109,7 +109,7 @@ def test_so_are_convolutions(x: tuple[int, ...], w: tuple[int, ...], arg: ConvAr
 @pytest.mark.variants(every=2)
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
 def test_blocks_share_a_long_k(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "LEAST_PART", 40)
+    monkeypatch.setattr(matmul_gpu, "PART_K_MIN", 40)
     kernels = [product(20, 100, 9, dtype=dtype)]
     kernels.append(convolution((1, 34, 5), (9, 34, 3), ConvArg((1,), ((1, 1),), (1,), (1,), 1, False), dtype))
     for kernel in kernels:

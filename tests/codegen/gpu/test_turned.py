@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen import turned
-from picograd.codegen.gpu import turned as turned_gpu
+from picograd.codegen import elementwise
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -45,7 +44,7 @@ MORE = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turned, "FEWEST_ELEMENTS", 256)
+    monkeypatch.setattr(elementwise, "ELEMENTS_MIN", 256)
 
 
 def program_of(root: Op) -> Program:
@@ -134,8 +133,8 @@ def test_only_what_lies_across_is_brought() -> None:
 
 def test_so_many_are_brought_as_shared_memory_holds() -> None:
     total = permute(param(0, 64, 64, dtype=dtypes.float64), (1, 0))
-    for slot in range(1, turned_gpu.MOST + 2):
+    for slot in range(1, elementwise.TILED_OPERANDS_MAX + 2):
         total = total + permute(param(slot, 64, 64, dtype=dtypes.float64), (1, 0))
     copies = copies_of(program_of(total))
-    assert len(copies) == turned_gpu.MOST
+    assert len(copies) == elementwise.TILED_OPERANDS_MAX
     assert sum(copy.arg[1] * copy.dtype.itemsize for copy in copies) <= 48 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.copies import Copies, Split
+from picograd.codegen.passes.linearize import Copies, Split
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.symbolic import add, floordiv, mul, to_op

@@ -36,7 +36,7 @@ SIGNED = [dtypes.int8, dtypes.int32, dtypes.int64]
 UNSIGNED = [dtypes.uint8, dtypes.uint32, dtypes.uint64]
 LANES = 16
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.0, -2.0, 3.0]
-# What the docstrings of codegen/passes/exponentials.py and trigonometry.py promise, in ulp.
+# What the docstrings of codegen/passes/functions.py and trigonometry.py promise, in ulp.
 ULP = {
     OpCode.EXP: (0.9, 0.9), OpCode.EXP2: (0.9, 1.0), OpCode.LOG: (0.8, 0.8), OpCode.LOG2: (1.0, 0.6),
     OpCode.SIN: (1.6, 2.1), OpCode.COS: (1.6, 2.1), OpCode.TANH: (1.6, 1.6), OpCode.ERF: (1.6, 1.1),

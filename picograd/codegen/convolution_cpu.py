@@ -1,0 +1,433 @@
+"""A convolution on a CPU as a matrix product whose columns are windows, packed a block of K at a time.
+
+A GRID iteration computes a block of the result: some output channels of some vectors of positions. It walks K in blocks;
+for each it packs the windows on its stack and multiplies them as codegen/matmul_cpu.py does. Beside the stack, it needs
+memory for the packed weight where that is small, and for the parts of a sum over a long K that threads share:
+SCRATCH_NBYTES each.
+
+Where one row of positions fills most lanes of its vectors, vectors start at its start: the elements they read are
+contiguous. Else they continue over the positions of all images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder, Context, Scratch, read
+from picograd.codegen.convolution import Windows
+from picograd.codegen.loops import along, longest, split
+from picograd.codegen.matmul import Tile, most_alike, most_rows, num_parts, store_outputs
+from picograd.codegen.matmul_cpu import lanes_of, rows_and_vectors
+from picograd.codegen.reduce import accumulator_dtype
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.forks import cached_property
+from picograd.ir.build import cast
+from picograd.ir.coordinates import unflatten
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
+from picograd.record import Record
+
+# ---- blocks ----
+BLOCK_K_MAX = 288  # of one block: 32 channels of 3 x 3 taps
+BLOCK_CHANNELS_MAX = 132  # of one block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
+BLOCK_VECTORS_MIN = 8  # of positions in one block, at least
+FILLED_LANES_MIN = 0.6  # of the lanes
+
+
+class Blocks(Record, dict=True):
+    """How a convolution is cut.
+
+    windows:    the product
+    lanes:      of a vector
+    rows:       of the register tile
+    vectors:    side by side in it
+    dtype:      accumulated in
+    has_fma:    an instruction multiplies and adds
+    """
+
+    windows: Windows
+    lanes: int
+    rows: int
+    vectors: int
+    dtype: DType
+    has_fma: bool
+
+    # ---- K: channels by taps ----
+    @cached_property
+    def taps(self) -> int:
+        """Taps of a block: all, unless they are many."""
+        return most_alike(self.windows.num_taps, BLOCK_K_MAX)
+
+    @cached_property
+    def channels(self) -> int:
+        """Channels of a block: one, unless all taps are in it."""
+        if not self.has_all_taps:
+            return 1
+        return most_alike(self.windows.channels, max(1, BLOCK_K_MAX // self.taps))
+
+    @property
+    def has_all_taps(self) -> bool:
+        """True where each block has all taps, whose number is known."""
+        return isinstance(self.windows.num_taps, int) and self.num_tap_blocks in (0, 1)
+
+    @property
+    def num_tap_blocks(self) -> Dim:
+        return num_parts(self.windows.num_taps, self.taps)
+
+    @property
+    def num_k_blocks(self) -> Dim:
+        return mul(num_parts(self.windows.channels, self.channels), self.num_tap_blocks)
+
+    @property
+    def depth(self) -> int:
+        """Most of K in a block."""
+        return self.channels * self.taps
+
+    # ---- rows: output channels of a group ----
+    @property
+    def row_panels(self) -> int:
+        return -(-self.windows.m // self.rows)
+
+    @cached_property
+    def panels(self) -> int:
+        """Row panels of a block."""
+        pieces = -(-self.row_panels // (BLOCK_CHANNELS_MAX // self.rows))
+        return -(-self.row_panels // pieces)
+
+    @property
+    def num_pieces(self) -> int:
+        return -(-self.row_panels // self.panels)
+
+    # ---- columns: positions, a vector at a time ----
+    @cached_property
+    def first_inner(self) -> int:
+        """The first of the last axes along which positions are elements of x one after the other."""
+        w, arg = self.windows, self.windows.arg
+        first = len(w.taps) - 1
+        pointwise = [
+            (taps, arg.stride[i], arg.padding[i], arg.input_dilation[i]) == (1, 1, (0, 0), 1)
+            for i, taps in enumerate(w.taps)
+        ]
+        while first > 0 and all(pointwise[first - 1 :]):
+            first -= 1
+        return first
+
+    @cached_property
+    def inner(self) -> Dim:
+        """Positions of a row: vectors start at its start."""
+        return numel(self.windows.spatial[self.first_inner :])
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """True where vectors run along one row, or its length is no number; else along all positions of all images."""
+        return not isinstance(self.inner, int) or self.inner >= FILLED_LANES_MIN * self.lanes * -(-self.inner // self.lanes)
+
+    @property
+    def num_positions(self) -> Dim:
+        return mul(self.windows.anchor.shape[0], numel(self.windows.spatial))
+
+    @property
+    def vectors_of_a_row(self) -> Dim:
+        return num_parts(self.inner, self.lanes)
+
+    @property
+    def num_vectors(self) -> Dim:
+        """Vectors of positions."""
+        if self.by_rows:
+            rows = mul(self.windows.anchor.shape[0], numel(self.windows.spatial[: self.first_inner]))
+            return mul(rows, self.vectors_of_a_row)
+        return floordiv(add(self.num_positions, self.lanes - 1), self.lanes)
+
+    @property
+    def width(self) -> int:
+        """Vectors of a block."""
+        return self.vectors * -(-BLOCK_VECTORS_MIN // self.vectors)
+
+    @property
+    def num_columns(self) -> Dim:
+        """Blocks side by side."""
+        return floordiv(add(self.num_vectors, self.width - 1), self.width)
+
+    def position(self, vector: Dim, lane: Dim) -> tuple[Dim, tuple[Dim, ...], Op | bool]:
+        """Returns image and position of a lane of a vector, and where there is one."""
+        spatial, images = self.windows.spatial, self.windows.anchor.shape[0]
+        if not self.by_rows:
+            n = add(mul(vector, self.lanes), lane)
+            b, *at = unflatten(n, (images, *spatial))
+            return b, tuple(at), less(n, self.num_positions)
+        outer = spatial[: self.first_inner]
+        b, *at = unflatten(floordiv(vector, self.vectors_of_a_row), (images, *outer))
+        inner = add(mul(mod(vector, self.vectors_of_a_row), self.lanes), lane)
+        known = less(vector, self.num_vectors)
+        if self.first_inner == len(spatial) - 1:  # beyond the end of the row `Windows.column` finds nothing itself
+            return b, (*at, inner), known
+        return b, (*at, *unflatten(inner, spatial[self.first_inner :])), both(less(inner, self.inner), known)
+
+    def count(self, vector: Dim) -> Dim:
+        """Returns how many lanes of a vector are positions."""
+        if self.by_rows:
+            return minimum(subtract(self.inner, mul(mod(vector, self.vectors_of_a_row), self.lanes)), self.lanes)
+        return minimum(subtract(self.num_positions, mul(vector, self.lanes)), self.lanes)
+
+
+def blocks_of(anchor: Op, target: Target) -> Blocks:
+    """Returns how the loops of `emit_convolution` cut a CONV."""
+    windows, lanes = Windows(anchor), lanes_of(anchor, target)
+    positions = mul(anchor.shape[0], numel(windows.spatial))
+    rows, vectors = rows_and_vectors(windows.m, positions, lanes, most_rows(target))
+    return Blocks(windows, lanes, rows, max(1, vectors), accumulator_dtype(anchor), target.has_fma)
+
+
+# ---- loops ----
+SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
+ITERATIONS_MIN = 16  # GRID iterations; with fewer, the long sum of a gradient by a weight is split
+
+Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
+Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
+
+
+def emit_convolution(nest: Nest, context: Context) -> None:
+    """Writes a convolution: the weight packed in `first` if it is small, blocks of the result in `second`.
+
+    A sum over a long K for a small gradient by a weight is split: its parts in `first`, their sums in `second`.
+    """
+    params, target, scratch = context.params, context.target, context.scratch
+    first, second = context.phase(0), context.phase(1)
+    assert nest.anchor is not None
+    blocks = blocks_of(nest.anchor, target)
+    splits = _num_splits(blocks)
+    if splits > 1:
+        _split_sums(nest, params, blocks, splits, first, second, scratch)
+        return
+    weight = _packed_weight(blocks, first, scratch)
+    extents = [blocks.windows.groups, blocks.num_pieces, blocks.num_columns]
+    with second.loop(numel(extents), AxisKind.GRID) as number:
+        group, piece, column = split(number, extents)
+        done = _multiply(blocks, group, piece, column, 0, blocks.num_k_blocks, weight, second)
+        first_vector = mul(column, blocks.width)
+        with second.loop(minimum(subtract(blocks.num_vectors, first_vector), blocks.width), AxisKind.LOOP) as v:
+
+            def value(row: Dim, lane: Dim) -> Op:
+                return second.load(done, _place(blocks, row, v, lane))
+
+            start = mul(piece, blocks.panels * blocks.rows)
+            height = minimum(subtract(blocks.windows.m, start), blocks.panels * blocks.rows)
+            _store_rows(nest, params, blocks, group, start, height, add(first_vector, v), value, second)
+
+
+def _num_splits(blocks: Blocks) -> int:
+    """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+
+    Not where axis 0 is a batch: an image has the same bits alone or among others.
+    """
+    windows = blocks.windows
+    parts, columns = windows.groups * blocks.num_pieces, blocks.num_columns
+    if not windows.arg.of_weight or not isinstance(columns, int) or parts * columns >= ITERATIONS_MIN:
+        return 1
+    nbytes = windows.groups * windows.m * columns * blocks.width * blocks.lanes * blocks.dtype.itemsize
+    return max(1, min(ITERATIONS_MIN, longest(blocks.num_k_blocks) // 2, SCRATCH_NBYTES // nbytes))
+
+
+def _split_sums(
+    nest: Nest, params: Sequence[Op], blocks: Blocks, splits: int, first: Builder, second: Builder, scratch: Scratch
+) -> None:
+    """Writes parts of the sums, then their sums in order."""
+    windows, columns = blocks.windows, blocks.num_columns
+    length = mul(columns, blocks.width * blocks.lanes)
+    shape = (splits, windows.groups, windows.m, length)
+    memory = scratch(blocks.dtype, numel(shape))
+    each = num_parts(blocks.num_k_blocks, splits)
+
+    def place(part: Dim, group: Dim, row: Dim, vector: Dim, lane: Dim) -> Dim:
+        whole = add(mul(add(mul(part, windows.groups), group), windows.m), row)
+        return add(mul(whole, length), add(mul(vector, blocks.lanes), lane))
+
+    extents = [splits, windows.groups, blocks.num_pieces, columns]
+    with first.loop(numel(extents), AxisKind.GRID) as number:
+        part, group, piece, column = split(number, extents)
+        start = mul(part, each)
+        count = minimum(subtract(blocks.num_k_blocks, start), each)
+        done = _multiply(blocks, group, piece, column, start, count, None, first)
+        top = mul(piece, blocks.panels * blocks.rows)
+        with (
+            first.loop(minimum(subtract(windows.m, top), blocks.panels * blocks.rows), AxisKind.LOOP) as row,
+            first.loop(blocks.width, AxisKind.LOOP) as v,
+            first.loop(blocks.lanes, AxisKind.VECTOR) as lane,
+        ):
+            where = place(part, group, add(top, row), add(mul(column, blocks.width), v), lane)
+            first.store(memory, where, first.load(done, _place(blocks, row, v, lane)))
+    with second.loop(mul(windows.groups, blocks.num_vectors), AxisKind.GRID) as number:
+        group, vector = split(number, [windows.groups, blocks.num_vectors])
+
+        def value(row: Dim, lane: Dim) -> Op:
+            total = read(memory, place(0, group, row, vector, lane))
+            for part in range(1, splits):
+                total = Op(OpCode.ADD, blocks.dtype, (total, read(memory, place(part, group, row, vector, lane))))
+            return total
+
+        _store_rows(nest, params, blocks, group, 0, windows.m, vector, value, second)
+
+
+def _store_rows(
+    nest: Nest, params: Sequence[Op], blocks: Blocks, group: Dim, start: Dim, height: Dim, vector: Dim,
+    value: Callable[[Dim, Dim], Op], build: Builder,
+) -> None:  # fmt: skip
+    """The epilogue: outputs of some channels at the positions of one vector."""
+    assert nest.anchor is not None
+    dtype = nest.anchor.dtype
+    with build.loop(height, AxisKind.LOOP) as i:
+
+        def store(lane: Dim) -> None:
+            b, at, _ = blocks.position(vector, lane)
+            channel = add(mul(group, blocks.windows.m), add(start, i))
+            store_outputs(nest, params, (b, channel, *at), cast(value(i, lane), dtype), build)
+
+        along(build, 0, blocks.count(vector), blocks.lanes, store)
+
+
+# ---- a block of the result ----
+def _place(blocks: Blocks, row: Dim, vector: Dim, lane: Dim) -> Dim:
+    """Returns where an element of a block of the result stands."""
+    return add(mul(row, blocks.width * blocks.lanes), add(mul(vector, blocks.lanes), lane))
+
+
+def _multiply(
+    blocks: Blocks, group: Dim, piece: Dim, column: Dim, start: Dim, count: Dim, weight: Weight | None, build: Builder
+) -> Op:
+    """Writes a block of the result, over some blocks of K, into memory on the stack, and returns that."""
+    height, lanes = blocks.panels * blocks.rows, blocks.lanes
+    done = build.alloc(blocks.dtype, height * blocks.width * lanes, MemorySpace.SHARED)
+    windows = build.alloc(blocks.dtype, blocks.depth * blocks.width * lanes, MemorySpace.SHARED)
+    own = None if weight else build.alloc(blocks.dtype, blocks.rows * blocks.depth, MemorySpace.SHARED)
+    with build.loop(height * blocks.width, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+        build.store(done, add(mul(vector, lanes), lane), const(0, blocks.dtype))
+    with build.loop(count, AxisKind.LOOP) as number:
+        block = add(start, number)
+        depth = _pack_windows(blocks, group, column, block, windows, build)
+        first_panel = mul(piece, blocks.panels)
+        with build.loop(minimum(subtract(blocks.row_panels, first_panel), blocks.panels), AxisKind.LOOP) as index:
+            panel = add(first_panel, index)
+            lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
+            with build.loop(blocks.width // blocks.vectors, AxisKind.LOOP) as side:
+
+                def rhs(c: Dim, k: Dim) -> Op:
+                    return read(windows, _packed_place(blocks, side, k, c))
+
+                _multiply_tile(blocks, depth, lhs, rhs, done, mul(index, blocks.rows), side, build)
+    return done
+
+
+def _multiply_tile(
+    blocks: Blocks, depth: Dim, lhs: Panel, rhs: Callable[[Dim, Dim], Op], done: Op, row: Dim,
+    side: Dim, build: Builder,
+) -> None:  # fmt: skip
+    """The micro-kernel: a tile in registers over a block of K, added to what the blocks before gave.
+
+    A sum of sums: rounding errors of a long K do not pile up.
+    """
+    tile = Tile(blocks.rows, blocks.vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
+    acc = tile.multiply(build, tile.new(build), depth, lhs, rhs)
+
+    def put(i: Dim, c: Dim, where: Dim) -> None:
+        place = _place(blocks, add(row, i), mul(side, blocks.vectors), c)
+        both = (build.load(done, place), build.load(acc, where))
+        build.store(done, place, Op(OpCode.OR if acc.dtype is dtypes.bool_ else OpCode.ADD, acc.dtype, both))
+
+    tile.each(build, put)
+
+
+# ---- packing ----
+def _first_channel(blocks: Blocks, block: Dim) -> Dim:
+    return mul(floordiv(block, blocks.num_tap_blocks), blocks.channels)
+
+
+def _first_tap(blocks: Blocks, block: Dim) -> Dim:
+    return mul(mod(block, blocks.num_tap_blocks), blocks.taps)
+
+
+def _packed_place(blocks: Blocks, side: Dim, k: Dim, c: Dim) -> Dim:
+    """Returns where an element of the packed windows stands: panels as wide as a tile, k after k."""
+    return add(mul(add(mul(side, blocks.depth), k), blocks.vectors * blocks.lanes), c)
+
+
+def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: Op, build: Builder) -> Dim:
+    """Packs a block of the windows and returns how much of K it has.
+
+    Channels run innermost: where a tap falls is the same for all of them.
+    """
+    windows, dtype = blocks.windows, blocks.dtype
+    channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
+    num_channels = minimum(subtract(windows.channels, channel), blocks.channels)
+    num_taps = minimum(subtract(windows.num_taps, tap), blocks.taps)
+    with (
+        build.loop(blocks.width, AxisKind.LOOP) as v,
+        build.loop(num_taps, AxisKind.LOOP) as t,
+        build.loop(num_channels, AxisKind.LOOP) as c,
+        build.loop(blocks.lanes, AxisKind.VECTOR) as lane,
+    ):
+        b, at, known = blocks.position(add(mul(column, blocks.width), v), lane)
+        value = windows.column(b, at, group, add(channel, c), add(tap, t), known)
+        side, beside = floordiv(v, blocks.vectors), mul(mod(v, blocks.vectors), blocks.lanes)
+        where = _packed_place(blocks, side, add(mul(c, blocks.taps), t), add(beside, lane))
+        build.store(memory, where, cast(value, dtype))
+    return num_taps if blocks.channels == 1 else mul(num_channels, blocks.taps)
+
+
+def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight | None:
+    """Packs the whole weight, rows of K side by side; None where it is large: then each block packs its own."""
+    windows, dtype, rows = blocks.windows, blocks.dtype, blocks.rows
+    length = add(windows.k, 16)  # with a K of a power of two all rows would share one cache set
+    count = windows.groups * blocks.row_panels
+    if count * rows * longest(length) * dtype.itemsize > SCRATCH_NBYTES:
+        return None
+    memory = scratch(dtype, mul(count * rows, length))
+
+    def place(panel: Dim, i: Dim, k: Dim) -> Dim:
+        return add(mul(add(mul(panel, rows), i), length), k)
+
+    with build.loop(count, AxisKind.GRID) as panel:
+        group, first = floordiv(panel, blocks.row_panels), mul(mod(panel, blocks.row_panels), rows)
+        height = minimum(subtract(windows.m, first), rows)
+        with build.loop(height, AxisKind.LOOP) as i:
+            o = add(mul(group, windows.m), add(first, i))
+            along(build, 0, windows.k, blocks.lanes,
+                  lambda k: build.store(memory, place(panel, i, k), cast(windows.weight_row(o, k), dtype)))
+        with build.loop(subtract(rows, height), AxisKind.LOOP) as i:
+            along(build, 0, windows.k, blocks.lanes,
+                  lambda k: build.store(memory, place(panel, add(height, i), k), const(0, dtype)))
+
+    def packed_panel(group: Dim, number: Dim, block: Dim) -> Panel:
+        panel = add(mul(group, blocks.row_panels), number)
+        first_k = add(mul(_first_channel(blocks, block), windows.num_taps), _first_tap(blocks, block))
+        return lambda i, k: read(memory, place(panel, i, add(first_k, k)))
+
+    return packed_panel
+
+
+def _own_panel(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | None, build: Builder) -> Panel:
+    """Packs a panel of rows of the weight over a block of K on the stack."""
+    assert memory is not None
+    windows, dtype, depth = blocks.windows, blocks.dtype, blocks.depth
+    first = mul(panel, blocks.rows)
+    height = minimum(subtract(windows.m, first), blocks.rows)
+    channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
+    with build.loop(height, AxisKind.LOOP) as i:
+        o = add(mul(group, windows.m), add(first, i))
+        if not blocks.has_all_taps:
+            count = minimum(subtract(windows.num_taps, tap), blocks.taps)
+            along(build, 0, count, blocks.lanes, lambda t: build.store(
+                memory, add(mul(i, depth), t), cast(windows.weight(o, channel, add(tap, t)), dtype)))
+        else:
+            count = mul(minimum(subtract(windows.channels, channel), blocks.channels), windows.num_taps)
+            start = mul(channel, windows.num_taps)
+            along(build, 0, count, blocks.lanes, lambda k: build.store(
+                memory, add(mul(i, depth), k), cast(windows.weight_row(o, add(start, k)), dtype)))
+    with build.loop(subtract(blocks.rows, height), AxisKind.LOOP) as i:
+        row = add(height, i)
+        along(build, 0, depth, blocks.lanes, lambda k: build.store(memory, add(mul(row, depth), k), const(0, dtype)))
+    return lambda i, k: read(memory, add(mul(i, depth), k))

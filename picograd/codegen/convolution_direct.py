@@ -1,0 +1,817 @@
+"""A direct convolution on a CPU, with Winograd's F(m, r) along the first axis: lanes over output channels.
+
+A tile is a few positions of the result by two vectors of output channels. The element under a tap of a position is the
+same for all channels, loaded from x into all lanes: no window is packed, and no lane is lost at the end of a row of
+positions. The weight is packed, output channels contiguous. An x that has padding, or is computed, is staged: copied a
+few rows at a time to the stack, with its padding, or its input transform is.
+
+    for each block of K (input channels by taps), for each point, image, panel of output channels, tile:
+        for c, t:  acc[position, channels] += x[point, c, position * stride + t * dilation] * w[point, c, t, channels]
+    for each of the m outputs a:  result[a] = sum over points p of A[a, p] * sum[p]                  (output transform)
+
+Along the first axis the m outputs of a Winograd tile make one position, or its r taps one tap; each of its points is then
+such a convolution, of transformed values: the same loops with one axis more. `PLAIN` is F(1, 1): one point, and no
+transform. The filter transform is applied while the weight is packed, the input transform while x is staged, the output
+transform to the sums, in place.
+
+Positions are counted through all spatial axes of an image, so that a tile continues from row to row. An iteration of GRID
+has some positions of one image, or all of several small ones, by some panels of output channels. Sums stay on the stack
+from block to block of K. A small result with a long K, as the gradient of a weight, is split: parts in the second phase,
+their sums in a third. A large weight is packed block by block, by each iteration of GRID that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
+
+from picograd.codegen.builder import Builder, Context, Scratch, read
+from picograd.codegen.convolution import Windows, guarded
+from picograd.codegen.loops import along, longest, nested, split
+from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, num_parts, store_outputs
+from picograd.codegen.matmul_cpu import lanes_of
+from picograd.codegen.panels import fill_panel, pack_columns
+from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.forks import cached_property
+from picograd.ir.build import cast, static_shape
+from picograd.ir.coordinates import Coords, flatten, unflatten
+from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
+from picograd.record import Record, replace
+
+# ---- tiles ----
+BLOCK_K_MAX = 512  # of a block
+STAGED_ELEMENTS_MAX = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
+TRANSFORMED_ELEMENTS_MAX = 1 << 16  # the same of values at points for a block of taps
+OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # elements of a block of a weight that an iteration packs for itself
+SUM_ELEMENTS_MAX = 1 << 17  # elements, of values at points
+SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight that is packed for all; of a larger one each iteration packs its own
+PARTS_BYTES_MAX = 1 << 20  # of the parts of split sums
+POSITIONS_MAX = 96  # of an iteration of GRID
+OWN_WEIGHT_POSITIONS_MAX = 288  # of one that packs the weight for itself
+PANELS_MAX = 4  # of an iteration of GRID
+ITERATIONS_MIN = 16  # iterations of GRID; with fewer, the long sum of a gradient by a weight is split
+SHARING_MIN = 12  # channels, positions or images: with fewer, values at points cost more than they save
+GRADIENT_TAPS_MIN = 128  # more than a kernel of 11 x 11 has
+POSITIONS_MIN = 4  # of an image: fewer fill no tile
+FILLED_LANES_MIN = 0.6  # of the lanes
+STACK_BYTES_MAX = 1 << 20
+
+
+def is_direct(anchor: Op, target: Target) -> bool:
+    """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack.
+
+    Lanes may be empty in the gradient of a weight: its windows, as long as images, take longer to pack than to multiply.
+    """
+    arg, windows, lanes = anchor.arg, Windows(anchor), lanes_of(anchor, target)
+    if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
+        return False
+    width = lanes if windows.m <= lanes else 2 * lanes
+    filled, positions = windows.m / max(1, -(-windows.m // width) * width), numel(windows.spatial)
+    if filled < FILLED_LANES_MIN and not arg.of_weight:
+        return False
+    if not isinstance(positions, int) or positions < POSITIONS_MIN or windows.k == 0:
+        return False
+    direct = direct_of(anchor, target)
+    return direct.of_many.numel_on_stack * direct.dtype.itemsize <= STACK_BYTES_MAX
+
+
+def direct_of(anchor: Op, target: Target) -> DirectTiles:
+    """Returns how the loops of `emit_direct` cut a CONV."""
+    windows = Windows(anchor)
+    scheme = PLAIN if target.plain_sums else _winograd_of(windows)
+    dtype = accumulator_dtype(anchor)
+    return DirectTiles(windows, scheme, anchor.shape[0], lanes_of(anchor, target), most_rows(target), dtype, target.has_fma)
+
+
+def _winograd_of(windows: Windows) -> Winograd:
+    """Several results or taps together where they are neighbours in x, and what that takes is shared by many products.
+
+    Along one axis alone there are no rows for lanes to run along while values are computed.
+    """
+    arg = windows.arg
+    if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < SHARING_MIN:
+        return PLAIN
+    (length, *inner), (taps, *_), (num_taps,) = map(static_shape, (windows.spatial, windows.taps, (windows.num_taps,)))
+    scheme = winograd_for(length, taps)
+    # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
+    # there are is asked of a weight's gradient alone, where they are channels: an image has the same bits alone or not.
+    if scheme.taps == taps:
+        shared = minimum(windows.channels, -(-length // scheme.outputs) * prod(inner))
+    else:
+        shared = windows.anchor.shape[0] if arg.of_weight and num_taps >= GRADIENT_TAPS_MIN else 0
+    return scheme if isinstance(shared, int) and shared >= SHARING_MIN else PLAIN
+
+
+class DirectTiles(Record, dict=True):
+    """How such a convolution is cut.
+
+    windows:  the product
+    scheme:     results and taps along the first axis that stand together
+    batch:    images
+    lanes:    of a vector
+    most:     rows of a tile of two vectors
+    dtype:    accumulated in
+    has_fma:  an instruction multiplies and adds
+    """
+
+    windows: Windows
+    scheme: Winograd
+    batch: Dim
+    lanes: int
+    most: int
+    dtype: DType
+    has_fma: bool
+
+    @cached_property
+    def tile(self) -> Tile:
+        """Of as many positions as leave few over at the end of an image, or of a chunk of whole rows."""
+        vectors = 1 if self.windows.m <= self.lanes else 2
+        most = self.most * 2 // vectors
+        count = self.positions if self.scheme == PLAIN else self.height * self.inner
+        rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
+        return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
+
+    @cached_property
+    def of_many(self) -> DirectTiles:
+        """How a large batch is cut: K of one image likewise, so that it has the same bits alone or among others.
+
+        Images that are together take more of the stack.
+        """
+        return self if self.windows.arg.of_weight else replace(self, batch=OWN_WEIGHT_POSITIONS_MAX)
+
+    # ---- output channels of a group ----
+    @cached_property
+    def num_panels(self) -> int:
+        return -(-self.windows.m // self.tile.columns)
+
+    @cached_property
+    def panels(self) -> int:
+        """Panels of output channels of an iteration of GRID."""
+        most = PANELS_MAX
+        if self.scheme != PLAIN:  # of which an iteration has a whole row, however long
+            of_panel = self.scheme.num_points * self.of_many.images * self.length * self.tile.columns
+            most = max(1, min(most, SUM_ELEMENTS_MAX // of_panel))
+        return -(-self.num_panels // -(-self.num_panels // most))
+
+    @property
+    def num_pieces(self) -> int:
+        return -(-self.num_panels // self.panels)
+
+    @cached_property
+    def is_shared(self) -> bool:
+        """True where the whole weight is packed, for all iterations of GRID."""
+        packed = self.scheme.num_points * self.windows.groups * self.num_panels * self.tile.columns * longest(self.k)
+        return packed * self.dtype.itemsize <= SHARED_WEIGHT_BYTES_MAX
+
+    # ---- positions ----
+    @cached_property
+    def spatial(self) -> tuple[int, ...]:
+        """Positions along each axis."""
+        first, *inner = static_shape(self.windows.spatial)
+        return (-(-first // self.scheme.outputs), *inner)
+
+    @cached_property
+    def positions(self) -> int:
+        """Of an image."""
+        return prod(self.spatial)
+
+    @cached_property
+    def inner(self) -> int:
+        """Positions of a row of the first axis."""
+        return prod(self.spatial[1:])
+
+    @property
+    def most_positions(self) -> int:
+        return POSITIONS_MAX if self.is_shared else OWN_WEIGHT_POSITIONS_MAX
+
+    @cached_property
+    def height(self) -> int:
+        """Most rows of positions, along the first axis, of an iteration of GRID. One of PLAIN may begin within a row."""
+        first = self.spatial[0]
+        if self.scheme != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
+            return -(-first // -(-first // max(1, POSITIONS_MAX // self.inner)))
+        return min(first, -(-(self.length - 1) // self.inner) + 1)
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of an image that an iteration of GRID does."""
+        if self.scheme != PLAIN:
+            return -(-self.height * self.inner // self.tile.rows)
+        count = -(-self.positions // self.tile.rows)
+        return -(-count // -(-count * self.tile.rows // self.most_positions))
+
+    @property
+    def length(self) -> int:
+        """Positions of an image that an iteration of GRID does."""
+        return self.tiles * self.tile.rows if self.scheme == PLAIN else self.height * self.inner
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.positions // self.length)
+
+    @property
+    def images(self) -> int:
+        """Images of an iteration of GRID: several small ones read the same block of the weight."""
+        images = max(1, self.most_positions // self.length) if self.num_chunks == 1 else 1
+        return min(images, max(1, self.batch)) if isinstance(self.batch, int) else images
+
+    @property
+    def num_image_blocks(self) -> Dim:
+        return floordiv(add(self.batch, self.images - 1), self.images)
+
+    # ---- K ----
+    @cached_property
+    def tap_extents(self) -> Shape:
+        """Taps along each axis; along the first, how many times all those of a `Winograd`."""
+        first, *inner = self.windows.taps
+        return (num_parts(first, self.scheme.taps), *inner)
+
+    @property
+    def inner_taps(self) -> tuple[int, ...]:
+        """Taps along each axis but the first."""
+        return static_shape(self.windows.taps[1:])
+
+    @property
+    def has_all_taps(self) -> bool:
+        """True where all taps along the first axis stand together."""
+        return self.tap_extents[0] == 1
+
+    @property
+    def k(self) -> Dim:
+        return mul(self.windows.channels, numel(self.tap_extents))
+
+    @cached_property
+    def taps(self) -> int:
+        """Taps of a block of K along the first axis: all, unless they or their values at points are many."""
+        most = BLOCK_K_MAX // prod(self.inner_taps)
+        if self.scheme != PLAIN:
+            most = min(most, TRANSFORMED_ELEMENTS_MAX // (self.of_many.images * self.scheme.num_points * prod(self.padded)))
+        return most_alike(self.tap_extents[0], max(1, most))
+
+    @cached_property
+    def channels(self) -> int:
+        """Input channels of a block of K: one, unless all taps are in it."""
+        num_taps = longest(numel(self.tap_extents))
+        if longest(self.num_tap_blocks) > 1:
+            return 1
+        most = max(1, min(BLOCK_K_MAX // num_taps, STAGED_ELEMENTS_MAX // self.of_many.numel_of_channel))
+        if not self.is_shared:
+            columns = self.scheme.num_points * self.panels * self.tile.columns
+            most = max(1, min(most, OWN_WEIGHT_ELEMENTS_MAX // (columns * num_taps)))
+        return most_alike(self.windows.channels, most)
+
+    @property
+    def num_tap_blocks(self) -> Dim:
+        return num_parts(self.tap_extents[0], self.taps)
+
+    @property
+    def pitch(self) -> Dim:
+        """From a channel to the next one in a block of the weight, along the first axis: taps."""
+        return self.taps if longest(self.num_tap_blocks) > 1 else self.tap_extents[0]
+
+    @property
+    def num_channel_blocks(self) -> Dim:
+        return num_parts(self.windows.channels, self.channels)
+
+    @property
+    def num_k_blocks(self) -> Dim:
+        return mul(self.num_channel_blocks, self.num_tap_blocks)
+
+    @cached_property
+    def splits(self) -> int:
+        """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+
+        Not where axis 0 is a batch: an image has the same bits alone or among others.
+        """
+        units = self.num_image_blocks
+        if not isinstance(units, int) or not self.windows.arg.of_weight:
+            return 1
+        units *= self.windows.groups * self.num_pieces * self.num_chunks
+        most = PARTS_BYTES_MAX // max(1, units * self.numel * self.dtype.itemsize)
+        return max(1, min(-(-ITERATIONS_MIN // max(1, units)), longest(self.num_k_blocks) // 2, most))
+
+    @property
+    def depth(self) -> int:
+        """Most of K in a block."""
+        return self.channels * self.taps * prod(self.inner_taps)
+
+    # ---- what is read of an image ----
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """What is read of a channel of x under a block of taps: rows of the first axis, padding included."""
+        arg = self.windows.arg
+        return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
+
+    @cached_property
+    def padded(self) -> tuple[int, ...]:
+        """Lengths of x behind the first axis, padding included."""
+        lengths = static_shape(self.windows.anchor.src[0].shape[3:])
+        return tuple(length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:]))
+
+    @property
+    def numel_of_rows(self) -> int:
+        """Elements of `rows` as they are staged: a vector may end behind the last."""
+        return prod(self.rows) + self.lanes
+
+    @property
+    def numel_of_channel(self) -> int:
+        """Elements of a channel that are staged, for all points and images."""
+        return self.images * self.scheme.num_points * self.numel_of_rows
+
+    @property
+    def step(self) -> int:
+        """Rows of x from one of `rows` to the next: all results of a `Winograd` are behind each other, or all taps."""
+        return self.scheme.outputs if self.has_all_taps else self.scheme.taps
+
+    @cached_property
+    def is_computed(self) -> bool:
+        """True where x has padding, or has to be computed or widened."""
+        x = self.windows.anchor.src[0]
+        has_padding = any(pair != (0, 0) for pair in self.windows.arg.padding)
+        return has_padding or x.dtype is not self.dtype or not is_plain(x)
+
+    @property
+    def is_staged(self) -> bool:
+        """True where what is read of x, or its values at points, are put on the stack first."""
+        return self.is_computed or self.scheme != PLAIN
+
+    @property
+    def plane(self) -> tuple[int, ...]:
+        """Rows of x, padding included, of which `rows` are the values at points."""
+        return ((self.rows[0] - 1) * self.step + self.scheme.num_points, *self.rows[1:])
+
+    @property
+    def numel_of_plane(self) -> int:
+        """Elements of a channel of x that are computed before their values at points are."""
+        return prod(self.plane) + self.lanes if self.is_computed and self.scheme != PLAIN else 0
+
+    @property
+    def numel_on_stack(self) -> int:
+        """Elements of sums, of a block of the weight and of x, as far as each lies on the stack."""
+        points = self.scheme.num_points
+        weight = 0 if self.is_shared else points * self.panels * self.tile.columns * self.depth
+        x = self.channels * self.numel_of_channel if self.is_staged else 0
+        return points * prod(self.shape) + weight + x + self.numel_of_plane
+
+    # ---- sums ----
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the sums of an iteration of GRID, for a point."""
+        return (self.images, self.panels, self.tiles * self.tile.rows, self.tile.columns)
+
+    @property
+    def numel(self) -> int:
+        """Results of an iteration of GRID."""
+        return self.scheme.outputs * prod(self.shape)
+
+    def sum_of(self, memory: Op, start: Dim, which: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
+        """Returns a sum, or an output of a Winograd tile, of an iteration of GRID, in memory from `start` on."""
+        panel, column = split(channel, [self.panels, self.tile.columns])
+        place = flatten((which, image, panel, position, column), (self.scheme.outputs, *self.shape))
+        return read(memory, add(start, place))
+
+
+class Block(Record):
+    """A block of K: input channels of a group from `channel` on, by taps of the first axis from `tap` on."""
+
+    direct: DirectTiles
+    channel: Dim
+    tap: Dim
+
+    @property
+    def num_channels(self) -> Dim:
+        return minimum(subtract(self.direct.windows.channels, self.channel), self.direct.channels)
+
+    @property
+    def num_taps(self) -> Dim:
+        return minimum(subtract(self.direct.tap_extents[0], self.tap), self.direct.taps)
+
+    @property
+    def first(self) -> Dim:
+        """The first k of the block; the others follow, for it has all taps, or one channel."""
+        inner = prod(self.direct.inner_taps)
+        return add(mul(self.channel, mul(self.direct.tap_extents[0], inner)), mul(self.tap, inner))
+
+
+# ---- transforms of filters and outputs ----
+TRANSPOSED_ELEMENTS_MAX = 128  # elements of a row of the weight that are transposed together
+
+
+def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
+    """Packs the values of the whole weight at all points, output channels side by side, and returns how to read them."""
+    windows, each = direct.windows, _channels_of_a_run(direct)
+    shape = (direct.scheme.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
+    memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
+    runs = num_parts(windows.channels, each)
+    with pack.loop(mul(windows.groups, runs), AxisKind.GRID) as number:
+        group, run = split(number, [windows.groups, runs])
+        channel = mul(run, each)
+        count = minimum(subtract(windows.channels, channel), each)
+        with pack.loop(direct.num_panels, AxisKind.LOOP) as panel, pack.loop(taps, AxisKind.LOOP) as tap:
+
+            def put(point: Dim, c: Dim, beside: Dim, o: Dim, value: Op) -> None:
+                k = add(mul(add(mul(add(channel, c), taps), tap), prod(inner)), beside)
+                pack.store(memory, flatten((point, group, panel, k, o), shape), value)
+
+            _transform_filter(direct, (group, panel, channel, tap), count, put, pack)
+    return lambda point, group, panel, o, k: read(memory, flatten((point, group, panel, k, o), shape))
+
+
+def pack_block(
+    direct: DirectTiles, group: Dim, first_panel: Dim, panels: Dim, block: Block, memory: Op, build: Builder
+) -> Weight:
+    """Packs the values of a block of K, and returns how to read them."""
+    each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
+    shape = (direct.scheme.num_points, direct.panels, direct.depth, direct.tile.columns)
+    with (
+        build.loop(floordiv(add(block.num_channels, each - 1), each), AxisKind.LOOP) as run,
+        build.loop(panels, AxisKind.LOOP) as panel,
+        build.loop(block.num_taps, AxisKind.LOOP) as tap,
+    ):
+        channel = mul(run, each)
+        count = minimum(subtract(block.num_channels, channel), each)
+
+        def put(point: Dim, c: Dim, beside: Dim, o: Dim, value: Op) -> None:
+            k = add(mul(add(mul(add(channel, c), direct.pitch), tap), inner), beside)
+            build.store(memory, flatten((point, panel, k, o), shape), value)
+
+        at = (group, add(first_panel, panel), add(block.channel, channel), add(block.tap, tap))
+        _transform_filter(direct, at, count, put, build)
+    return lambda point, panel, o, k: read(memory, flatten((point, panel, k, o), shape))
+
+
+def _channels_of_a_run(direct: DirectTiles) -> int:
+    """Returns how many input channels are transposed together: elements of the weight that lie behind each other."""
+    return max(1, TRANSPOSED_ELEMENTS_MAX // prod(direct.windows.taps)) if direct.has_all_taps else 1
+
+
+def _transform_filter(
+    direct: DirectTiles, at: Sequence[Dim], count: Dim, put: Callable[[Dim, Dim, Dim, Dim, Op], None], build: Builder
+) -> None:
+    """Computes the values of a panel of output channels for some input channels and the taps that stand together.
+
+    Args:
+      at:    group, panel, first input channel, number of the taps along the first axis
+      count: of input channels; one, unless all taps stand together
+      put:   (point, channel from the first on, tap along the other axes, column, value), lanes over columns
+    """
+    scheme, columns, inner = direct.scheme, direct.tile.columns, prod(direct.inner_taps)
+    taps = scheme.taps * inner
+    transposed = build.alloc(direct.dtype, _channels_of_a_run(direct) * taps * columns, MemorySpace.SHARED)
+    _transpose_weight(direct, at, count, transposed, build)
+    with build.loop(count, AxisKind.LOOP) as c, build.loop(inner, AxisKind.LOOP) as i:
+
+        def values(o: Dim) -> None:
+            places = [add(mul(c, taps), add(number * inner, i)) for number in range(scheme.taps)]
+            elements = [read(transposed, add(mul(place, columns), o)) for place in places]
+            for point, row in enumerate(scheme.filter_transform):
+                put(point, c, i, o, linear_combination(row, elements, direct.has_fma))
+
+        along(build, 0, columns, direct.lanes, values)
+
+
+def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transposed: Op, build: Builder) -> None:
+    """Copies a run of K of a panel's output channels, channels side by side; 0 where there is no channel, or no tap."""
+    windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.inner_taps)
+    group, panel, first_channel, tap = at
+    first, zero = mul(tap, direct.scheme.taps), const(0, direct.dtype)
+    there = minimum(subtract(windows.taps[0], first), direct.scheme.taps)
+    by_channel = not direct.has_all_taps and windows.lies_by_channel
+    own, run = minimum(subtract(windows.m, mul(panel, columns)), columns), mul(mul(count, there), inner)
+
+    def place(i: Dim, o: Dim) -> Dim:
+        return add(mul(i, columns), o)
+
+    def coords(i: Dim, o: Dim) -> Coords:
+        column = add(mul(panel, columns), o)
+        if by_channel:
+            return group, first_channel, add(mul(first, inner), i), column
+        return group, add(add(mul(first_channel, windows.num_taps), mul(first, inner)), i), column
+
+    matrix = windows.by_channel if by_channel else windows.matrix
+    fill_panel(matrix, transposed, columns, direct.lanes, True, (own, run), place, coords, build)
+    with build.loop(subtract(columns, own), AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
+        build.store(transposed, place(i, add(own, o)), zero)
+    with build.loop(mul(subtract(direct.scheme.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
+        along(build, 0, columns, direct.lanes, lambda o: build.store(transposed, place(add(mul(there, inner), i), o), zero))
+
+
+def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
+    """Puts the results of each `Winograd` in the place of the sums at its first points."""
+    scheme, point_numel = direct.scheme, prod(direct.shape)
+    # The float nearest to 1/3 is off by 2**-25 of itself, less than half a step of any q: 3 q times it rounds to q. Powers
+    # of two change nothing, so it is the same for 6 q and 24 q, as long as these are exact.
+    scale = const(1.0 / scheme.divisor, direct.dtype)
+
+    def join(i: Dim) -> None:
+        sums = [build.load(memory, add(point * point_numel, i)) for point in range(scheme.num_points)]
+        for which, row in enumerate(scheme.output_transform):
+            total = linear_combination(row, sums, direct.has_fma)
+            build.store(memory, add(which * point_numel, i), Op(OpCode.MUL, total.dtype, (total, scale)))
+
+    along(build, 0, point_numel, direct.lanes, join)
+
+
+# ---- loops ----
+UNROLLED_TAPS_MAX = 7  # taps along the last axis
+
+# (point, image, channel, position, tap) -> the element of x, or the value, that is under it; image, channel and tap from
+# the first of the iteration or block on
+Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
+Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
+Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column, k) -> an element of the packed weight
+Value = Callable[[Dim, Dim, Dim, Dim], Op]  # (which result, image, channel, position) from the first on -> its sum
+
+
+def emit_direct(nest: Nest, context: Context) -> None:
+    """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
+    params, target, scratch = context.params, context.target, context.scratch
+    pack, build, after = context.phase(0), context.phase(1), context.phase(2)
+    assert nest.anchor is not None
+    direct = direct_of(nest.anchor, target)
+    windows, splits, unit_numel = direct.windows, direct.splits, direct.numel
+    packed = _packed(direct, pack, scratch) if direct.is_shared else None
+    extents = [windows.groups, direct.num_pieces, direct.num_image_blocks, direct.num_chunks]
+    units = numel(extents)
+    parts = scratch(direct.dtype, mul(mul(units, splits), unit_numel)) if splits > 1 else None
+    with build.loop(mul(units, splits), AxisKind.GRID) as number:
+        part, *at = split(number, [splits, *extents])
+        sums = Sums(direct, build, at).multiply(part, packed)
+        if parts is None:
+            _store(nest, params, direct, at, lambda *place: direct.sum_of(sums, 0, *place), build)
+        else:
+            memory, start = parts, mul(number, unit_numel)
+            along(build, 0, unit_numel, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
+    if parts is not None:
+        with after.loop(units, AxisKind.GRID) as number:
+            starts = [mul(add(mul(units, part), number), unit_numel) for part in range(splits)]
+
+            def total(*place: Dim) -> Op:
+                first, *others = (direct.sum_of(parts, start, *place) for start in starts)
+                return sum(others, first)
+
+            _store(nest, params, direct, split(number, extents), total, after)
+
+
+def _packed(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
+    """Packs the whole weight."""
+    windows = direct.windows
+    if direct.scheme != PLAIN:
+        return pack_transformed_weight(direct, pack, scratch)
+    matrix = windows.by_channel if windows.lies_by_channel else windows.matrix
+    k_axes = len(matrix.shape) - 2
+    packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch, k_axes)
+    return lambda point, group, panel, o, k: packed((group,), panel, o, k)
+
+
+class Sums:
+    """The sums of an iteration of GRID, on its stack."""
+
+    def __init__(self, direct: DirectTiles, build: Builder, at: Sequence[Dim]):
+        self.direct, self.build = direct, build
+        self.group, piece, block, chunk = at
+        self.first_panel, self.first_image = mul(piece, direct.panels), mul(block, direct.images)
+        self.first_position = mul(chunk, direct.length)
+        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.panels)
+        self.images = minimum(subtract(direct.batch, self.first_image), direct.images)
+        left = subtract(direct.positions, self.first_position)
+        self.tiles = minimum(floordiv(add(left, direct.tile.rows - 1), direct.tile.rows), direct.tiles)
+        points = direct.scheme.num_points
+        self.memory = build.alloc(direct.dtype, points * prod(direct.shape), MemorySpace.SHARED)
+        if direct.is_staged:
+            self.rows = build.alloc(direct.dtype, direct.channels * direct.numel_of_channel, MemorySpace.SHARED)
+        if direct.numel_of_plane:
+            self.plane = build.alloc(direct.dtype, direct.numel_of_plane, MemorySpace.SHARED)
+        if not direct.is_shared:
+            columns = direct.panels * direct.tile.columns
+            self.weight = build.alloc(direct.dtype, points * columns * direct.depth, MemorySpace.SHARED)
+
+    def multiply(self, part: Dim, packed: Packed | None) -> Op:
+        """Adds up a part of K, block by block, and returns the memory of the results."""
+        build, direct = self.build, self.direct
+        zero, points = const(0, direct.dtype), direct.scheme.num_points
+        along(build, 0, points * prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
+        each = num_parts(direct.num_k_blocks, direct.splits)
+        start = mul(part, each)
+        with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
+            channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
+            block = Block(direct, mul(channel, direct.channels), mul(tap, direct.taps))
+            if packed is None:
+                weight = pack_block(direct, self.group, self.first_panel, self.panels, block, self.weight, build)
+            else:
+                weight = self._shared(block, packed)
+            x = self._staged(block) if direct.is_staged else self._in_place(block)
+            with (
+                build.loop(points, AxisKind.LOOP) as point,
+                build.loop(self.images, AxisKind.LOOP) as image,
+                build.loop(self.panels, AxisKind.LOOP) as panel,
+                build.loop(self.tiles, AxisKind.LOOP) as tile,
+            ):
+                self._multiply_tile(block, (point, image, panel, mul(tile, direct.tile.rows)), x, weight)
+        if direct.scheme != PLAIN:
+            transform_outputs(direct, self.memory, build)
+        return self.memory
+
+    # ---- the weight ----
+    def _shared(self, block: Block, packed: Packed) -> Weight:
+        """Returns how to read what was packed before."""
+        return lambda point, panel, o, k: packed(
+            point, self.group, add(self.first_panel, panel), o, add(block.first, k)
+        )
+
+    # ---- x ----
+    def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim], valid: Op | bool = True) -> Op:
+        """Returns an element of x where `valid` holds, else 0."""
+        windows = self.direct.windows
+        channel = add(mul(self.group, windows.channels), add(block.channel, c))
+        at = (add(self.first_image, image), channel, *place)
+        return cast(guarded(windows.anchor.src[0], at, valid), self.direct.dtype)
+
+    def _in_place(self, block: Block) -> Read:
+        """Returns how to read an x without padding where it lies."""
+        arg = self.direct.windows.arg
+
+        def element(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+            taps = [add(block.tap, tap[0]), *tap[1:]]
+            steps = zip(position, arg.stride, taps, arg.dilation)
+            return self._element(block, image, c, [add(mul(p, s), mul(t, d)) for p, s, t, d in steps])
+
+        return element
+
+    def _staged(self, block: Block) -> Read:
+        """Puts what is read of x on the stack, with zeros for padding, and returns how to read it: values at points."""
+        build, direct = self.build, self.direct
+        arg = direct.windows.arg
+        row = unflatten(self.first_position, direct.spatial)[0]
+        shape = (direct.scheme.num_points, direct.images, direct.channels, direct.numel_of_rows)
+        with build.loop(self.images, AxisKind.LOOP) as image, build.loop(block.num_channels, AxisKind.LOOP) as c:
+            # The first row that is read, counted in x: before its first and behind its last there is padding.
+            top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
+            source = self._source(block, image, c, subtract(top, arg.padding[0][0]))
+            if direct.numel_of_plane:
+                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))], len(direct.plane) > 1)
+                plane, extents = self.plane, direct.plane
+
+                def source(at: Sequence[Dim]) -> Op:
+                    return read(plane, flatten(at, extents))
+
+            def values(at: Sequence[Dim]) -> Iterator[tuple[Dim, Op]]:
+                elements = [source([add(mul(at[0], direct.step), i), *at[1:]]) for i in range(direct.scheme.num_points)]
+                for point, coefficients in enumerate(direct.scheme.input_transform):
+                    yield flatten((point, image, c, 0), shape), linear_combination(coefficients, elements, direct.has_fma)
+
+            self._fill(self.rows, direct.rows, values, direct.scheme == PLAIN and len(direct.rows) > 1)
+
+        def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+            below = minimum(subtract(position[0], row), direct.height - 1)
+            steps = zip([below, *position[1:]], arg.stride, tap, arg.dilation)
+            place = flatten([add(mul(p, s), mul(t, d)) for p, s, t, d in steps], direct.rows)
+            return read(self.rows, flatten((point, image, c, place), shape))
+
+        return staged
+
+    def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
+        """Returns an element of a channel of x by its place below row `top`, padding counted; 0 outside of x."""
+        direct = self.direct
+        arg, lengths = direct.windows.arg, direct.windows.anchor.src[0].shape[2:]
+
+        def element(at: Sequence[Dim]) -> Op:
+            places = [add(top, at[0]), *(subtract(i, pair[0]) for i, pair in zip(at[1:], arg.padding[1:]))]
+            valid: Op | bool = True
+            for place, length in zip(places, lengths):
+                valid = both(valid, both(less(-1, place), less(place, length)))
+            return self._element(block, image, c, places, valid)
+
+        return element
+
+    def _fill(
+        self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]],
+        has_border: bool,
+    ) -> None:  # fmt: skip
+        """Stores values along the last axis, whole vectors: what one stores behind its row, the next row stores over.
+
+        Args:
+          values:     place -> the values there, each with where its plane begins in memory
+          has_border: padding makes them 0 at both ends of the axis; where fewer vectors cover what is inside, no more
+                      are computed
+        """
+        build, lanes, zero = self.build, self.direct.lanes, const(0, self.direct.dtype)
+        before, after = self.direct.windows.arg.padding[-1] if has_border else (0, 0)
+        if _num_vectors(extents[-1] - before - after, lanes) == _num_vectors(extents[-1], lanes):
+            before = after = 0
+        num_inside = _num_vectors(extents[-1] - before - after, lanes)
+        behind = before + num_inside * lanes
+
+        def fill(at: list[Dim]) -> None:
+            num_behind = _num_vectors(max(0, extents[-1] - behind), lanes)
+            parts = [(0, _num_vectors(before, lanes), True), (before, num_inside, False), (behind, num_behind, True)]
+            for first, count, is_border in parts:
+                if count == 0:
+                    continue
+                with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                    place = [*at, add(first, add(mul(vector, lanes), lane))]
+                    for start, value in values(place):
+                        build.store(memory, add(start, flatten(place, extents)), zero if is_border else value)
+
+        nested(build, extents[:-1], [], fill)
+
+    # ---- a tile ----
+    def _taps_inside(self, block: Block, top: Dim, bottom: Dim) -> tuple[Dim, Dim]:
+        """Returns the first tap along the first axis, and how many, that some row of a tile does not find in the padding.
+
+        Args:
+          top, bottom: rows of the result that the tile begins and ends in
+        """
+        arg, windows = self.direct.windows.arg, self.direct.windows
+        (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
+        if before == after == 0 or self.direct.scheme != PLAIN:
+            return 0, block.num_taps
+        length = windows.anchor.src[0].shape[2]
+        done = mul(block.tap, apart)
+        above = at_least_0(subtract(subtract(before, mul(bottom, step)), done))  # elements of padding before the first row
+        left = at_least_0(subtract(subtract(add(length, before + apart - 1), mul(top, step)), done))
+        start = minimum(floordiv(add(above, apart - 1), apart), block.num_taps)
+        stop = minimum(floordiv(left, apart), block.num_taps)
+        return start, at_least_0(subtract(stop, start))
+
+    def _multiply_tile(self, block: Block, at: Sequence[Dim], x: Read, weight: Weight) -> None:
+        """Adds a block of K to the sums of a tile: a sum of sums, so that rounding errors of a long K do not pile up.
+
+        Args:
+          at: point, image, panel and first position
+        """
+        build, direct = self.build, self.direct
+        tile, (point, image, panel, row) = direct.tile, at
+
+        def where(i: Dim, c: Dim) -> Dim:
+            return flatten((point, image, panel, add(row, i), c), (direct.scheme.num_points, *direct.shape))
+
+        def position(i: Dim) -> Sequence[Dim]:
+            return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), direct.spatial)
+
+        acc = tile.new(build)
+        start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
+        extents = [block.num_channels, count, *direct.inner_taps]
+        last = extents[-1]
+        is_short = isinstance(last, int) and last <= UNROLLED_TAPS_MAX
+
+        def taps(outer: list[Dim]) -> None:
+            with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
+                c, first, *others = [*outer, inner]
+                tap = [add(start, first), *others]
+                k = flatten((c, *tap), (direct.channels, direct.pitch, *direct.inner_taps))
+                tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
+
+        nested(build, extents[:-1], [], taps)
+        if direct.num_k_blocks == 1:
+            tile.each(build, lambda i, c, place: build.store(self.memory, where(i, c), build.load(acc, place)))
+            return
+
+        def put(i: Dim, c: Dim, place: Dim) -> None:
+            total, block_sum = build.load(self.memory, where(i, c)), build.load(acc, place)
+            build.store(self.memory, where(i, c), Op(OpCode.ADD, direct.dtype, (total, block_sum)))
+
+        tile.each(build, put)
+
+
+def _num_vectors(count: int, lanes: int) -> int:
+    return -(-count // lanes)
+
+
+# ---- results ----
+def _store(nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[Dim], value: Value, build: Builder) -> None:
+    """The epilogue: outputs of each channel along its positions."""
+    assert nest.anchor is not None
+    windows, dtype, width = direct.windows, nest.anchor.dtype, direct.panels * direct.tile.columns
+    group, piece, block, chunk = at
+    first_channel, first_image, first = mul(piece, width), mul(block, direct.images), mul(chunk, direct.length)
+    with (
+        build.loop(minimum(subtract(direct.batch, first_image), direct.images), AxisKind.LOOP) as image,
+        build.loop(minimum(subtract(windows.m, first_channel), width), AxisKind.LOOP) as channel,
+    ):
+        o = add(mul(group, windows.m), add(first_channel, channel))
+
+        def put(which: Dim, position: Dim, coords: Sequence[Dim]) -> None:
+            done = cast(value(which, image, channel, position), dtype)
+            store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
+
+        if direct.scheme == PLAIN:
+            count = minimum(subtract(direct.positions, first), direct.length)
+            rest = count % direct.lanes if isinstance(count, int) else 0
+            along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)), rest=rest)
+            return
+        results, length, inner = direct.scheme.outputs, windows.spatial[0], windows.spatial[1:]
+        first_row = mul(chunk, direct.height)
+        with build.loop(minimum(subtract(direct.spatial[0], first_row), direct.height), AxisKind.LOOP) as row:
+            top = mul(add(first_row, row), results)
+            with build.loop(minimum(subtract(length, top), results), AxisKind.LOOP) as which:
+                along(build, 0, direct.inner, direct.lanes, lambda i: put(
+                    which, add(mul(row, direct.inner), i), (add(top, which), *unflatten(i, inner))
+                ), rest=direct.inner % direct.lanes)

@@ -1,1 +1,0 @@
-"""Emitters for a CPU: vectors, panels that are packed, threads that take pieces; none knows those of a GPU."""

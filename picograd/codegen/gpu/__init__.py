@@ -1,1 +1,0 @@
-"""Emitters for a GPU: grids of blocks, shared memory, warps; none knows those of a CPU."""

@@ -1,0 +1,382 @@
+"""Which products and attentions kernels written by hand for Hopper compute, and how these are cut into tiles.
+
+In:    PlainProduct, or Kernel; Target
+Out:   products: `why_not`, `in_parts`, `product_tiles`, the one of least cost first;  attentions: `split_attention`, an
+       `AttentionSplit` or the reason why there is none, `attention_tiles`, `gradient_tiles`
+
+Products: a menu of tiles, and a model of their costs. A step is 128 bytes of K. It costs its multiplications, or its
+bytes from the L2 cache if that is more; of TF32 also those of shared memory, for it is transposed there. A product costs
+as much as the blocks with most tiles: a tile is stored while the next one is computed, but for a block's last, and where
+there is one slab. By multiply-adds a step is waited for, too, and the multiplying threads store the tile. The constants
+are fitted to the times of 22 products of bfloat16 and 36 of float32 on an H100
+(bench/results/2026-11-26-h100-products.json, 2026-11-27-h100-products-float32.json): the tile of least cost has 86 % of
+the fastest one's speed or more, 97 % in the mean.
+
+Attentions, and their gradients:
+
+    phase 0   operands (q, k, v, the gradient) that copies of tiles cannot take from their memory are stored
+    phase 1   the attention; or the gradients of keys and values, and those of queries
+
+A window, a cap of scores, a mask, more than 128 features, and gradients that are not all asked for are left to
+codegen/attention_gpu.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from math import prod
+
+from picograd.codegen.index import element_anywhere
+from picograd.codegen.unfuse import NotPlain, known_numbers
+from picograd.device import Target
+from picograd.dtype import dtype_named
+from picograd.ir.attention import lengths, parts_of
+from picograd.ir.bodies import param
+from picograd.ir.coordinates import placeholder
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import (
+    SWIZZLED,
+    WARPGROUP_ROWS,
+    HeadsMatrix,
+    HeadsShape,
+    HeadsTile,
+    Matrix,
+    PlainAttention,
+    PlainGradients,
+    PlainProduct,
+    WarpgroupTile,
+    attention_nbytes,
+    gradients_nbytes,
+)
+from picograd.ir.shape import AttentionArg, numel
+from picograd.ir.stages import Kernel, Nest, NestKind, Param
+from picograd.ir.symbolic import affine, from_op
+from picograd.record import Record, replace
+
+# ---- products: tiles and what they cost ----
+ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: devices/cuda/hopper_product.h
+PIECE_NBYTES = 16  # of which copies of tiles need multiples: rows and first elements
+DTYPES = ("float16", "bfloat16", "float32")
+ELEMENTS_MAX = 1 << 31
+BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
+MENU = (
+    (128, 256), (256, 128), (256, 192), (128, 192), (256, 160), (128, 224), (128, 208), (128, 160), (128, 128), (256, 64),
+    (128, 96), (128, 64), (64, 256), (64, 192), (64, 128), (64, 64),
+)  # fmt: skip
+MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
+GROUP = 8  # rows of tiles
+PRODUCT_STAGES_MIN, PRODUCT_STAGES_MAX = 3, 8
+EXTENT_MIN, MULTIPLICATIONS_MIN = 64, 1 << 21  # multiplications
+PARTS_MAX, WIDE_PARTS_MAX, PART_K_MIN = 8, 24, 512  # of K
+# Of one multiprocessor of an H100, each clock: FLOPs, bytes from the L2 cache, from memory, of shared memory.
+FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 256, 51, 12, 110
+# Of multiply-adds: clocks that a step waits; that a transposed byte takes, by how many warpgroups multiply; results stored
+# each clock.
+ADDS_WAIT, ADDS_TRANSPOSED, ADDS_STORED = 745, {1: 0.0044, 2: 0.0266}, 2.06
+# Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
+STORED, STORED_ALONE, STORED_LAST = 18, 6, 1.5
+TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch what adds parts up
+
+
+def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
+    """Returns why a product cannot be computed this way, or None."""
+    itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
+    epilogue = product.epilogue
+    if product.dtype not in DTYPES:
+        return f"its operands are {product.dtype}"
+    if product.n * out_itemsize % PIECE_NBYTES:
+        return f"a row of its result has {product.n * out_itemsize} bytes"
+    for matrix in (product.a, product.b):
+        if any(each * itemsize % PIECE_NBYTES for each in (matrix.offset, *_strides(matrix, product.batch))):
+            return "rows of an operand do not begin at multiples of 16 bytes"
+    for slot in (product.a.slot, product.b.slot, product.out):
+        numel = params[slot].numel
+        if not isinstance(numel, int) or numel >= ELEMENTS_MAX or numel * params[slot].dtype.itemsize % PIECE_NBYTES:
+            return "a parameter is too large, or ends between multiples of 16 bytes"
+    if epilogue.added is not None and epilogue.bias is not None or out_itemsize == 2 and epilogue.scale != 1:
+        return "its epilogue rounds in an order that is not written down"
+    return None
+
+
+def _strides(matrix: Matrix, batch: int) -> tuple[int, ...]:
+    return (matrix.stride, matrix.batch_stride) if batch > 1 else (matrix.stride,)
+
+
+def is_worth_it(product: PlainProduct) -> bool:
+    """True for a product large enough to fill tiles: others wait for memory whatever multiplies them."""
+    extents = product.m, product.n, product.k
+    return min(extents) >= EXTENT_MIN and product.batch * prod(extents) >= MULTIPLICATIONS_MIN
+
+
+def product_tiles(product: PlainProduct, target: Target) -> list[WarpgroupTile]:
+    """Returns the menu for a product, by what each tile is thought to cost."""
+    menu = MENU_OF_ADDS if product.adds else MENU
+    found = [tile for rows, columns in menu for tile in _cut_product(product, rows, columns, target)]
+    return sorted(found, key=lambda tile: clocks_of(product, tile))
+
+
+def _cut_product(product: PlainProduct, rows: int, columns: int, target: Target) -> Iterator[WarpgroupTile]:
+    """Gives the tile of so many rows and columns with as many stages as there is memory for."""
+    if product.epilogue.added is not None and columns % (ROW_NBYTES // dtype_named(product.out_dtype).itemsize):
+        return  # the last slab overlaps the one before, and what is added may lie where that was stored
+    room = target.shared_bytes - BARRIER_NBYTES
+    multipliers = min(2, rows // WARPGROUP_ROWS)
+    for slabs in (0,) if product.adds else (2, 1):
+        stages = (room - multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
+        if stages >= PRODUCT_STAGES_MIN + (slabs == 2):
+            blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
+            yield WarpgroupTile(rows, columns, min(stages, PRODUCT_STAGES_MAX), slabs, GROUP, blocks)
+            return
+
+
+def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
+    """Returns the bytes of both operands in a stage: a tile across K has whole rows of 128 bytes."""
+    step = product.step
+    return (rows + (columns if product.b.is_turned else -(-columns // step) * step)) * ROW_NBYTES
+
+
+def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
+    """Returns how many tiles there are."""
+    return product.batch * product.parts * -(-product.m // rows) * -(-product.n // columns)
+
+
+def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
+    """Returns how long a product is thought to take, in clocks of a multiprocessor."""
+    turns, numel = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks), tile.rows * tile.columns
+    step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
+    if product.adds:
+        return turns * (product.steps * step + numel / ADDS_STORED)
+    if product.tf32:
+        step = max(step, _shared_nbytes(product, tile) / SHARED_NBYTES)
+    stored = numel / STORED + (numel / STORED_ALONE if tile.slabs == 1 else 0)
+    return turns * (product.steps * step + TILE_CLOCKS + stored) + numel / STORED_LAST
+
+
+def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:
+    """Returns the clocks in which a step is multiplied, if nothing is waited for."""
+    work = 2 * tile.rows * tile.columns * product.step
+    if not product.adds:
+        return work / (FLOPS // (2 if product.tf32 else 1))
+    return work / FLOPS_OF_ADDS + ADDS_WAIT + ADDS_TRANSPOSED[tile.multipliers] * _transposed_nbytes(product, tile)
+
+
+def _transposed_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
+    """Returns the bytes of a step that are transposed in shared memory."""
+    if product.dtype != "float32":
+        return 0
+    is_lhs, is_rhs = product.a.is_turned != product.adds, product.b.is_turned == product.adds
+    return ROW_NBYTES * (is_lhs * tile.rows + is_rhs * tile.columns)
+
+
+def _shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
+    """Returns the bytes of shared memory that are written and read in a step, in all."""
+    read = tile.rows // WARPGROUP_ROWS * (WARPGROUP_ROWS + tile.columns) * ROW_NBYTES
+    return stage_nbytes(product, tile.rows, tile.columns) + read + 2 * _transposed_nbytes(product, tile)
+
+
+def clocks_to_add(product: PlainProduct, target: Target) -> float:
+    """Returns how long it is thought to take to add up the results of parts of K."""
+    nbytes = 4 * product.parts * product.m * product.n
+    return SUM_CLOCKS + nbytes / (MEMORY_NBYTES * target.multiprocessors) if product.parts > 1 else 0.0
+
+
+def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
+    """Returns a product as a whole and, where there are fewer tiles than multiprocessors, with its K in parts."""
+    if product.batch > 1 or num_tiles(product, 128, 128) * 3 // 2 > target.multiprocessors:
+        return [product]
+    is_wide = product.dtype == "float32"
+    most = min(WIDE_PARTS_MAX if is_wide else PARTS_MAX, product.k // PART_K_MIN)
+    found = [replace(product, parts=parts) for parts in range(2, most + 1)]
+    return [product, *(each for each in found if is_wide or product.k % (each.parts * product.step) == 0)]
+
+
+# ---- attentions and their gradients ----
+PIECE_ELEMENTS = 8  # elements of 16 bits in what a copy of tiles moves at once: rows begin at multiples
+FEATURES_MIN, FEATURES_MAX = 40, 128  # with fewer, most of a tile would be zeros
+ROWS_MIN = 64
+COLUMNS, ATTENTION_STAGES_MAX, ATTENTION_STAGES_MIN = 128, 4, 2
+# Warpgroups, rows of a tile, whether its products lag: of keys or not, rows of more than 64 elements or not. The first was
+# fastest on an H100 (bench/results/2026-11-27-h100-attention.json); most that are not here spill, or ptxas makes them wait.
+GRADIENTS = {
+    (True, False): ((2, 96, False), (2, 64, False), (2, 80, True)),
+    (True, True): ((2, 64, False),),
+    (False, False): ((3, 64, True), (2, 128, False), (3, 96, False)),
+    (False, True): ((2, 96, True), (2, 64, True)),
+}
+CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they stay in the L2 cache
+
+
+class AttentionSplit(Record):
+    """A kernel in phases, the last of which kernels written by hand compute.
+
+    kernel:  computes the same as the one it was made of; its params are that one's, then what is stored in between
+    plain:   what is computed, by slots of `kernel`
+    """
+
+    kernel: Kernel
+    plain: PlainAttention | PlainGradients
+
+    @property
+    def place(self) -> int:
+        """The number of the attention's phase."""
+        return len(self.kernel.phases) - 1
+
+    @property
+    def generated(self) -> Kernel:
+        """Returns the kernel without its attention."""
+        return replace(self.kernel, phases=self.kernel.phases[:-1])
+
+    def __str__(self) -> str:
+        stored = len(self.kernel.phases[0]) if self.place else 0
+        return f"with {stored} of its operands stored before" if stored else "as the only phase"
+
+
+@lru_cache(maxsize=256)
+def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
+    """Returns how kernels written by hand compute a kernel's attention or its gradients, or why none can."""
+    if [[nest.kind for nest in phase] for phase in kernel.phases] != [[NestKind.ATTENTION]]:
+        return "it is not one attention"
+    ((nest,),) = kernel.phases
+    assert nest.anchor is not None, "an attention has an anchor"
+    try:
+        _check(nest.anchor, kernel, target)
+        return _split(kernel, nest, nest.anchor)
+    except NotPlain as reason:
+        return str(reason)
+
+
+def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
+    """Raises NotPlain for what is not written by hand."""
+    arg: AttentionArg = anchor.arg
+    if kernel.variables or not all(isinstance(dim, int) for source in anchor.src for dim in source.shape):
+        raise NotPlain("it reads a symbolic integer")
+    if not anchor.dtype.is_narrow or anchor.dtype.itemsize != 2:
+        raise NotPlain(f"its dtype is {anchor.dtype}")
+    has_mask = anchor.code is OpCode.ATTENTION and len(anchor.src) > 3
+    if has_mask or arg.window or arg.soft_cap or not arg.scale > 0:
+        raise NotPlain("it has a mask, a window, a cap, or a scale that is not positive")
+    _, _, T, S, D, E = lengths(anchor)
+    if not all(FEATURES_MIN <= each <= FEATURES_MAX and each % PIECE_ELEMENTS == 0 for each in (D, E)):
+        raise NotPlain(f"it has {D} features, and values of {E}")
+    if min(T, S) < ROWS_MIN or parts_of(anchor, target) is not None:
+        raise NotPlain("it has few queries or keys")
+    for value in (*anchor.src, anchor):
+        count = numel(value.shape)
+        if not isinstance(count, int) or not 0 < count < ELEMENTS_MAX:
+            raise NotPlain("it is empty, or too large")
+
+
+def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
+    """Returns the split of an attention or its gradients; raises NotPlain where not all that is made is asked for."""
+    slots = {value.arg: slot for slot, value in nest.outputs}
+    needed = range(1) if anchor.code is OpCode.ATTENTION else range(3)
+    if not slots.keys() >= {*needed} or any(value.code is not OpCode.OUTPUT for _, value in nest.outputs):
+        raise NotPlain("its averages are not asked for, or not all of its gradients")
+    params, before, operands = [*kernel.params], [], []
+
+    def stored(operand: Op) -> Op:
+        params.append(Param(operand.dtype, numel(operand.shape), "scratch"))
+        held = param(operand, len(params) - 1)
+        before.append(Nest(NestKind.ELEMENTWISE, operand.shape, (), None, ((held.arg[0], operand),)))
+        return held
+
+    for operand in anchor.src:
+        is_held = _is_matrix(operand, params) if len(operand.shape) == 4 else operand.code is OpCode.PARAM
+        operands.append(operand if is_held else stored(operand))
+    read = anchor.replace(src=tuple(operands))
+    outputs = tuple((slot, value.replace(src=(read,))) for slot, value in nest.outputs)
+    phases = [phase for phase in (tuple(before), (replace(nest, anchor=read, outputs=outputs),)) if phase]
+    whole = Kernel(f"{kernel.name}_split", tuple(params), (), tuple(phases))
+    H, G, T, S, D, E = lengths(anchor)
+    (batch,) = known_numbers(anchor.src[0].shape[:1])
+    shape = HeadsShape(batch, H, G, T, S, D, E, anchor.dtype.name, float(anchor.arg.scale), anchor.arg.causal)
+    q, k, v, *grads = (_matrix_of(operand, params) for operand in operands if len(operand.shape) == 4)
+    if anchor.code is OpCode.ATTENTION:
+        return AttentionSplit(whole, PlainAttention(shape, q, k, v, slots[0], slots.get(1)))
+    logsumexp, delta = (operand.arg[0] for operand in operands[4:])
+    plain = PlainGradients(shape, q, k, v, grads[0], logsumexp, delta, slots[0], slots[1], slots[2])
+    return AttentionSplit(whole, plain)
+
+
+def _is_matrix(operand: Op, params: list[Param]) -> bool:
+    """True for an operand that copies of tiles can take as it lies in memory."""
+    try:
+        _matrix_of(operand, params)
+    except NotPlain:
+        return False
+    return True
+
+
+def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
+    """Returns where an operand (B, H, T, D) lies; raises NotPlain where copies of tiles cannot take it."""
+    load = element_anywhere(operand)
+    if load.code is not OpCode.LOAD or load.dtype is not operand.dtype or len(load.src) > 2:
+        raise NotPlain("an operand is computed")
+    extents = known_numbers(operand.shape)
+    terms, offset = affine(from_op(load.src[1]))
+    axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
+    if not terms.keys() <= {*axes}:
+        raise NotPlain("an operand does not lie at equal distances")
+    *steps, step = [terms.get(axis, 0) for axis in axes]
+    alone = -(-extents[-1] // PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
+    strides = [alone if extent == 1 else each for extent, each in zip(extents, steps)]
+    slot = load.src[0].arg[0]
+    count = params[slot].numel
+    if step != 1 or offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
+        raise NotPlain("rows of an operand do not begin at multiples of 16 bytes")
+    if not isinstance(count, int) or count >= ELEMENTS_MAX or count % PIECE_ELEMENTS:
+        raise NotPlain("a parameter is too large, or ends between multiples of 16 bytes")
+    return HeadsMatrix(slot, offset, (strides[0], strides[1], strides[2]))
+
+
+# ---- how it is cut ----
+def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
+    """Returns the ways to cut an attention, what is thought to be fastest first.
+
+    Three warpgroups that look have 160 registers a thread, of which an accumulator of 128 features leaves too few.
+    """
+    wide = max(shape.features, shape.values) > SWIZZLED
+    return [tile for lookers in ((2,) if wide else (2, 3)) for tile in _cut_attention(shape, lookers, target)]
+
+
+def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
+    """Returns the cut for so many warpgroups, if shared memory holds one.
+
+    Of a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
+    4 x 16 x 4096 x 128: 508 TFLOP/s for 484); where all blocks are as long it is the other way round (514 for 614).
+    """
+    heads, pair = shape.batch * shape.heads, shape.features + shape.values
+    group_nbytes = shape.keys * pair * 2 * shape.groups // shape.heads
+    together = heads if shape.causal else max(1, min(heads, CACHED_NBYTES // max(1, group_nbytes)))
+    blocks = min(target.multiprocessors, heads * -(-shape.queries // (WARPGROUP_ROWS * lookers)))
+    tile = HeadsTile(lookers, COLUMNS, ATTENTION_STAGES_MAX, together, blocks)
+    return fitted(tile, lambda each: attention_nbytes(shape, each), target)
+
+
+def fitted(tile: HeadsTile, nbytes: Callable[[HeadsTile], int], target: Target) -> list[HeadsTile]:
+    """Returns a tile with as many stages as shared memory holds, then two sets of own rows; none with too few stages."""
+    room = target.shared_bytes - BARRIER_NBYTES
+    sizes = ((stages, keeps) for stages in range(tile.stages, ATTENTION_STAGES_MIN - 1, -1) for keeps in (2, 1))
+    tiles = (replace(tile, stages=stages, keeps=keeps) for stages, keeps in sizes)
+    return next(([each] for each in tiles if nbytes(each) <= room), [])
+
+
+def gradient_tiles(shape: HeadsShape, by_keys: bool, target: Target) -> list[HeadsTile]:
+    """Returns the ways to cut the kernel that makes gradients of keys and values, or of queries; the fastest first."""
+    wide = max(shape.features, shape.values) > SWIZZLED
+    return [tile for each in GRADIENTS[by_keys, wide] for tile in cut_gradients(shape, by_keys, *each, target)]
+
+
+def cut_gradients(
+    shape: HeadsShape, by_keys: bool, lookers: int, columns: int, lags: bool, target: Target
+) -> list[HeadsTile]:
+    """Returns the cut for so many warpgroups and rows of a tile, if shared memory holds one."""
+    heads, length, other = shape.batch * shape.heads, shape.queries, shape.keys
+    if by_keys:
+        heads, length, other = shape.batch * shape.groups, shape.keys, shape.queries
+    together = heads if shape.causal else max(1, min(heads, CACHED_NBYTES // shape.nbytes(other)))
+    blocks = min(target.multiprocessors, heads * -(-length // (WARPGROUP_ROWS * lookers)))
+    tile = HeadsTile(lookers, columns, ATTENTION_STAGES_MAX, together, blocks, lags=lags)
+    return fitted(tile, lambda each: gradients_nbytes(shape, each, by_keys), target)

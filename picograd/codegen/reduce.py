@@ -1,0 +1,595 @@
+"""A reduce nest: how it is walked, and the loops of one thread over rows.
+
+`plan_rows` chooses the axes that make a row, those that make a column, and whether lanes run along rows or over them. A
+thread reads a row once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
+first time it is in cache. An exponential that two levels need is computed once and kept, and the next row is prefetched
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from itertools import chain, zip_longest
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder, read
+from picograd.codegen.index import (
+    Groups,
+    element_within,
+    elements,
+    group_extents,
+    index_roots,
+    merge_axes,
+    put_in_all,
+    rest_in_vectors,
+    spread,
+)
+from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, prefetch_lines, split
+from picograd.codegen.matmul import multiply_add
+from picograd.codegen.scalar import combined
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.arithmetic import identity
+from picograd.ir.build import cast
+from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
+from picograd.ir.op import Dim, Op, const, greatest, toposort
+from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, affine, floordiv, mod, mul, subtract, to_op
+from picograd.record import Record, replace
+
+# ---- rows: how a nest is walked ----
+PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
+UNROLLED_COLUMNS_MAX = 16  # elements of a row that is written out where lanes are rows, and added up in one run
+TERMS_MAX = 8  # of an element that are added to a sum one by one
+
+Results = dict[Op, Op]  # reductions that are done, with their values
+Where = tuple[Op, Dim, Op]  # memory, index, value
+
+
+class Rows(Record):
+    """How a nest is walked.
+
+    groups:      loops in the order of the domain's axes, from `merge_axes`
+    row_groups, column_groups: positions in `groups`
+    levels:      reductions by how many other reductions stand below them
+    has_fma:     an instruction multiplies and adds
+    """
+
+    nest: Nest
+    params: Sequence[Op]
+    groups: Groups
+    extents: list[Dim]
+    row_groups: list[int]
+    column_groups: list[int]
+    levels: list[list[Op]]
+    has_fma: bool
+
+    def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
+        """Returns the coordinates in the domain of a row's and a column's position."""
+        at = dict(zip([*self.row_groups, *self.column_groups], [*rows, *columns]))
+        return spread(self.groups, [at[group] for group in range(len(self.groups))], self.nest.domain)
+
+    def row_coords(self, rows: Sequence[Dim]) -> Coords:
+        whole = self.coords(rows, self.column_extents)  # any columns: those of a row are the same
+        return tuple([whole[axis] for axis in self.nest.row_axes])
+
+    def value(self, op: Op, coords: Coords, results: Results) -> Op:
+        """Returns the value of an element of the domain, or of a row, at its coordinates."""
+        rows = self.nest.row_axes
+        return element_within(op, coords, results, rows if op.shape == self.nest.domain else range(len(rows)))
+
+    def element_values(self, coords: Coords) -> list[Op]:
+        """Returns all that is computed for an element, as if every reduction were 0."""
+        levels = [r for level in self.levels for r in level]
+        known = {r: const(0, r.dtype) for r in levels}
+        outputs = [value for _, value in self.nest.outputs if value.shape == self.nest.domain]
+        return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
+
+    def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
+        """Returns what a reduction makes of one more element, or of the first one.
+
+        A product, or several, is added with one rounding each.
+        """
+        code, terms = r.arg[0], _terms(value)
+        if code is not OpCode.ADD or any(term.code is not OpCode.MUL for term in terms):
+            return value if total is None else combined(code, total, value)
+        for term in terms:
+            total = term if total is None else multiply_add(term.src[0], term.src[1], total, self.has_fma)
+        return total or value
+
+    @property
+    def row_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.row_groups]
+
+    @property
+    def column_loops(self) -> list[Dim]:
+        """Returns the extents of the loops over columns, of which there is always one."""
+        return self.column_extents or [1]
+
+    @property
+    def column_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.column_groups]
+
+
+def _terms(value: Op) -> list[Op]:
+    """Returns the terms of a sum, from left to right; of one with a great many itself."""
+    terms, stack = [], [value]
+    while stack:
+        term = stack.pop()
+        if term.code is OpCode.ADD:
+            stack += term.src[::-1]
+        else:
+            terms.append(term)
+        if len(terms) + len(stack) > TERMS_MAX:  # shared ones count as often as they are read: 2^60, maybe
+            return [value]
+    return terms
+
+
+def accumulator_dtype(op: Op) -> DType:
+    """The dtype a reduction adds in: float32 for the narrower floats."""
+    return op.dtype.compute_dtype
+
+
+def is_rounded_sum(op: Op) -> bool:
+    """True for a reduction whose additions lose bits: a long chain of them is cut in runs (codegen/loops.py)."""
+    return op.arg[0] is OpCode.ADD and op.dtype.is_float
+
+
+def running_dtype(scan: Op) -> DType:
+    """The dtype of a scan's running value: float64 for floats, whose rounding errors pile up along the axis."""
+    return dtypes.float64 if scan.dtype.is_float else scan.dtype
+
+
+def start_of(code: OpCode, dtype: DType) -> Op:
+    """Returns what an accumulator starts from."""
+    return const(identity(code, dtype), dtype)
+
+
+def plan_rows(nest: Nest, params: Sequence[Op], target: Target, beside: Sequence[Op] = ()) -> tuple[Rows, bool]:
+    """Returns how to walk a nest, and whether lanes should run over rows rather than along them.
+
+    Args:
+      beside: other values of its elements that are computed meanwhile
+    """
+    reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
+    coords = placeholders(nest.domain)
+    row = tuple([coords[axis] for axis in nest.row_axes])
+    known = {r: (row, const(0, r.dtype)) for r in reductions}
+    whole = [value for _, value in nest.outputs if value.shape == nest.domain]
+    of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
+    values = elements([*(r.src[0] for r in reductions), *whole, *beside], coords, known) + elements(of_rows, row, known)
+    stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
+    values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
+    groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
+    columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
+    row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
+    extents = group_extents(groups, nest.domain)
+    rows = Rows(nest, params, groups, extents, row_groups, columns, _levels(reductions), target.has_fma)
+    return rows, _runs_over_rows(rows, values)
+
+
+def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
+    """True where more indices step by one from row to row than along a row.
+
+    Axis 0 may be a batch, whose rows add up in the same order alone or together. So indices are counted as those of one
+    row of it; and rows that are numbered by it alone are beside each other only where their elements are. What is divided
+    is not counted: of one row it may be simpler.
+    """
+    if not rows.row_groups:
+        return False
+    if not rows.column_groups:
+        return True
+    nest, groups = rows.nest, rows.groups
+    places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
+    last, along = groups[rows.row_groups[-1]][-1], places[groups[rows.column_groups[-1]][-1]]
+    indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
+    steps = _walks(indices)
+    across = [terms for terms in steps if terms.get(places[last]) == 1]
+    if last == 0 and not any(terms.get(along) for terms in across):
+        return False
+    return len(across) > sum(terms.get(along) == 1 for terms in steps)
+
+
+def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
+    """Returns by how much each index steps from place to place; indices that differ in where they begin alone are one.
+
+    A row that is read as a view begins elsewhere than one that stands alone, at a number or at one that is an input.
+    """
+    found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
+    for terms, _ in map(affine, indices):
+        moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in toposort([atom]))}
+        if all(atom.code is OpCode.RANGE for atom in moving):
+            found.setdefault(frozenset(moving.items()), moving)
+    return list(found.values())
+
+
+def _levels(reductions: list[Op]) -> list[list[Op]]:
+    level: dict[Op, int] = {}
+    for op in toposort(reductions):
+        below = max((level[s] for s in op.src), default=0)
+        level[op] = below + (op.code is OpCode.REDUCE)
+    found = sorted({level[r] for r in reductions})
+    return [[r for r in reductions if level[r] == n] for n in found]
+
+
+def is_short(rows: Rows, limit: int) -> bool:
+    """True for rows of no more than so many elements, whatever their length is."""
+    return greatest(numel(rows.column_extents)) <= limit
+
+
+def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:
+    """Returns what is computed for an element of a row, and where it goes."""
+    coords = rows.coords(at, columns)
+    found = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    index = flatten(coords, rows.nest.domain)
+    return [(rows.params[slot], index, rows.value(value, coords, results)) for slot, value in found]
+
+
+def row_stores(rows: Rows, here: Coords, results: Results) -> list[Where]:
+    """Returns what is computed for a row, and where it goes."""
+    found = [(slot, value) for slot, value in rows.nest.outputs if value.shape != rows.nest.domain]
+    index = flatten(here, rows.nest.row_shape)
+    return [(rows.params[slot], index, rows.value(value, here, results)) for slot, value in found]
+
+
+def write_stores(build: Builder, stores: Sequence[Where]) -> None:
+    """Writes values to their places."""
+    for memory, index, value in stores:
+        build.store(memory, index, value)
+
+
+def has_elements(rows: Rows) -> bool:
+    """True where something is computed for each element of a row."""
+    return any(value.shape == rows.nest.domain for _, value in rows.nest.outputs)
+
+
+# ---- rows of one thread ----
+CACHED_COLUMNS_MAX = 1024  # elements of a row that stays in the first-level cache with its operands: one row at a time
+ROWS_AT_ONCE_MAX, ROWS_STEPS_MAX = 4, 64  # rows that are written or added up together, and operations of writing them
+ADDING_STEPS_MAX = 14  # of an element: more take longer than adding it
+KEPT_COLUMNS_MAX = 16384  # elements of a row that stay in the second-level cache
+
+
+def is_cached(rows: Rows) -> bool:
+    """True where a row stays in the first-level cache while it is walked again."""
+    return is_short(rows, CACHED_COLUMNS_MAX)
+
+
+def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
+    """Returns how many rows are written together, so that what they share is read once: few where each takes many steps.
+
+    Args:
+      values: what is computed for elements
+    """
+    if is_cached(rows):
+        return 1
+    steps = sum(op.shape == rows.nest.domain and op.code in ELEMENTWISE for op in toposort(values))
+    return max(1, min(ROWS_AT_ONCE_MAX, ROWS_STEPS_MAX // max(1, steps)))
+
+
+# ---- lanes along a row ----
+def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int], None]) -> None:
+    """Runs body(first, number) for `count` rows: `at_once` of them as long as there are as many, then one by one."""
+    with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
+        body(mul(index, at_once), at_once)
+    rest = mod(count, at_once)
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            body(add(subtract(count, rest), index), 1)
+
+
+def emit_rows(
+    rows: Rows, first: Dim, count: int, build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
+    beside: Callable[[list[Dim], list[tuple[list[Dim], Results]]], None] | None = None,
+) -> None:  # fmt: skip
+    """Writes `count` rows on one thread: the reductions of each, then the values of their elements, then those of the rows.
+
+    Args:
+      kept:   for each level, values of elements that are stored, for those after it read them again; of one row
+      beside: writes what else is computed at (a column; for each row its position, and what is known of its element)
+    """
+    places = [split(add(first, number), rows.row_extents) for number in range(count)]
+    settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
+    with build.loop(count, AxisKind.LOOP) as index:
+        at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
+        # What is kept is of one row at a time (count is 1), so the next one follows the first.
+        after = [split(add(first, 1), rows.row_extents)] if any(kept) else []
+        (results,), memories = reduce_rows(rows, [at], build, lanes, kept, after)
+        for r, memory in settled.items():
+            build.store(memory, index, results[r])
+    known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
+
+    def column(columns: list[Dim]) -> None:
+        here = [(at, known_at(rows, columns, of_row, memories)) for at, of_row in zip(places, known)]
+        if beside is not None:
+            beside(columns, here)  # first, so that what all rows read is read before anything of them is written
+        for at, of_element in here:
+            write_stores(build, element_stores(rows, at, columns, of_element))
+
+    if has_elements(rows) or beside is not None:
+        *outer, last = rows.column_loops
+        rest = rest_in_vectors(lambda: _of_elements(_outputs(rows), memories)[0], last, lanes)
+        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
+    for at, of_row in zip(places, known):
+        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+
+
+def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int) -> None:
+    """Writes the reductions of `count` rows side by side on one thread, and the values of those rows."""
+    places, after = ([split(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count)))
+    results, _ = reduce_rows(rows, places, build, lanes, (), after)
+    for at, of_row in zip(places, results):
+        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+
+
+def reduce_rows(
+    rows: Rows, places: list[list[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
+    after: Sequence[list[Dim]] = (),
+) -> tuple[list[Results], dict[Op, Op]]:  # fmt: skip
+    """Writes the reductions of some rows, level after level; returns them, and memory that holds values of their elements.
+
+    Args:
+      places: where the rows stand: one, if values are kept
+      after:  the rows that follow, which are asked for meanwhile
+    """
+    results: list[Results] = [{} for _ in places]
+    memories: dict[Op, Op] = {}
+    for level, new in zip_longest(rows.levels, kept, fillvalue=()):
+        memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
+        next_rows = after if (new or not kept) and not is_cached(rows) else ()
+        found = _reduce_level(rows, level, places, results, build, lanes, memories, new, next_rows)
+        for of_row, values in zip(results, found):
+            of_row |= zip(level, values)
+    return results, memories
+
+
+def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
+    """Returns what has been computed of a row, and of one of its elements."""
+    place = flatten(columns, tuple(rows.column_loops))
+    return results | {value: read(memory, place) for value, memory in memories.items()}
+
+
+def worth_keeping(rows: Rows) -> list[list[Op]]:
+    """Returns for each level of reductions which values of elements should be stored: those dear and needed again."""
+    if not _length_kept(rows):
+        return []
+    outputs = _outputs(rows)
+    sources = [[r.src[0] for r in level] for level in rows.levels]
+    known: set[Op] = set()
+    found = []
+    for number, roots in enumerate(sources):
+        later, elsewhere = _of_elements([*chain(*sources[number + 1 :]), *outputs], known)
+        dear: dict[Op, bool] = {}
+        for op in _of_elements(roots, known)[0]:
+            dear[op] = op.code in TRANSCENDENTAL or any(dear.get(s, False) for s in op.src)
+        shared = {op for op, is_dear in dear.items() if is_dear and op in later} - elsewhere
+        inner = {s for op in shared for s in op.src}
+        found.append([op for op in dear if op in shared - inner])
+        known |= set(found[-1])
+    return found
+
+
+def _outputs(rows: Rows) -> list[Op]:
+    """Returns what is stored of each element."""
+    return [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
+
+
+def _of_elements(roots: Sequence[Op], known: Collection[Op]) -> tuple[dict[Op, None], set[Op]]:
+    """Returns the operations computed for an element, sources first, and those of other elements, which are moved.
+
+    What is known, or a reduction, is none of them, nor is what it is computed from.
+    """
+    here = dict.fromkeys(toposort(roots, sources=lambda op: op.src if _is_computed(op, known) else ()))
+    ends = [op for op in here if not _is_computed(op, known) and op not in known and op.code is not OpCode.REDUCE]
+    moved = toposort([s for op in ends for s in op.src], sources=lambda op: () if op.code is OpCode.REDUCE else op.src)
+    return {op: None for op in here if _is_computed(op, known)}, set(moved)
+
+
+def _is_computed(op: Op, known: Collection[Op]) -> bool:
+    return (op.code in ELEMENTWISE or op.code in IDENTITY) and op not in known
+
+
+def _length_kept(rows: Rows) -> int:
+    """Returns the length of a row of which something may be kept; 0 where nothing should be."""
+    length = numel(rows.column_extents)
+    return length if isinstance(length, int) and length <= KEPT_COLUMNS_MAX else 0
+
+
+class _Totals(Record):
+    """Running totals of some reductions, in registers: of each `copies` vectors for whole ones, and one for the rest."""
+
+    sums: Sequence[Op]
+    vectors: Sequence[Op]
+    singles: Sequence[Op]
+    lanes: int
+    copies: int
+
+    @staticmethod
+    def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _Totals:
+        """Returns totals of nothing."""
+        vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
+        singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+        totals = _Totals(sums, vectors, singles, lanes, copies if use_vectors else 0)
+        totals.clear(build, vectors if use_vectors else [], singles)
+        return totals
+
+    def clear(self, build: Builder, vectors: Sequence[Op], singles: Sequence[Op]) -> None:
+        """Stores the start of each reduction."""
+        for r, vector, single in zip_longest(self.sums, vectors, singles):
+            start = start_of(r.arg[0], accumulator_dtype(r))
+            if single is not None:
+                build.store(single, 0, start)
+            if vector is not None:
+                self.each_vector(build, partial(build.store, vector, value=start))
+
+    def each_vector(self, build: Builder, body: Callable[[Dim], None]) -> None:
+        """Runs body(place in the vectors of one reduction)."""
+        with build.loop(self.copies, AxisKind.UNROLL) as copy, build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            body(add(mul(copy, self.lanes), lane))
+
+    def of_line(self, build: Builder) -> _Totals:
+        """Returns totals of nothing for a part of a line: its vectors, or where it has none its elements."""
+        memories = self.vectors if self.copies else self.singles
+        own = [build.alloc(memory.dtype, memory.arg[1], MemorySpace.REGISTER) for memory in memories]
+        totals = replace(self, vectors=own) if self.copies else replace(self, singles=own)
+        totals.clear(build, own if self.copies else [], [] if self.copies else own)
+        return totals
+
+    def add_to(self, total: _Totals, build: Builder) -> None:
+        """Adds these to others, unless they are the same memory."""
+        for r, part, into in zip(self.sums, self.singles, total.singles):
+            if part is not into:
+                build.store(into, 0, combined(r.arg[0], build.load(into, 0), build.load(part, 0)))
+        for r, part, into in zip(self.sums, self.vectors, total.vectors):
+            if part is not into:
+                self.each_vector(build, partial(_add, build, r.arg[0], part, into))
+
+
+def _add(build: Builder, code: OpCode, part: Op, into: Op, where: Dim) -> None:
+    build.store(into, where, combined(code, build.load(into, where), build.load(part, where)))
+
+
+def _reduce_level(
+    rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
+    memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
+) -> list[list[Op]]:  # fmt: skip
+    """Runs along some rows once, side by side, and returns the value of each reduction of each row.
+
+    Args:
+      memories: values of elements that are kept; those that are `new` are stored now, the others are there
+      next_rows: what is read of them is asked for on the way
+    """
+    *outer, last = rows.column_loops
+    # Of a length between bounds those that it needs at most: more of them add zeros.
+    use_vectors = lanes > 1 and longest(last) >= lanes
+    copies = _num_copies(level)
+    copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
+    sums = [r for _ in places for r in level]
+    total = _Totals.new(sums, build, lanes, copies, use_vectors)
+    copies = total.copies
+    is_cut = any(map(is_rounded_sum, level)) and not is_short(rows, UNROLLED_COLUMNS_MAX)
+    there = {value: memory for value, memory in memories.items() if value not in new}
+
+    # Narrow rows of which nothing else is written are a lane each where there are several: one after the other, alone too.
+    joins_lanes = use_vectors or has_elements(rows)
+    rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes) if joins_lanes else 0
+
+    def step(memory: Sequence[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
+        accumulators = iter(memory)
+        for at, of_row in zip(places, results):
+            coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, there)
+            for value in new:
+                build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
+            for r, accumulator in zip(level, accumulators):
+                value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
+                value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
+                build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
+
+    def line(total: _Totals, columns: list[Dim]) -> None:
+        def ask(first: Dim) -> None:
+            for row in next_rows:
+                values = partial(_values_at, rows, row, columns)
+                prefetch_lines(build, values, first, lanes * copies, numel(rows.nest.domain))
+
+        def vector_step(total: _Totals, where: Dim, column: Dim) -> None:
+            step(total.vectors, where, [*columns, column])
+
+        def joined_step(total: _Totals, column: Dim, width: int) -> None:
+            step(total.singles, 0, [*columns, column], is_across=width > 1)
+
+        _along_line(build, last, total, RUN_STEPS if is_cut else 0, ask, vector_step, joined_step, rest)
+
+    def fresh() -> _Totals:
+        return _Totals.new(sums, build, lanes, max(1, copies), use_vectors)
+
+    run = max(1, RUN_STEPS // _steps_of_line(last, lanes, copies)) if is_cut else 0
+    in_runs(build, outer, total, fresh, lambda part, into: part.add_to(into, build), line, run)
+    joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, total.vectors, total.singles)]
+    values = [cast(value, r.dtype) for r, value in zip(sums, joined)]
+    return [values[i : i + len(level)] for i in range(0, len(sums), len(level))]
+
+
+def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
+    """Returns how many additions a line makes to one total, as far as they are not cut."""
+    most = longest(length)
+    vectors = most // (lanes * copies) + copies - 1 if copies else 0
+    return max(1, min(RUN_STEPS, max(vectors, most % lanes if copies else most)))
+
+
+def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
+    return rows.element_values(rows.coords(row, [*columns, column]))
+
+
+def _along_line(
+    build: Builder, length: Dim, total: _Totals, run: int, before: Callable[[Dim], None],
+    vector: Callable[[_Totals, Dim, Dim], None], joined: Callable[[_Totals, Dim, int], None], in_vectors: Dim,
+) -> None:  # fmt: skip
+    """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
+
+    Args:
+      run:    steps after which totals are added to others; 0: none
+      before: called with the first column of several vectors, before they are
+      vector: called with totals, a place in their vectors and a column
+      joined: called with totals, a column and the width of a vector, whose lanes go into one total
+      in_vectors: how many elements behind the whole vectors go in smaller ones; 0: all of these one by one
+    """
+    lanes, copies = total.lanes, total.copies
+    width = lanes * copies
+
+    def in_parts(count: Dim, body: Callable[[_Totals, Dim], None]) -> None:
+        in_runs(
+            build, [count], total, lambda: total.of_line(build), lambda part, into: part.add_to(into, build),
+            lambda part, at: body(part, at[0]), run,
+        )  # fmt: skip
+
+    def vectors(part: _Totals, number: Dim) -> None:
+        first = mul(number, width)
+        before(first)
+        part.each_vector(build, lambda where: vector(part, where, add(first, where)))
+
+    whole = floordiv(length, width) if copies else 0
+    if whole != 0:
+        in_parts(whole, vectors)
+    done = mul(whole, width)
+    more = floordiv(subtract(length, done), lanes) if copies else 0
+    if more != 0:
+        with build.loop(more, AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
+            vector(total, lane, add(done, add(mul(number, lanes), lane)))
+    done = add(done, mul(more, lanes))
+    rest = subtract(length, done)
+    if in_vectors != 0:
+        in_smaller_vectors(build, done, in_vectors, lanes, partial(joined, total))
+    elif rest != 0 and copies:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            joined(total, add(done, index), 1)
+    elif rest != 0:
+        in_parts(rest, lambda part, index: joined(part, index, 1))
+
+
+def _num_copies(level: Sequence[Op]) -> int:
+    """How many independent accumulators hide the latency of adding: fewer where each step is long anyway.
+
+    Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
+    """
+    steps = [op for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
+    if len(steps) > ADDING_STEPS_MAX:
+        return 1
+    return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
+
+
+def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int) -> Op:
+    """Joins accumulators: copies by halves, then lanes by halves, then the elements left over."""
+    step = copies // 2
+    while step:
+        with build.loop(step, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+            low, high = add(mul(copy, lanes), lane), add(mul(add(copy, step), lanes), lane)
+            build.store(vector, low, combined(r.arg[0], build.load(vector, low), build.load(vector, high)))
+        step //= 2
+    if copies:
+        with build.loop(lanes, AxisKind.VECTOR) as lane:
+            across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
+            build.store(single, 0, combined(r.arg[0], across, build.load(single, 0)))
+    return build.load(single, 0)

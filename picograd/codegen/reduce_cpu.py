@@ -1,0 +1,627 @@
+"""A reduce nest on a CPU: lanes along rows, lanes over neighbouring rows, or rows and columns of the same data at once.
+
+Lanes along rows: threads take pieces of the rows. Elements of several long rows that share a weight are written together,
+and rows that share a vector are added up together. The order in which a float sum adds depends on shapes alone.
+
+Lanes over rows, as where a matrix is added up down its columns: neighbours of a row are contiguous in memory, not the
+row. So a strip of neighbouring rows is walked at a time: one element of each, then the next of each, with a total for
+each row in the first-level cache. A wide strip reads long pieces of memory, which makes it fast: 64 bytes at a time of a
+matrix of 64 MiB come at 6 GB/s, 4 KiB at a time at the speed of memory. A strip that is read again, for a second level of
+reductions, is rather as narrow as the second-level cache wants it. Rows too short for that are written out, with totals
+in registers.
+
+Both: the backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A
+block of rows adds up its own columns while they are in the cache, in a line of scratch memory, run by run
+(codegen/loops.py); the nest down the columns becomes one that adds up these lines. Blocks depend on shapes alone, so sums
+have the same bits for any number of threads.
+
+Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
+          phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from operator import or_
+
+from picograd.codegen.builder import Builder, Context, Scratch, read
+from picograd.codegen.index import elements_anywhere, put_in_all, rest_in_vectors, vector_lanes
+from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, split
+from picograd.codegen.reduce import (
+    PIECE_ELEMENTS,
+    ROWS_AT_ONCE_MAX,
+    UNROLLED_COLUMNS_MAX,
+    Results,
+    Rows,
+    accumulator_dtype,
+    element_stores,
+    emit_rows,
+    emit_together,
+    has_elements,
+    is_cached,
+    is_rounded_sum,
+    is_short,
+    plan_rows,
+    row_stores,
+    rows_at_once,
+    some_rows,
+    start_of,
+    worth_keeping,
+    write_stores,
+)
+from picograd.codegen.scalar import combined
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.bodies import substitute
+from picograd.ir.build import cast
+from picograd.ir.build import reduce as reduce_axes
+from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
+from picograd.ir.op import Dim, Op, const, toposort
+from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest, NestKind
+from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, subtract, to_op
+from picograd.record import Record
+
+# ---- lanes along a row ----
+SHARING_ROWS_MIN = 32  # of which some go together: pieces for several threads
+
+
+def emit_reduce(nest: Nest, context: Context) -> None:
+    """Writes the loops of a reduce nest for a CPU: GRID over pieces of rows.
+
+    Lanes run along the row where it is contiguous and not too short, else over neighbouring rows.
+    """
+    params, target = context.params, context.target
+    build = context.phase(0)
+    rows, lanes_on_rows = plan_rows(nest, params, target)
+    values = [value for _, value in nest.outputs] + [r.src[0] for level in rows.levels for r in level]
+    lanes = vector_lanes(values, target)
+    if lanes_on_rows or _is_narrow(rows, lanes):
+        emit_columns(rows, build, lanes)
+        return
+    total, below = numel(rows.row_extents), numel(rows.column_extents)
+    per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
+    kept = worth_keeping(rows)
+    together = _rows_together(rows, target)
+    at_once = together or (rows_at_once(rows, values) if _share_elements(rows) and not any(kept) else 1)
+    per_piece += -per_piece % at_once
+
+    def write(first: Dim, count: int) -> None:
+        if together:
+            emit_together(rows, first, count, build, lanes)
+        else:
+            emit_rows(rows, first, count, build, lanes, kept)
+
+    with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
+        start = mul(piece, per_piece)
+        count = minimum(subtract(total, start), per_piece)
+        some_rows(count, at_once, build, lambda n, number: write(add(start, n), number))
+
+
+def _is_narrow(rows: Rows, lanes: int) -> bool:
+    """Whether rows are so short that each is better one lane of many than a loop of its own."""
+    last = rows.column_extents[-1:]
+    fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last)
+    is_unrolled = is_short(rows, UNROLLED_COLUMNS_MAX)
+    return fills_no_vector and is_unrolled and bool(rows.row_groups) and not has_elements(rows)
+
+
+def _share_elements(rows: Rows) -> bool:
+    """Whether elements read what is the same for all rows, such as a weight, and rows are long, and enough for pieces."""
+    total = numel(rows.row_extents)
+    if is_cached(rows) or not has_elements(rows) or not isinstance(total, int) or total < SHARING_ROWS_MIN:
+        return False
+    domain = rows.nest.domain
+    values = [value for _, value in rows.nest.outputs if value.shape == domain]
+    coords = placeholders(domain)
+    results = {r: const(0, r.dtype) for level in rows.levels for r in level}
+    row = {coords[axis] for axis in rows.nest.row_axes}
+    loads = [op for op in toposort([rows.value(v, coords, results) for v in values]) if op.code is OpCode.LOAD]
+    return any(row.isdisjoint(index := toposort([op.src[1]])) and not set(coords).isdisjoint(index) for op in loads)
+
+
+def _rows_together(rows: Rows, target: Target) -> int:
+    """Returns how many rows are added up side by side, as where all are multiplied with one vector; 0 for none.
+
+    What they share is read once for all, and the processor has several lines of memory to wait for.
+    """
+    total = numel(rows.row_extents)
+    if len(rows.levels) != 1 or has_elements(rows) or len(rows.row_groups) != 1:
+        return 0
+    if not isinstance(total, int) or total < SHARING_ROWS_MIN:
+        return 0
+    coords = placeholders(rows.nest.domain)
+    row = {coords[axis] for axis in rows.groups[rows.row_groups[0]]}
+    values = rows.element_values(coords)
+    indices = [set(toposort([op.src[1]])) for op in toposort(values) if op.code is OpCode.LOAD]
+    shared = [index for index in indices if index.isdisjoint(row) and not index.isdisjoint(coords)]
+    return ROWS_AT_ONCE_MAX // (1 if target.num_registers >= 32 else 2) if 0 < len(shared) < len(indices) else 0
+
+
+# ---- lanes over neighbouring rows ----
+STRIP_VECTORS_MAX = 64  # vectors: 4 KiB of the widest
+STRIPS_MIN = 8  # for as many threads, where the rows suffice
+CACHED_ELEMENTS_MAX = 1 << 16  # of a strip that is read again
+SMALL_ELEMENTS_MAX = 1 << 15  # of a domain: no time to be saved
+REST_ELEMENTS_MIN = 1 << 13  # of a domain: worth more code, for a rest of rows in vectors of half the lanes, a quarter, ...
+STRIP_RUNS = 16  # of a strip whose totals, in memory, are added up before these are added to others
+STEPS_AT_ONCE_MAX = 32  # operations for all elements of a row that are added at once
+
+Totals = dict[Op, Op]  # reduction -> memory of one number for each row of a strip
+
+
+def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
+    """Writes the loops: GRID over pieces of neighbouring rows."""
+    *outer, last = rows.row_extents
+    per_piece = _rows_of_piece(rows, lanes)
+    if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
+        lines, total = per_piece // last, numel(outer)
+        with build.loop(floordiv(add(total, lines - 1), lines), AxisKind.GRID) as block:
+            first = mul(block, lines)
+            with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
+                _strip(rows, split(add(first, line), outer), 0, last, last, build, lanes)
+        return
+    pieces = floordiv(add(last, per_piece - 1), per_piece)
+    with build.loop(numel((*outer, pieces)), AxisKind.GRID) as position:
+        *at, piece = split(position, [*outer, pieces])
+        start = mul(piece, per_piece)
+        _strip(rows, at, start, minimum(subtract(last, start), per_piece), per_piece, build, lanes)
+
+
+def _rows_of_piece(rows: Rows, lanes: int) -> int:
+    """Returns how many neighbouring rows one GRID iteration reduces."""
+    last, below = rows.row_extents[-1], numel(rows.column_extents)
+    if not isinstance(below, int):
+        return 2 * lanes
+    wanted = max(1, PIECE_ELEMENTS // max(1, below) // lanes)
+    if is_short(rows, UNROLLED_COLUMNS_MAX) or not isinstance(last, int):
+        return wanted * lanes
+    is_read_again = len(rows.levels) > 1 or has_elements(rows)
+    most = max(1, CACHED_ELEMENTS_MAX // below // lanes) if is_read_again else STRIP_VECTORS_MAX
+    wanted = max(wanted, min(most, max(2, last // lanes // STRIPS_MIN)))
+    even = [n for n in range(wanted // 2 + 1, 2 * wanted) if last % (n * lanes) == 0]  # strips of one length: no rests
+    return min(even, key=lambda n: abs(n - wanted), default=wanted) * lanes
+
+
+def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
+    """Writes `count` neighbouring rows from `start` on, no more than `most`."""
+    if not is_short(rows, UNROLLED_COLUMNS_MAX) or not isinstance(numel(rows.column_extents), int):
+        _Strip(rows, at, start, count, most, build, lanes).write()
+        return
+    whole = floordiv(count, lanes) if lanes > 1 else 0
+    if whole != 0:
+        with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
+            _written_out(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lane, lanes)
+    rest, behind = subtract(count, mul(whole, lanes)), add(start, mul(whole, lanes))
+    num_elements = numel(rows.nest.domain)
+    is_worth_it = isinstance(num_elements, int) and num_elements > REST_ELEMENTS_MIN
+    if is_worth_it and isinstance(rest, int) and rest >= 2 * rest.bit_count():
+
+        def some(index: Dim, width: int) -> None:
+            _written_out(rows, [*at, index], build, mod(subtract(index, behind), width), width)
+
+        in_smaller_vectors(build, behind, rest, lanes, some)
+    elif rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            _written_out(rows, [*at, add(behind, index)], build, 0, 1)
+
+
+# ---- long rows ----
+class _Strip:
+    """A strip of neighbouring rows that is being written.
+
+    place:    stands for the place of a row in the strip
+    columns:  stand for the places of an element in its row
+    totals:   reduction -> memory that holds its result for each row
+    """
+
+    def __init__(self, rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
+        self.rows, self.count, self.most, self.build, self.lanes = rows, count, most, build, lanes
+        outputs = [value for _, value in rows.nest.outputs]
+        # Strips but for the last are whole vectors.
+        self.rest = rest_in_vectors(lambda: toposort(outputs), rows.row_extents[-1], lanes)
+        free = len(rows.nest.domain)  # axes of no domain, so that they are not taken for its own
+        self.place = placeholder(free, most)
+        self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
+        self.at = [*at, add(start, self.place)]
+        self.totals: Totals = {}
+
+    def write(self) -> None:
+        """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
+        for level in self.rows.levels:
+            totals = {r: self.memory(accumulator_dtype(r)) for r in level}
+            self.add_up(totals)
+            self.totals |= totals
+        if has_elements(self.rows):
+            memories, indices, values = zip(*element_stores(self.rows, self.at, self.columns, self.results()))
+            found = [*map(to_op, indices), *self.settled(values)]
+            nested(
+                self.build, self.rows.column_extents, [],
+                lambda columns: self.across(lambda i: self.store(memories, self.put_in(found, i, columns))),
+            )  # fmt: skip
+        if stores := row_stores(self.rows, self.rows.row_coords(self.at), self.results()):
+            memories, indices, values = zip(*stores)
+            self.across(lambda i: self.store(memories, self.put_in([*map(to_op, indices), *values], i, ())))
+
+    def memory(self, dtype: DType) -> Op:
+        """Makes memory of one number for each row of the strip."""
+        return self.build.alloc(dtype, self.most, MemorySpace.SHARED)
+
+    def store(self, memories: Sequence[Op], found: Sequence[Op]) -> None:
+        """Writes values to places: `found` are the places, then the values."""
+        for memory, index, value in zip(memories, found, found[len(memories) :]):
+            self.build.store(memory, from_op(index), value)
+
+    def across(self, body: Callable[[Dim], None]) -> None:
+        """Runs body(place) for every row."""
+        along(self.build, 0, self.count, self.lanes, body, rest=self.rest)
+
+    def results(self) -> Results:
+        return {r: cast(read(total, self.place), r.dtype) for r, total in self.totals.items()}
+
+    def put_in(self, values: Sequence[Op], place: Dim, columns: Sequence[Dim]) -> list[Op]:
+        """Returns expressions at a row and an element."""
+        return put_in_all(values, {self.place: place, **dict(zip(self.columns, columns))})
+
+    def at_once(self, values: Sequence[Op]) -> int:
+        """Returns how many elements of a row are added between reading and writing its total: a divisor of RUN_STEPS.
+
+        A total that is read and written for each waits for itself: of a sum of 4096 x 4096, that took twice as long.
+        """
+        num_elements = numel(self.rows.nest.domain)
+        if not isinstance(num_elements, int) or num_elements <= SMALL_ELEMENTS_MAX:
+            return 1
+        steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(values))
+        return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= STEPS_AT_ONCE_MAX)
+
+    def settled(self, values: Sequence[Op]) -> list[Op]:
+        """Returns expressions of an element in which what its whole row shares is computed once, before, and kept."""
+        of_row, of_element = 1, 2
+        depends: dict[Op, int] = {self.place: of_row, **dict.fromkeys(self.columns, of_element)}
+        kept: dict[Op, Op] = {}
+        for op in toposort(values):
+            if op in depends:
+                continue
+            depends[op] = reduce(or_, map(depends.__getitem__, op.src), 0)
+            for s in op.src if depends[op] & of_element else ():
+                if depends[s] == of_row and s.dtype.is_float and s.code in ELEMENTWISE and s.code is not OpCode.CAST:
+                    kept[s] = read(self.memory(s.dtype), self.place)
+        if not kept:
+            return list(values)
+        memories = [memory.src[0] for memory in kept.values()]
+        self.across(lambda i: self.store(memories, [*[to_op(i)] * len(kept), *self.put_in(list(kept), i, ())]))
+        return put_in_all(values, kept)
+
+    def add_up(self, totals: Totals) -> None:
+        """Runs down the strip once and fills the totals of each row: in runs of its elements, and in runs of runs."""
+        build, (*outer, last) = self.build, self.rows.column_loops
+        coords, known = self.rows.coords(self.at, self.columns), self.results()
+        values = self.settled([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in totals.items()])
+        at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, totals))
+        whole, rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
+
+        def step(into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
+            """Adds `count` elements of a row to its totals, one by one or what they have given together."""
+            *outside, first = columns
+            before = [build.load(total, i) for total in into.values()]
+            here = [self.put_in(values, i, [*outside, add(first, number)]) for number in range(count)]
+            for number, (r, total) in enumerate(into.items()):
+                added = partial(self.rows.accumulated, r)
+                elements = [line[number] for line in here]
+                if not has_own:
+                    build.store(total, i, reduce(added, elements, before[number]))
+                else:
+                    own = reduce(added, elements[1:], added(None, elements[0]))
+                    build.store(total, i, combined(r.arg[0], before[number], own))
+
+        def one_run(total: Totals, columns: list[Dim]) -> None:
+            *outside, number = columns
+            first = mul(number, RUN_STEPS)
+            if at_once == RUN_STEPS:
+                self.across(lambda i: step(total, i, [*outside, first], at_once, is_rounded))
+                return
+            own = self.fresh(totals) if is_rounded else total
+            with build.loop(RUN_STEPS // at_once, AxisKind.LOOP) as index:
+                start = add(first, mul(index, at_once))
+                self.across(lambda i: step(own, i, [*outside, start], at_once, False))
+            if own is not total:
+                self.join(own, total)
+
+        def line(total: Totals, outside: list[Dim]) -> None:
+            in_runs(
+                build, [whole], total, lambda: self.fresh(totals), self.join,
+                lambda into, at: one_run(into, [*outside, *at]), STRIP_RUNS if is_rounded else 0,
+            )  # fmt: skip
+            with build.loop(rest, AxisKind.LOOP) as index:
+                column = add(mul(whole, RUN_STEPS), index)
+                self.across(lambda i: step(total, i, [*outside, column], 1, False))
+
+        steps = add(whole, rest)
+        run = max(1, RUN_STEPS // max(1, longest(steps)))
+        self.clear(totals)
+        in_runs(build, outer, totals, lambda: self.fresh(totals), self.join, line, run if is_rounded else 0)
+
+    def clear(self, totals: Totals) -> None:
+        """Stores the start of each reduction."""
+
+        def put(i: Dim) -> None:
+            for r, total in totals.items():
+                self.build.store(total, i, start_of(r.arg[0], total.dtype))
+
+        self.across(put)
+
+    def fresh(self, totals: Totals) -> Totals:
+        """Returns other totals of the same reductions, of nothing."""
+        own = {r: self.memory(total.dtype) for r, total in totals.items()}
+        self.clear(own)
+        return own
+
+    def join(self, part: Totals, totals: Totals) -> None:
+        """Adds totals to others."""
+        build = self.build
+
+        def put(i: Dim) -> None:
+            for r, total in totals.items():
+                build.store(total, i, combined(r.arg[0], build.load(total, i), build.load(part[r], i)))
+
+        self.across(put)
+
+
+# ---- short rows ----
+def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: int) -> None:
+    """Writes one row, or one vector of rows: each element a copy of the body, totals in registers, cut as in a strip."""
+    results: Results = {}
+    for level in rows.levels:
+        totals = _registers(level, build, lane, lanes)
+        length, run = numel(rows.column_extents), RUN_STEPS if any(map(is_rounded_sum, level)) else UNROLLED_COLUMNS_MAX
+        assert isinstance(length, int), f"a row of {length} elements cannot be written out"
+        for first in range(0, length, run):
+            is_run = first > 0 and first + run <= length
+            own = _registers(level, build, lane, lanes) if is_run else totals
+            with build.loop(min(run, length - first), AxisKind.UNROLL) as index:
+                coords = rows.coords(at, split(add(first, index), rows.column_extents))
+                for r, total in zip(level, own):
+                    value = cast(rows.value(r.src[0], coords, results), total.dtype)
+                    build.store(total, lane, rows.accumulated(r, build.load(total, lane), value))
+            for r, total, part in zip(level, totals, own) if is_run else ():
+                build.store(total, lane, combined(r.arg[0], build.load(total, lane), build.load(part, lane)))
+        results |= {r: cast(build.load(total, lane), r.dtype) for r, total in zip(level, totals)}
+    if has_elements(rows):
+        nested(
+            build, rows.column_extents, [],
+            lambda columns: write_stores(build, element_stores(rows, at, columns, results)),
+        )  # fmt: skip
+    write_stores(build, row_stores(rows, rows.row_coords(at), results))
+
+
+def _registers(level: Sequence[Op], build: Builder, lane: Dim, lanes: int) -> list[Op]:
+    """Makes totals of nothing."""
+    totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
+    for r, total in zip(level, totals):
+        build.store(total, lane, start_of(r.arg[0], total.dtype))
+    return totals
+
+
+# ---- rows and columns in one pass ----
+Phases = tuple[tuple[Nest, ...], ...]
+
+BLOCK_ROWS_MIN = 32  # of a block: its partial sums are little beside them; and of a run, whose sums are added to others
+BLOCKS_MAX = 64
+RUN_WIDTH_MAX = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
+BLOCKS_MIN = 8  # for as many threads, where there were as many before
+
+
+class Both(Record):
+    """A reduce nest along rows, and what is added up down the columns meanwhile.
+
+    rows:      how it is walked;  lanes: of a vector
+    block:     rows whose columns are added up in one line
+    columns:   the axes of the domain that number the columns
+    sums:      a reduction down the columns -> memory with a line of its partial results for each block
+    values:    of each of these reductions what an element adds, at placeholders of the domain
+    own:       LOADs in `values` that name what the nest itself stores there -> that value
+    """
+
+    rows: Rows
+    lanes: int
+    block: int
+    columns: tuple[int, ...]
+    sums: dict[Op, Op]
+    values: list[Op]
+    own: dict[Op, Op]
+
+    @property
+    def width(self) -> Dim:
+        """Elements of a line."""
+        return numel(self.rows.nest.domain[axis] for axis in self.columns)
+
+    @property
+    def num_blocks(self) -> Dim:
+        return floordiv(add(numel(self.rows.row_extents), self.block - 1), self.block)
+
+
+# ---- which nests go together ----
+def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: Scratch) -> tuple[Phases, dict[Nest, Both]]:
+    """Finds nests along rows and down the columns of the same data.
+
+    Returns: the phases, in which nests down columns only add up partial results; and for nests along rows what is added up
+             beside them.
+    """
+    found: dict[Nest, Both] = {}
+    if target.is_gpu:
+        return phases, found
+    made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
+    for rows, number, columns, place in _crossed(phases):
+        if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
+            continue  # one of them is in another pair
+        stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
+        both = _joined(rows, columns, stored, params, target, scratch)
+        if both is not None:
+            found[rows] = both
+            made[2 * place].remove(columns)
+            made[2 * place + (place == number)].append(_totals(columns, both))
+    return tuple([tuple(nests) for nests in made if nests]), found
+
+
+def _crossed(phases: Phases) -> Iterator[tuple[Nest, int, Nest, int]]:
+    """Yields two reduce nests and their phases: the rows of the first, cut into blocks, are the columns of the second."""
+    reductions = [(nest, number) for number, nests in enumerate(phases) for nest in nests if nest.kind is NestKind.REDUCE]
+    for rows, number in reductions:
+        wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
+        for columns, place in reductions:
+            crossed = wide.intersection(rows.reduced) == wide.intersection(columns.row_axes)
+            if crossed and rows.domain == columns.domain and 0 <= place - number <= 1 and _rows_of_block(rows):
+                yield rows, number, columns, place
+
+
+def _reductions(nest: Nest) -> list[Op]:
+    return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
+
+
+def _joined(
+    nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
+) -> Both | None:  # fmt: skip
+    """Returns how a nest along rows adds up columns, or None where it cannot.
+
+    Args:
+      stored: slots that the phase of `nest` writes: of these an element may only read what its own row has just stored
+    """
+    reductions = _reductions(columns)
+    sources = [r.src[0] for r in reductions]
+    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
+    if has_elements or any(op.code is OpCode.REDUCE for op in toposort(sources)):
+        return None  # it goes over its columns more than once
+    values = elements_anywhere(sources)
+    own = _stored_here(nest, params)
+    loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
+    rows, lanes_on_rows = plan_rows(nest, params, target, sources)
+    lanes = vector_lanes([value for _, value in nest.outputs], target)
+    runs_along_rows = not lanes_on_rows and not plan_rows(nest, params, target)[1]
+    if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
+        return None  # a row is added up as it is where there are fewer, and nothing goes together
+    block = _rows_of_block(nest)
+    num_blocks = floordiv(add(numel(nest.row_shape), block - 1), block)
+    sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
+    return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
+
+
+def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
+    """Returns what an element reads where it reads what a nest stores for it or for its row, with the value stored."""
+    coords = placeholders(nest.domain)
+    row = [coords[axis] for axis in nest.row_axes]
+    found = {}
+    for slot, value in nest.outputs:
+        is_of_element = value.shape == nest.domain
+        found[read(params[slot], flatten(coords if is_of_element else row, value.shape))] = value
+    return found
+
+
+def _rows_of_block(nest: Nest) -> int:
+    """Returns how many rows add up their columns together: 0 where rows are too few for that, or of a symbolic length.
+
+    Where their number is symbolic, it has to be as many for the least and for the greatest.
+    """
+    if not all(isinstance(nest.domain[axis], int) for axis in nest.reduced):
+        return 0
+    least, greatest = (_rows_of(*counts) for counts in zip(bounds(numel(nest.row_shape)), bounds(numel(nest.domain))))
+    return least if least == greatest else 0
+
+
+def _rows_of(total: int, domain: int) -> int:
+    if domain < SMALL_ELEMENTS_MAX:
+        return 0
+    of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
+    block = max(BLOCK_ROWS_MIN, of_piece, -(-total // BLOCKS_MAX)) if domain <= total * RUN_WIDTH_MAX else BLOCK_ROWS_MIN
+    block += -block % ROWS_AT_ONCE_MAX
+    return block if -(-total // block) >= max(2, min(BLOCKS_MIN, -(-total // of_piece))) else 0
+
+
+def _totals(columns: Nest, both: Both) -> Nest:
+    """Returns the nest that adds up the partial results."""
+    totals = {}
+    for r, memory in both.sums.items():
+        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (both.num_blocks, *r.shape)))
+        totals[r] = cast(reduce_axes(lines, r.arg[0], (0,)), r.dtype)
+    slots, values = zip(*columns.outputs)
+    outputs = tuple(zip(slots, substitute(values, totals)))
+    return Nest(NestKind.REDUCE, (both.num_blocks, *columns.row_shape), (0,), None, outputs)
+
+
+# ---- their loops ----
+def emit_reduce_both(both: Both, build: Builder) -> None:
+    """Writes the loops: GRID over blocks of rows, some rows at a time, whose columns are added up in runs."""
+    rows, kept = both.rows, worth_keeping(both.rows)
+    elements = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    at_once = 1 if any(kept) else rows_at_once(rows, [*elements, *(r.src[0] for r in both.sums)])
+    width = int(both.width)
+    with build.loop(both.num_blocks, AxisKind.GRID) as number:
+        start = mul(number, both.block)
+        count = minimum(subtract(numel(rows.row_extents), start), both.block)
+
+        def write(line: Line, n: Dim, count: int) -> None:
+            emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_up, both, line, build))
+
+        def fresh() -> Line:
+            return cleared(Line({r: build.alloc(m.dtype, width, MemorySpace.SHARED) for r, m in both.sums.items()}, 0))
+
+        def cleared(line: Line) -> Line:
+            line.put(both, build, lambda r, _: start_of(r.arg[0], line.memories[r].dtype))
+            return line
+
+        def join(part: Line, total: Line) -> None:
+            total.put(both, build, lambda r, at: combined(r.arg[0], total.load(build, r, at), part.load(build, r, at)))
+
+        total = cleared(Line(both.sums, mul(number, width)))
+        run = BLOCK_ROWS_MIN // at_once if any(map(is_rounded_sum, both.sums)) else 0
+        together = floordiv(count, at_once)
+        in_runs(build, [together], total, fresh, join, lambda line, at: write(line, mul(at[0], at_once), at_once), run)
+        done = mul(together, at_once)
+        with build.loop(subtract(count, done), AxisKind.LOOP) as index:
+            write(total, add(done, index), 1)
+
+
+class Line(Record):
+    """Sums of each column over some rows.
+
+    memories:  reduction -> where they are
+    first:     place of that of the first column
+    """
+
+    memories: Mapping[Op, Op]
+    first: Dim
+
+    def load(self, build: Builder, r: Op, column: Dim) -> Op:
+        return build.load(self.memories[r], add(self.first, column))
+
+    def put(self, both: Both, build: Builder, value: Callable[[Op, Dim], Op]) -> None:
+        """Stores value(reduction, column) for each column."""
+        for r, memory in self.memories.items():
+
+            def put(at: Dim, r: Op = r, memory: Op = memory) -> None:
+                build.store(memory, add(self.first, at), value(r, at))
+
+            along(build, 0, both.width, both.lanes, put)
+
+
+def _add_up(both: Both, line: Line, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
+    """Adds one element of each of some rows to sums: in the order the rows stand in."""
+    rows = both.rows
+    coords, shape = rows.coords(here[0][0], columns), tuple([rows.nest.domain[axis] for axis in both.columns])
+    column = flatten([coords[axis] for axis in both.columns], shape)
+    found = {r: line.load(build, r, column) for r in line.memories}
+    for at, known in here:
+        for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
+            found[r] = rows.accumulated(r, found[r], cast(value, found[r].dtype))
+    for r, memory in line.memories.items():
+        build.store(memory, add(line.first, column), found[r])
+
+
+def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
+    """Returns what an element adds to each sum; what its row has stored is not read again."""
+    marks = placeholders(both.rows.nest.domain)
+    there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
+    for load, value in both.own.items():
+        there[load] = both.rows.value(value, coords if value.shape == both.rows.nest.domain else row, known)
+    return put_in_all(both.values, there)

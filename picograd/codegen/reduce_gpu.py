@@ -1,0 +1,514 @@
+"""A reduce nest on a GPU: a team of threads for each row, or for neighbouring rows a few of them for each thread.
+
+A short row is one thread's. Else a team of up to 256 threads walks a row, each an access of up to 16 bytes at a time, and
+a warp has several teams where rows are short. A row of known length that fits stays in the team's registers, read once
+however many levels of reductions follow. Values are joined lane by lane, then by shuffles in a warp, then through shared
+memory from warp to warp (all through shared memory where the target has no shuffles).
+
+Neighbouring rows, as those of a sum over axis 0: a thread has as many as one access of up to 16 bytes reads. Several
+threads share the same rows, walk every so many columns, and join their values through shared memory. Where rows are too
+few to fill a GPU, blocks share them too: each stores its part in scratch memory, and a second phase joins the parts.
+
+The order of a float sum depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from math import gcd
+
+from picograd.codegen.builder import Builder, Context, Scratch, read
+from picograd.codegen.index import vector_lanes
+from picograd.codegen.loops import RUN_STEPS, grid_of_threads, in_runs, split
+from picograd.codegen.reduce import (
+    Results,
+    Rows,
+    accumulator_dtype,
+    element_stores,
+    emit_rows,
+    has_elements,
+    is_rounded_sum,
+    is_short,
+    plan_rows,
+    row_stores,
+    start_of,
+    write_stores,
+)
+from picograd.codegen.scalar import combined
+from picograd.device import Target
+from picograd.ir.build import cast, compare, where
+from picograd.ir.coordinates import flatten
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.statements import WARP_THREADS
+from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.record import Record
+
+# ---- a team of threads for each row ----
+THREAD_ROW_COLUMNS_MAX = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
+ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
+THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
+REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
+
+
+class Team(Record):
+    """The threads that walk a row together.
+
+    threads:  a power of two: a part of a warp, or whole warps
+    lanes:    elements of one access
+    steps:    accesses of a thread, written out one after the other; None where it loops
+    """
+
+    threads: int
+    lanes: int
+    steps: int | None
+
+
+def emit_reduce_gpu(nest: Nest, context: Context) -> None:
+    """Writes the loops of a reduce nest: a team of threads a row, or a thread a few rows."""
+    params, target, scratch = context.params, context.target, context.scratch
+    build, second = context.phase(0), context.phase(1)
+    rows, lanes_on_rows = plan_rows(nest, params, target)
+    if lanes_on_rows:
+        emit_columns_gpu(rows, build, second, target, scratch)
+        return
+    if not is_short(rows, THREAD_ROW_COLUMNS_MAX):
+        _TeamRows(rows, team_of(rows, target), build, target).emit()
+        return
+    with grid_of_threads(build, numel(rows.row_extents), target) as position:
+        emit_rows(rows, position, 1, build, 1)
+
+
+def team_of(rows: Rows, target: Target) -> Team:
+    """Returns who walks a row: threads that read a sector together, and so many that each makes a few accesses.
+
+    For longer rows than the block has threads for each makes more.
+    """
+    values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
+    last, most_lanes = rows.column_loops[-1], vector_lanes(values, target)
+    lanes = gcd(last, most_lanes) if isinstance(last, int) else 1
+    columns = numel(rows.column_extents)
+    if not isinstance(columns, int):
+        return Team(target.block_threads, lanes, None)
+    accesses = columns // lanes
+    threads = min(ACCESSES_OF_A_SECTOR * most_lanes // lanes, 1 << (accesses - 1).bit_length())
+    while threads < target.block_threads and threads * THREAD_ACCESSES < accesses:
+        threads *= 2
+    steps = -(-accesses // threads)
+    return Team(threads, lanes, steps if steps <= REGISTER_ACCESSES_MAX else None)
+
+
+class _TeamRows:
+    """Rows of a nest, a team of the block's threads each.
+
+    accesses:  the extents of a row, the last one in accesses
+    marks:     the lanes of each step that is written out
+    """
+
+    def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
+        self.rows, self.team, self.build = rows, team, build
+        self.block_threads, self.has_shuffle = target.block_threads, target.has_shuffle
+        *outer, last = rows.column_loops
+        self.accesses = [*outer, floordiv(last, team.lanes)]
+        self.num_accesses = numel(self.accesses)
+        self.marks: dict[int, Op] = {}
+
+    def emit(self) -> None:
+        """Writes the grid: as many rows a block as it has teams.
+
+        NOTE: teams without a row compute the last one again, for a barrier waits for all threads; they store nothing.
+        """
+        build, threads = self.build, self.team.threads
+        teams = self.block_threads // threads
+        total = numel(self.rows.row_extents)
+        levels = [r for level in self.rows.levels for r in level]
+        with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
+            joined = self.shared_memory(levels)
+            with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
+                self.thread, self.member = thread, mod(thread, threads)
+                row = add(mul(block, teams), floordiv(thread, threads))
+                self.at = split(minimum(row, subtract(total, 1)), self.rows.row_extents)
+                self.results: Results = {}
+                for level in self.rows.levels:
+                    own = self.reduce(level)
+                    for r in level:
+                        self.results[r] = cast(self.join(r, own[r], joined.get(r)), r.dtype)
+                with build.when(less(row, total)):
+                    self.store()
+
+    def shared_memory(self, levels: list[Op]) -> dict[Op, Op]:
+        """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
+        build = self.build
+        if not self.has_shuffle:
+            dtypes = dict.fromkeys(accumulator_dtype(r) for r in levels)
+            meeting = {dtype: build.alloc(dtype, self.block_threads, MemorySpace.SHARED) for dtype in dtypes}
+            return {r: meeting[accumulator_dtype(r)] for r in levels}
+        num_warps = self.block_threads // WARP_THREADS if self.team.threads > WARP_THREADS else 0
+        return {r: build.alloc(accumulator_dtype(r), num_warps, MemorySpace.SHARED) for r in levels if num_warps}
+
+    def columns(self, access: Dim, lane: Dim) -> list[Dim]:
+        """Returns the column of a lane of an access."""
+        *outer, last = split(access, self.accesses)
+        return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
+
+    # ---- what a thread does for itself ----
+    def each_step(self, body: Callable[[Dim, Op, Op | bool], None]) -> None:
+        """Runs body(access, lane, whether the row has that access) for a thread's accesses.
+
+        Where the row ends sooner, body gets its last access, which can be read. Steps that are written out open the same
+        loops over lanes at each level of reductions, so that what a level has read is in registers for those after it.
+        """
+        team, build = self.team, self.build
+        if team.steps is None:
+            with build.loop(self.num_steps(), AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
+                body(add(mul(step, team.threads), self.member), lane, True)
+            return
+        for number in range(team.steps):
+            access = add(self.member, number * team.threads)
+            inside = less(access, self.num_accesses)
+            here = access if inside is True else minimum(access, subtract(self.num_accesses, 1))
+            mark = self.marks.get(number)
+            with build.loop(team.lanes, AxisKind.VECTOR) if mark is None else build.again(mark) as lane:
+                self.marks[number] = lane
+                body(here, lane, inside)
+
+    def num_steps(self) -> Dim:
+        """Returns how many accesses of a row that is not written out are the thread's."""
+        return floordiv(subtract(add(self.num_accesses, self.team.threads - 1), self.member), self.team.threads)
+
+    def reduce(self, level: list[Op]) -> dict[Op, Op]:
+        """Writes what a thread finds in its part of the row; returns it, by reduction."""
+        build, lanes = self.build, self.team.lanes
+
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
+            for r in level:
+                with build.loop(lanes, AxisKind.VECTOR) as lane:
+                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
+            return own
+
+        def step(own: Mapping[Op, Op], access: Dim, lane: Op, inside: Op | bool) -> None:
+            coords = self.rows.coords(self.at, self.columns(access, lane))
+            for r in level:
+                value = cast(self.rows.value(r.src[0], coords, self.results), own[r].dtype)
+                if isinstance(inside, Op):
+                    value = where(inside, value, start_of(r.arg[0], value.dtype))
+                build.store(own[r], lane, self.rows.accumulated(r, build.load(own[r], lane), value))
+
+        own, threads = fresh(), self.team.threads
+        if self.team.steps is not None or not any(map(is_rounded_sum, level)):
+            self.each_step(partial(step, own))
+            return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
+
+        def in_lanes(into: Mapping[Op, Op], at: list[Dim]) -> None:
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                step(into, add(mul(at[0], threads), self.member), lane, True)
+
+        in_runs(build, [self.num_steps()], own, fresh, self.add_lanes, in_lanes)
+        return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
+
+    def add_lanes(self, part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
+        """Adds what each lane has found to others."""
+        build = self.build
+        with build.loop(self.team.lanes, AxisKind.VECTOR) as lane:
+            for r, memory in total.items():
+                build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
+
+    def over_lanes(self, code: OpCode, memory: Op) -> Op:
+        """Returns the lanes of an accumulator joined by halves."""
+        return joined(code, [self.build.load(memory, lane) for lane in range(self.team.lanes)])
+
+    # ---- what threads do together ----
+    def join(self, r: Op, value: Op, memory: Op | None) -> Op:
+        """Returns what all threads of the team have found together; every one of them gets it.
+
+        Args:
+          memory: an element for each warp of the block, where a team has several; for each thread without shuffles
+        """
+        code = r.arg[0]
+        if memory is not None and not self.has_shuffle:
+            return self.through_memory(code, value, memory)
+        value = self.over_threads(code, value, min(self.team.threads, WARP_THREADS))
+        if memory is None:
+            return value
+        build, warps = self.build, self.team.threads // WARP_THREADS
+        with build.when(compare(OpCode.CMPEQ, mod(self.thread, WARP_THREADS), 0)):
+            build.store(memory, floordiv(self.thread, WARP_THREADS), value)
+        build.barrier()
+        first = mul(floordiv(self.thread, self.team.threads), warps)
+        return self.over_threads(code, build.load(memory, add(first, mod(self.thread, warps))), warps)
+
+    def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
+        """Returns the values of a team joined in shared memory: each with the one half as far away, then a quarter."""
+        build, distance = self.build, self.team.threads // 2
+        build.barrier()  # what another reduction left there has been read
+        build.store(memory, self.thread, value)
+        while distance:
+            build.barrier()
+            with build.when(less(self.member, distance)):
+                both = [build.load(memory, place) for place in (self.thread, add(self.thread, distance))]
+                build.store(memory, self.thread, combined(code, *both))
+            distance //= 2
+        build.barrier()
+        return build.load(memory, subtract(self.thread, self.member))
+
+    def over_threads(self, code: OpCode, value: Op, count: int) -> Op:
+        """Returns the values of `count` neighbouring threads joined: each with the one half as far away, then a quarter."""
+        distance = count // 2
+        while distance:
+            value = combined(code, value, self.build.shuffle(value, distance))
+            distance //= 2
+        return value
+
+    # ---- what is stored ----
+    def store(self) -> None:
+        """Writes the elements of the row, then what is of the row itself."""
+        build, rows = self.build, self.rows
+
+        def step(access: Dim, lane: Op, inside: Op | bool) -> None:
+            with build.when(inside):
+                write_stores(build, element_stores(rows, self.at, self.columns(access, lane), self.results))
+
+        if has_elements(rows):
+            self.each_step(step)
+        with build.when(compare(OpCode.CMPEQ, to_op(self.member), 0)):
+            write_stores(build, row_stores(rows, rows.row_coords(self.at), self.results))
+
+
+# ---- neighbouring rows for each thread ----
+THREAD_COLUMNS_MIN = 4  # of a thread, at least, before others share its rows
+BLOCKS_WANTED = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
+PART_COLUMNS_MIN = 32  # columns of each thread, at least, before blocks share rows
+SHARED_BYTES_MAX = 16 * 1024  # bytes, of what threads that share rows have found: several blocks fit into a multiprocessor
+
+
+class Layout(Record):
+    """Who does what.
+
+    lanes:    rows of a thread
+    wide:     threads side by side, each with rows of its own
+    high:     threads that share rows, walking every high-th column; a power of two, as is wide
+    parts:    blocks that share rows
+    columns:  of a part
+    """
+
+    lanes: int
+    wide: int
+    high: int
+    parts: int
+    columns: Dim
+
+
+def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target, scratch: Scratch) -> None:
+    """Writes rows that lie side by side; where several blocks share rows, what these leave is joined in `second`."""
+    layout = _layout(rows, target)
+    partials = {}
+    if layout.parts > 1:
+        total = numel(rows.row_extents)
+        partials = {r: scratch(accumulator_dtype(r), mul(layout.parts, total)) for r in rows.levels[0]}
+    _SideBySide(rows, layout, first, target).emit(partials)
+    if partials:
+        _join_parts(rows, layout, partials, second, target)
+
+
+def _layout(rows: Rows, target: Target) -> Layout:
+    """Returns how threads and blocks divide the rows and columns of a nest."""
+    values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
+    last, lanes = (rows.row_extents or [1])[-1], vector_lanes(values, target)
+    lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
+    columns, accesses = numel(rows.column_extents), numel([*rows.row_extents[:-1], floordiv(last, lanes)])
+    nbytes = target.block_threads * lanes * sum(accumulator_dtype(r).itemsize for level in rows.levels for r in level)
+    high = _num_sharing(accesses, columns, target.block_threads) if nbytes <= SHARED_BYTES_MAX else 1
+    wide = target.block_threads // high
+    if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
+        return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
+    wanted = min(-(-BLOCKS_WANTED // max(1, -(-accesses // wide))), columns // (high * PART_COLUMNS_MIN))
+    length = -(-columns // max(1, wanted))
+    return Layout(lanes, wide, high, max(1, -(-columns // max(1, length))), length)
+
+
+def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:
+    """Returns how many threads of a block share rows: as many as leave a warp side by side, each with some columns."""
+    wide = high = 1
+    while wide < min(accesses if isinstance(accesses, int) else WARP_THREADS, WARP_THREADS):
+        wide *= 2
+    most = columns // THREAD_COLUMNS_MIN if isinstance(columns, int) else threads
+    while high * 2 <= min(most, threads // wide):
+        high *= 2
+    return high
+
+
+class _SideBySide:
+    """Blocks of wide x high threads.
+
+    accesses:  extents of the rows, the last one in accesses
+    mark:      the lanes of the rows of a thread, once there are some
+    """
+
+    def __init__(self, rows: Rows, layout: Layout, build: Builder, target: Target):
+        self.rows, self.layout, self.build, self.threads = rows, layout, build, target.block_threads
+        *outer, last = rows.row_extents or [1]
+        self.accesses = [*outer, floordiv(last, layout.lanes)]
+        self.mark: Op | None = None
+        self.results: Results = {}
+
+    def emit(self, partials: Mapping[Op, Op]) -> None:
+        """Writes the grid.
+
+        NOTE: threads without rows compute the last ones again, for a barrier waits for all threads; they store nothing.
+
+        Args:
+          partials: memory for what each part finds; {} where there is one part
+        """
+        build, layout, levels = self.build, self.layout, self.rows.levels
+        num_accesses = numel(self.accesses)
+        row_blocks = floordiv(add(num_accesses, layout.wide - 1), layout.wide)
+        with build.loop(mul(row_blocks, layout.parts), AxisKind.GRID) as position:
+            part, block = split(position, [layout.parts, row_blocks])
+            shared = self.shared_memory()
+            with build.loop(self.threads, AxisKind.BLOCK) as self.thread:
+                self.side, self.height = mod(self.thread, layout.wide), floordiv(self.thread, layout.wide)
+                access = add(mul(block, layout.wide), self.side)
+                inside, self.access = less(access, num_accesses), minimum(access, subtract(num_accesses, 1))
+                for level in levels:
+                    self.reduce(level, mul(part, layout.columns), shared)
+                if has_elements(self.rows):
+                    with build.when(inside):
+                        self.each_column(0, self.store_elements)
+                with build.when(both(inside, less(self.height, 1))), self.lanes() as lane:
+                    self.store_rows(lane, part, partials)
+
+    def shared_memory(self) -> dict[Op, Op]:
+        """Makes memory in which threads that share rows meet."""
+        reductions = [r for level in self.rows.levels for r in level if self.layout.high > 1]
+        length = self.threads * self.layout.lanes
+        return {r: self.build.alloc(accumulator_dtype(r), length, MemorySpace.SHARED) for r in reductions}
+
+    @contextmanager
+    def lanes(self) -> Iterator[Op]:
+        """Opens the loop over the rows of a thread."""
+        build = self.build
+        with build.loop(self.layout.lanes, AxisKind.VECTOR) if self.mark is None else build.again(self.mark) as lane:
+            self.mark = lane
+            yield lane
+
+    def at(self, lane: Op) -> list[Dim]:
+        """Returns the position of a row of the thread."""
+        *outer, last = split(self.access, self.accesses)
+        return [*outer, add(mul(last, self.layout.lanes), lane)] if self.rows.row_groups else []
+
+    def num_steps(self, start: Dim) -> Dim:
+        """Returns how many columns of the part from `start` on are the thread's: every high-th."""
+        count = minimum(self.layout.columns, subtract(numel(self.rows.column_extents), start))
+        return floordiv(subtract(add(count, self.layout.high - 1), self.height), self.layout.high)
+
+    def in_lanes(self, start: Dim, step: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
+        """Runs body(row, column) for one of the thread's columns."""
+        column = add(start, add(mul(step, self.layout.high), self.height))
+        with self.lanes() as lane:
+            body(self.at(lane), split(column, self.rows.column_extents))
+
+    def each_column(self, start: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
+        """Runs body(row, column) for the thread's columns from `start` on."""
+        with self.build.loop(self.num_steps(start), AxisKind.LOOP) as step:
+            self.in_lanes(start, step, body)
+
+    def reduce(self, level: list[Op], start: Dim, shared: Mapping[Op, Op]) -> None:
+        """Writes the reductions of a level over the columns of a part; all threads of the rows know the results."""
+        build, rows, lanes = self.build, self.rows, self.layout.lanes
+
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
+            with self.lanes() as lane:
+                for r in level:
+                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
+            return own
+
+        def accumulate(own: Mapping[Op, Op], at: list[Dim], columns: list[Dim]) -> None:
+            coords, lane = rows.coords(at, columns), self.mark
+            assert lane is not None, "the lanes of a thread are open"
+            for r in level:
+                value = cast(rows.value(r.src[0], coords, self.results), own[r].dtype)
+                build.store(own[r], lane, rows.accumulated(r, build.load(own[r], lane), value))
+
+        def join(part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
+            with self.lanes() as lane:
+                for r, memory in total.items():
+                    build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
+
+        own = fresh()
+        in_runs(
+            build, [self.num_steps(start)], own, fresh, join,
+            lambda into, at: self.in_lanes(start, at[0], partial(accumulate, into)),
+            RUN_STEPS if any(map(is_rounded_sum, level)) else 0,
+        )  # fmt: skip
+        if shared:
+            self.join(level, own, shared)
+        with self.lanes() as lane:
+            self.results |= {r: cast(read(own[r], lane), r.dtype) for r in level}
+
+    def join(self, level: list[Op], own: Mapping[Op, Op], shared: Mapping[Op, Op]) -> None:
+        """Has each thread read what those that share its rows have found, and join it by halves."""
+        build, layout = self.build, self.layout
+        with self.lanes() as lane:
+            for r in level:
+                place = add(mul(self.thread, layout.lanes), lane)
+                build.store(shared[r], place, build.load(own[r], lane))
+        build.barrier()
+        with self.lanes() as lane:
+            for r in level:
+                places = [add(mul(self.side, layout.lanes), lane)]
+                places = [add(places[0], n * layout.wide * layout.lanes) for n in range(layout.high)]
+                build.store(own[r], lane, joined(r.arg[0], [build.load(shared[r], place) for place in places]))
+
+    # ---- what is stored ----
+    def store_elements(self, at: list[Dim], columns: list[Dim]) -> None:
+        write_stores(self.build, element_stores(self.rows, at, columns, self.results))
+
+    def store_rows(self, lane: Op, part: Dim, partials: Mapping[Op, Op]) -> None:
+        """Writes what is of the rows themselves, or of a part of them."""
+        at = self.at(lane)
+        if not partials:
+            write_stores(self.build, row_stores(self.rows, self.rows.row_coords(at), self.results))
+        for r, memory in partials.items():
+            row = add(mul(part, numel(self.rows.row_extents)), flatten(tuple(at), tuple(self.rows.row_extents)))
+            self.build.store(memory, row, cast(self.results[r], memory.dtype))
+
+
+def joined(code: OpCode, parts: list[Op]) -> Op:
+    """Returns 2**n values combined: the first with the one half as far on, then a quarter."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [combined(code, low, high) for low, high in zip(parts[:half], parts[half:])]
+    return parts[0]
+
+
+def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Builder, target: Target) -> None:
+    """Writes the phase that joins parts in order, a thread a row, and stores what is of the rows."""
+    total = numel(rows.row_extents)
+    with grid_of_threads(build, total, target) as row:
+
+        def fresh() -> dict[Op, Op]:
+            own = {r: build.alloc(memory.dtype, 1, MemorySpace.REGISTER) for r, memory in partials.items()}
+            for r, memory in own.items():
+                build.store(memory, 0, start_of(r.arg[0], memory.dtype))
+            return own
+
+        def add_to(own: Mapping[Op, Op], found: Callable[[Op], Op]) -> None:
+            for r, memory in own.items():
+                build.store(memory, 0, combined(r.arg[0], build.load(memory, 0), found(r)))
+
+        def add_part(own: Mapping[Op, Op], at: list[Dim]) -> None:
+            add_to(own, lambda r: build.load(partials[r], add(mul(at[0], total), row)))
+
+        own = fresh()
+        in_runs(
+            build, [layout.parts], own, fresh, lambda part, into: add_to(into, lambda r: build.load(part[r], 0)), add_part
+        )
+        results = {r: cast(build.load(memory, 0), r.dtype) for r, memory in own.items()}
+        here = rows.row_coords(split(row, rows.row_extents))
+        write_stores(build, row_stores(rows, here, results))
