@@ -39,7 +39,7 @@ from picograd.codegen.index import (
     spread,
     vector_lanes,
 )
-from picograd.codegen.loops import along, emit_blocks, grid_of_threads, split
+from picograd.codegen.loops import along, each_element, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
@@ -51,12 +51,7 @@ from picograd.ir.symbolic import add, affine, both, floordiv, from_op, less, min
 
 # ---- one pass over memory ----
 def emit_elementwise(nest: Nest, context: Context) -> None:
-    """Writes the loops of an elementwise nest.
-
-    CPU:  GRID over blocks of about 4096 elements; inside, vectors and then a scalar tail.
-    GPU:  one thread an access of up to 16 bytes, neighbours side by side.
-    Either brings what lies across the results tile by tile.
-    """
+    """Writes the loops of an elementwise nest: tile by tile where operands are transposed, else element by element."""
     params, target = context.params, context.target
     build = context.phase(0)
     slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
@@ -77,17 +72,8 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         if reads.loads and not target.is_gpu:
             emit_transposed_cpu(reads, nest, params, build, lanes)
             return
-    if target.is_gpu:
-        *outer, last = extents or [1]
-        lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
-        accesses = [*outer, floordiv(last, lanes)]
-        with grid_of_threads(build, numel(accesses), target) as position:
-            *at, access = split(position, accesses)
-            with build.loop(lanes, AxisKind.VECTOR) as lane:
-                store(spread(groups, [*at, add(mul(access, lanes), lane)] if extents else [], nest.domain))
-        return
     rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
-    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)), rest)
+    each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest)
 
 
 # ---- operands that are read across: transposed matrices ----
@@ -272,9 +258,5 @@ def emit_update(nest: Nest, context: Context) -> None:
     values = [element_anywhere(value), to_op(place(placeholders(value.shape)))]
     groups, _ = merge_axes(value.shape, values)
     extents = group_extents(groups, value.shape)
-    if target.is_gpu:
-        with grid_of_threads(build, numel(extents), target) as position:
-            store(spread(groups, split(position, extents), value.shape))
-        return
-    lanes = vector_lanes(values, target)
-    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, value.shape)))
+    lanes = 1 if target.is_gpu else vector_lanes(values, target)
+    each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, value.shape)))

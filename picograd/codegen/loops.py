@@ -30,6 +30,7 @@ from picograd.record import Record
 
 # ---- several extents, vectors and a rest, squares, threads ----
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
+BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 
 
 def over_registers(target: Target) -> AxisKind:
@@ -134,7 +135,57 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
             yield position
 
 
-def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: Dim = 0) -> None:
+# ---- who computes an element, or a column ----
+def each_element(
+    build: Builder, extents: list[Dim], lanes: int, target: Target, body: Callable[[list[Dim]], None], rest: Dim = 0
+) -> None:
+    """Runs body(positions) for each element of `extents`.
+
+    CPU:  GRID over pieces of the outermost axis, vectors along the innermost and a rest.
+    GPU:  a thread for each access of so many lanes, neighbours along the innermost axis.
+
+    Args:
+      rest:  of the innermost of several axes, behind its whole vectors, where a CPU should take it in smaller ones
+    """
+    if not target.is_gpu:
+        _in_blocks(build, extents, lanes, body, rest)
+        return
+    *outer, last = extents or [1]
+    lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
+    accesses = [*outer, floordiv(last, lanes)]
+    with grid_of_threads(build, numel(accesses), target) as position:
+        *at, access = split(position, accesses)
+        with build.loop(lanes, AxisKind.VECTOR) as lane:
+            body([*at, add(mul(access, lanes), lane)] if extents else [])
+
+
+EachColumn = Callable[[Callable[[Dim, Dim], None]], None]  # runs body(number among those here, column)
+
+
+@contextmanager
+def share_columns(
+    build: Builder, left: Sequence[Dim], columns: Dim, most: int, lanes: int, target: Target
+) -> Iterator[tuple[list[Dim], int, EachColumn]]:
+    """Opens the loops over (left, columns), and gives the position on the left, how many columns are here, and each.
+
+    CPU:  a GRID iteration has up to `most` columns, in vectors and a rest.
+    GPU:  a thread has one.
+    """
+    if target.is_gpu:
+        with grid_of_threads(build, numel((*left, columns)), target) as position:
+            *at, column = split(position, [*left, columns])
+            yield at, 1, lambda body: body(0, column)
+        return
+    width = min(most, columns) if isinstance(columns, int) else most
+    pieces = floordiv(add(columns, width - 1), width)
+    with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
+        *at, piece = split(position, [*left, pieces])
+        start = mul(piece, width)
+        count = minimum(subtract(columns, start), width)
+        yield at, width, lambda body: along(build, 0, count, lanes, lambda c: body(c, add(start, c)))
+
+
+def _in_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: Dim) -> None:
     """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost.
 
     Args:

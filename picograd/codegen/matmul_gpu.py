@@ -19,7 +19,7 @@ from picograd.codegen.block_product import BlockProduct, Operand, TensorProduct
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows
 from picograd.codegen.index import element_or_zero, vector_lanes
-from picograd.codegen.loops import grid_of_threads, split
+from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
 from picograd.codegen.matmul import contiguous_axis, is_plain, multiply_add, store_outputs
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
@@ -37,7 +37,6 @@ from picograd.record import Record, replace
 
 # ---- choosing a tile ----
 THREAD_TILE_MAX = 8  # rows and columns of a thread's tile, 64 accumulators; of 8-byte elements half as many
-BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 THREAD_ELEMENTS_MIN = 4  # elements of a thread's tile: below that shared memory is all it waits for
 TILES_HIGH_MAX, TILES_WIDE_MAX = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
 WARP_DEPTH_BYTES = 64  # bytes of K in shared memory for matrix instructions

@@ -281,7 +281,7 @@ class _TeamRows:
 
 # ---- neighbouring rows for each thread ----
 THREAD_COLUMNS_MIN = 4  # of a thread, at least, before others share its rows
-BLOCKS_WANTED = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
+RESIDENT_BLOCKS_WANTED = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
 PART_COLUMNS_MIN = 32  # columns of each thread, at least, before blocks share rows
 SHARED_BYTES_MAX = 16 * 1024  # bytes, of what threads that share rows have found: several blocks fit into a multiprocessor
 
@@ -326,7 +326,7 @@ def _layout(rows: Rows, target: Target) -> Layout:
     wide = target.block_threads // high
     if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
         return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
-    wanted = min(-(-BLOCKS_WANTED // max(1, -(-accesses // wide))), columns // (high * PART_COLUMNS_MIN))
+    wanted = min(-(-RESIDENT_BLOCKS_WANTED // max(1, -(-accesses // wide))), columns // (high * PART_COLUMNS_MIN))
     length = -(-columns // max(1, wanted))
     return Layout(lanes, wide, high, max(1, -(-columns // max(1, length))), length)
 

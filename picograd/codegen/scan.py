@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.index import element_within, vector_lanes
-from picograd.codegen.loops import along, grid_of_threads, split
-from picograd.codegen.matmul_gpu import BLOCKS_WANTED
+from picograd.codegen.loops import BLOCKS_WANTED, share_columns, split
 from picograd.codegen.reduce import running_dtype, start_of
 from picograd.codegen.scalar import combined
 from picograd.device import Target
@@ -34,46 +33,36 @@ from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
-# ---- on a CPU ----
+# ---- columns: running values of neighbouring rows ----
 PIECE_COLUMNS = 256  # of the elements right of the axis, whose running values one thread keeps
 
 
 def emit_scan(nest: Nest, context: Context) -> None:
-    """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...].
+    """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...]."""
+    assert nest.anchor is not None and len(nest.outputs) == 1
+    _scan_columns(nest.anchor, context.params[nest.outputs[0][0]], context.target, context.phase(0))
 
-    GRID over what is left of the axis and pieces of what is right of it; vectors run along the right.
-    """
-    params, target = context.params, context.target
-    build = context.phase(0)
-    anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
+
+def _scan_columns(anchor: Op, out: Op, target: Target, build: Builder) -> None:
+    """Writes the elements right of the axis as columns, each with a running value that goes along the axis."""
     (x,), (code, axis) = anchor.src, anchor.arg
-    left, length, right = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-    out, dtype = params[nest.outputs[0][0]], running_dtype(anchor)
-
-    def step(running: Op, where: Dim, coords: Coords) -> None:
-        value = cast(element_within(x, coords), dtype)
-        total = combined(code, build.load(running, where), value)
-        build.store(running, where, total)
-        build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
-
-    columns = numel(right)
-    width = min(PIECE_COLUMNS, columns) if isinstance(columns, int) else PIECE_COLUMNS
-    lanes = vector_lanes([x], target) if width > 1 else 1
-    pieces = floordiv(add(columns, width - 1), width)
-    with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
-        *at, piece = split(position, [*left, pieces])
-        start = mul(piece, width)
-        count = minimum(subtract(columns, start), width)
+    left, length, right = x.shape[:axis], x.shape[axis], list(x.shape[axis + 1 :])
+    dtype = running_dtype(anchor)
+    with share_columns(build, left, numel(right), PIECE_COLUMNS, vector_lanes([x], target), target) as (at, width, each):
         running = build.alloc(dtype, width, MemorySpace.REGISTER if width == 1 else MemorySpace.SHARED)
-        along(build, 0, count, lanes, lambda c: build.store(running, c, start_of(code, dtype)))
+
+        def step(number: Dim, column: Dim) -> None:
+            coords = (*at, i, *split(column, right))
+            total = combined(code, build.load(running, number), cast(element_within(x, coords), dtype))
+            build.store(running, number, total)
+            build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
+
+        each(lambda number, _: build.store(running, number, start_of(code, dtype)))
         with build.loop(length, AxisKind.LOOP) as i:
-            along(
-                build, 0, count, lanes, lambda c: step(running, c, (*at, i, *split(add(start, c), list(right))))
-            )  # fmt: skip
+            each(step)
 
 
-# ---- on a GPU ----
+# ---- rows: a block of threads walks each ----
 THREAD_ELEMENTS_MAX = WARP_THREADS - 1  # a row no longer than this is one thread's
 PART_TILES_MIN, PARTS_MAX = 4, 256  # of a long row: tiles of a part at least, and parts
 
@@ -99,7 +88,7 @@ class _Scan:
 
     def __init__(self, anchor: Op, out: Op, target: Target):
         (self.x,), (self.code, axis) = anchor.src, anchor.arg
-        self.out, self.target, self.result_dtype = out, target, anchor.dtype
+        self.anchor, self.out, self.target, self.result_dtype = anchor, out, target, anchor.dtype
         shape = self.x.shape
         self.left, self.length, self.right = list(shape[:axis]), shape[axis], list(shape[axis + 1 :])
         self.dtype, self.threads = running_dtype(anchor), target.block_threads
@@ -112,7 +101,7 @@ class _Scan:
         first, second, third, *_ = builders
         rows, is_short = numel(self.left), isinstance(self.length, int) and self.length <= THREAD_ELEMENTS_MAX
         if is_short or numel(self.right) != 1:
-            self.emit_threads(first)
+            _scan_columns(self.anchor, self.out, self.target, first)
             return
         parts = self.num_parts(rows)
         if parts == 1:
@@ -140,19 +129,6 @@ class _Scan:
         tiles = -(-self.accesses // self.threads)
         each = -(-self.accesses // max(1, min(PARTS_MAX, tiles // PART_TILES_MIN)))
         return -(-self.accesses // max(1, each))
-
-    def emit_threads(self, build: Builder) -> None:
-        """Writes rows a thread each."""
-        columns = numel(self.right)
-        with grid_of_threads(build, numel((*self.left, columns)), self.target) as position:
-            *at, column = split(position, [*self.left, columns])
-            running = build.alloc(self.dtype, 1, MemorySpace.REGISTER)
-            build.store(running, 0, start_of(self.code, self.dtype))
-            with build.loop(self.length, AxisKind.LOOP) as i:
-                coords = (*at, i, *split(column, self.right))
-                value = combined(self.code, build.load(running, 0), self.element(coords))
-                build.store(running, 0, value)
-                build.store(self.out, flatten(coords, self.x.shape), cast(value, self.result_dtype))
 
     def element(self, coords: Coords) -> Op:
         return cast(element_within(self.x, coords), self.dtype)

@@ -27,7 +27,7 @@ from math import prod
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within, vector_lanes
-from picograd.codegen.loops import along, emit_blocks, grid_of_threads, nested, split
+from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split
 from picograd.codegen.reduce import start_of
 from picograd.codegen.scalar import combined
 from picograd.codegen.sort import Phase, Sorted, at_most, integer
@@ -38,7 +38,7 @@ from picograd.ir.op import Dim, Op, const, filled
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, from_op, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, from_op, less, mul, subtract, to_op
 from picograd.ir.symbolic import both as both_hold
 
 # ---- updates in their order ----
@@ -56,36 +56,20 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     shape, out = base.shape, params[nest.outputs[0][0]]
     left, right = shape[:axis], shape[axis + 1 :]
     num_index = len(updates.shape) - len(left) - len(right)
-    total = numel(shape)
-
-    def put_base(position: Dim) -> None:
-        build_at = split(position, list(shape))
-        copy.store(out, flatten(build_at, shape), element_within(base, tuple(build_at)))
-
-    def update(at: Sequence[Dim], index_at: Sequence[Dim], column: Dim) -> None:
-        _update(anchor, out, at, index_at, split(column, list(right)), build)
-
     index_shape = list(updates.shape[len(left) : len(left) + num_index])
-    if target.is_gpu:
-        with grid_of_threads(copy, total, target) as position:
-            put_base(position)
-        with grid_of_threads(build, numel((*left, *right)), target) as position:
-            *at, column = split(position, [*left, numel(right)])
-            nested(build, index_shape, [], lambda index_at: update(at, index_at, column))
-        return
-    lanes = vector_lanes([updates], target)
-    emit_blocks(copy, [total], lanes, lambda positions: put_base(positions[0]))
-    columns = numel(right)
-    pieces = floordiv(add(columns, PIECE_COLUMNS - 1), PIECE_COLUMNS)
-    with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
-        *at, piece = split(position, [*left, pieces])
-        start = mul(piece, PIECE_COLUMNS)
-        count = minimum(subtract(columns, start), PIECE_COLUMNS)
+    lanes = 1 if target.is_gpu else vector_lanes([updates], target)
 
-        def row(index_at: list[Dim]) -> None:
-            along(build, start, count, lanes, lambda column: update(at, index_at, column))
+    def put_base(positions: list[Dim]) -> None:
+        at = split(positions[0], list(shape))
+        copy.store(out, flatten(at, shape), element_within(base, tuple(at)))
 
-        nested(build, index_shape, [], row)
+    each_element(copy, [numel(shape)], lanes, target, put_base)
+    with share_columns(build, left, numel(right), PIECE_COLUMNS, lanes, target) as (at, _, each):
+
+        def update(index_at: list[Dim]) -> None:
+            each(lambda _, column: _update(anchor, out, at, index_at, split(column, list(right)), build))
+
+        nested(build, index_shape, [], update)
 
 
 def _update(
