@@ -16,7 +16,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.codegen.matmul import BLOCK_PRODUCTS
-from picograd.codegen.reduce_cpu import FEWEST_ROWS
+from picograd.codegen.reduce_cpu import BLOCK_ROWS_MIN
 from picograd.tensor.core import realize
 from tests.on_devices import device_params
 
@@ -104,7 +104,7 @@ def test_a_variance_takes_the_mean_out_first(shape: tuple[int, int], mean: float
 
 @pytest.mark.parametrize("shape", [(65536, 10), (5000, 300), (300, 2000), (200, 20_000)])
 def test_gradients_of_weights_of_a_norm_are_sums_of_runs_of_rows(shape: tuple[int, int]) -> None:
-    """Columns are added up while rows are reduced for the gradient of x, FEWEST_ROWS one after the other."""
+    """Columns are added up while rows are reduced for the gradient of x, BLOCK_ROWS_MIN one after the other."""
     rows, width = shape
     x, weight, bias = (Tensor(rng.random(dims).astype(np.float32)).requires_grad_() for dims in (shape, width, width))
     factors = Tensor(np.full(shape, 0.1, np.float32))
@@ -112,7 +112,7 @@ def test_gradients_of_weights_of_a_norm_are_sums_of_runs_of_rows(shape: tuple[in
     assert x.grad is not None and bias.grad is not None
     realize([x.grad, bias.grad])
     exact = np.full(width, rows * np.float64(np.float32(0.1)))
-    check(bias.grad.numpy(), exact, exact, FEWEST_ROWS + 4 * log2(rows))
+    check(bias.grad.numpy(), exact, exact, BLOCK_ROWS_MIN + 4 * log2(rows))
 
 
 NORMS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {

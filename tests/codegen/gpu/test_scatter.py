@@ -10,7 +10,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import scatter
-from picograd.codegen.scatter import FEW, LONG, MANY_ROWS
+from picograd.codegen.scatter import RUN_UPDATES_MAX, SORTED_ROWS_MAX, UNSORTED_UPDATES_MAX
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -186,7 +186,7 @@ def test_what_is_stored_needs_no_totals() -> None:
 
 
 def test_few_updates_are_walked_as_they_come() -> None:
-    for count, is_sorted in ((FEW, False), (FEW + 1, True)):
+    for count, is_sorted in ((UNSORTED_UPDATES_MAX, False), (UNSORTED_UPDATES_MAX + 1, True)):
         assert has_barriers(Case((), 50, (8,), (count,)), OpCode.ADD) == is_sorted
 
 
@@ -197,8 +197,8 @@ def has_barriers(case: Case, code: OpCode | None) -> bool:
 
 
 def test_many_rows_are_walked_where_that_is_the_same_order() -> None:
-    for rows, is_many in ((MANY_ROWS, False), (MANY_ROWS + 1, True)):
-        short, long = (Case((rows,), 9, (), (count,), 1) for count in (LONG, LONG + 1))
+    for rows, is_many in ((SORTED_ROWS_MAX, False), (SORTED_ROWS_MAX + 1, True)):
+        short, long = (Case((rows,), 9, (), (count,), 1) for count in (RUN_UPDATES_MAX, RUN_UPDATES_MAX + 1))
         for code in CODES:
             assert has_barriers(short, code) != is_many
             assert has_barriers(replace(long, dtype=dtypes.int32), code) != is_many
@@ -217,7 +217,7 @@ def test_a_sum_of_many_halves_is_rounded_once() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("rows", "count"), [(3, LONG + 100), (MANY_ROWS + 1, 40)])
+@pytest.mark.parametrize(("rows", "count"), [(3, RUN_UPDATES_MAX + 100), (SORTED_ROWS_MAX + 1, 40)])
 def test_a_row_has_the_same_bits_alone_as_in_a_batch(rows: int, count: int) -> None:
     rng = np.random.default_rng(5)
     case, index = Case((rows,), 4, (), (count,), 1), rng.integers(0, 4, (rows, count))
