@@ -14,6 +14,7 @@ from types import FrameType
 import pytest
 
 import picograd
+from picograd.engine.devices import FACTORIES
 from picograd.engine.watch import Counts, watch
 from picograd.errors import PACKAGES
 
@@ -141,6 +142,25 @@ def test_emitters_of_cpus_and_of_gpus_do_not_know_each_other() -> None:
         names = [module.split(".")[2] for module, _ in imports(path) if module.startswith("picograd.codegen.")]
         known = {machine_of(name) for name in names} - {""}
         assert known <= {machine_of(path.stem)} or path.stem in ("emit", "opts"), f"{path} imports from files of {known}"
+
+
+# Who outside the folders names a device, and why: others go by the name that a user gives.
+NAMES_A_DEVICE = {
+    "engine/devices.py": "the folders, by name",
+    "engine/host_memory.py": "memory of the CPU, which is the host's",
+    "engine/choose.py": "kernels that are written by hand for one GPU",
+    "tools/doctor.py": "the library that a GPU may lack",
+}
+
+
+def test_a_device_is_one_folder() -> None:
+    """Each has a page that puts it together; a part that is of no device in particular names none."""
+    folders = [path for path in (PACKAGE / "devices").iterdir() if (path / "__init__.py").is_file()]
+    assert {path.name for path in folders} == {name.lower() for name in FACTORIES}
+    assert all((path / "backend.py").is_file() for path in folders)
+    others = [path for path in modules() if path.relative_to(PACKAGE).parts[0] != "devices"]
+    named = {str(path.relative_to(PACKAGE)) for path in others if "picograd.devices." in path.read_text()}
+    assert named == NAMES_A_DEVICE.keys()
 
 
 def test_imports_have_no_cycle() -> None:
