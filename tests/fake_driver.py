@@ -1,4 +1,4 @@
-"""A CUDA driver that keeps its memory on the host (tests/runtime/fake_driver.c), to test the CUDA device's own code.
+"""A CUDA driver that keeps its memory on the host (tests/devices/cuda/fake_driver.c), to test the CUDA device's own code.
 
 What runs on it is a process of its own, since the bindings look for a driver once.
 """
@@ -16,7 +16,7 @@ import pytest
 from picograd.devices.cudasim import compile as hostcxx
 from tests.forks import Forks
 
-RUNTIME = Path(__file__).parent / "runtime"
+SOURCES = Path(__file__).parent / "devices" / "cuda"
 # What primitives.h is after parsing comes from the process that starts this one.
 HEAD = """
 import os
@@ -84,7 +84,7 @@ def build(folder: Path) -> None:
     if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
         pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
     for source, library in ("fake_driver.c", "libcuda.so.1"), ("fake_cublaslt.c", "libcublasLt.so.13"):
-        options = "-shared", "-fPIC", "-O1", str(RUNTIME / source), "-o", str(folder / library), "-ldl", "-lm"
+        options = "-shared", "-fPIC", "-O1", str(SOURCES / source), "-o", str(folder / library), "-ldl", "-lm"
         subprocess.run([compiler, *options], check=True)
 
 

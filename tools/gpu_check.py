@@ -41,7 +41,7 @@ MARKS = re.compile(r'mark\.gpu|device_params\([^)]*"(CUDA|PTX)"')  # what stands
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "--continue-on-collection-errors")
 # compute-sanitizer's tools, and the tests that run under each: every kind of kernel, few launches of each.
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-SANITIZED = ("tests/engine/test_cuda_devices.py", "tests/runtime/test_async_copies.py")
+SANITIZED = ("tests/engine/test_cuda_devices.py", "tests/devices/cuda/test_async_copies.py")
 FOUND = 99  # the status compute-sanitizer is asked to exit with where it has found something
 Part = tuple[str, "subprocess.Popen[bytes]"]
 

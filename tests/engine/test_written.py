@@ -22,9 +22,9 @@ from picograd.engine.watch import watch
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Written, WrittenAttention, WrittenGradients
 from picograd.record import replace
+from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu
-from tests.render.test_hopper_product import HOPPER
 
 pytestmark = needs_compiler
 h = pg.bfloat16

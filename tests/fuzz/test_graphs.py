@@ -86,7 +86,7 @@ def test_graphs_are_deep_and_know_every_opcode() -> None:
     assert several > 500
 
 
-# Made by users' state and devices (tests/runtime, tests/transforms) and functions of the host (tests/engine/test_host.py),
+# Made by users' state and devices (tests/devices, tests/transforms) and functions of the host (tests/engine/test_host.py),
 # by eager code (tests/autodiff/test_later.py), by schedule and codegen, or, attention, by nothing yet.
 NOT_DRAWN = {
     "BUFFER", "VARIABLE", "BIND", "LEAF", "COPY", "ASSIGN", "UPDATE", "CHECK", "COLLECTIVE", "CUSTOM",

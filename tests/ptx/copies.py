@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tests.devices.cuda.hopper_cases import copied_as_tf32
 from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import TensorMap, box_places
-from tests.runtime.hopper_cases import copied_as_tf32
 
 Array = np.ndarray[Any, Any]
 

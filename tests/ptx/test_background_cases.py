@@ -1,7 +1,7 @@
 """Matrices, copies, mbarriers, tiles and warpgroups: the PTX bodies of the headers run here and do what NumPy says.
 
-The cases are those of tests/runtime/primitive_cases.py and hopper_cases.py; the text is NVRTC's for each generation that
-has them, run in several orders.
+The cases are those of tests/devices/cuda/primitive_cases.py and hopper_cases.py; the text is NVRTC's for each generation
+that has them, run in several orders.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pytest
 
 from picograd.device import Target
 from picograd.ir.stages import Binary
+from tests.devices.cuda.test_primitives import CASES, check, outcome, source_of
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import NVRTC, PtxDevice, compile_nvrtc
 from tests.ptx.machine import Order, running
-from tests.runtime.test_primitives import CASES, check, outcome, source_of
 
 CALLS = re.compile(r"copy_async|load_matrices|mma_m16n8k16")
 OF_THIS = [name for name, (header, case) in CASES.items() if header == "hopper.h" or CALLS.search(case.body)]

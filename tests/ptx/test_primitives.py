@@ -1,7 +1,7 @@
 """Every primitive of the CUDA headers by the PTX that NVRTC makes of its body for the GPU, inline PTX among it.
 
-The kernels and what they mean are those of tests/runtime/primitive_cases.py; those that call matrix instructions or copy in
-the background are in test_background_cases.py.
+The kernels and what they mean are those of tests/devices/cuda/primitive_cases.py; those that call matrix instructions or
+copy in the background are in test_background_cases.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 from picograd.ir.stages import Binary
 from picograd.record import replace
+from tests.devices.cuda.primitive_cases import CASES
+from tests.devices.cuda.test_primitives import check, outcome, source_of
 from tests.ptx.device import NVRTC, TARGETS, PtxDevice, compile_nvrtc
 from tests.ptx.test_background_cases import OF_THIS
-from tests.runtime.primitive_cases import CASES
-from tests.runtime.test_primitives import check, outcome, source_of
 
 ARCHS = ("sm_80", "sm_90a")
 

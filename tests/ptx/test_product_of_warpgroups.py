@@ -1,6 +1,6 @@
 """A product by warps that copy and warpgroups that multiply, as NVRTC's PTX, run here; and what is wrong in it is found.
 
-The kernel is tests/runtime/hopper_product.cu and so are most bugs, changes of its text; the others are changes of its PTX.
+The kernel is tests/devices/cuda/hopper_product.cu; most bugs are changes of its text, the others of its PTX.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, TileMap
 from picograd.record import replace
+from tests.devices.cuda.test_hopper_product import BUGS, MAPS, TEXT, changed, operands, source_of
 from tests.gpu_programs import run
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import NVRTC, PtxDevice, compile_nvrtc
 from tests.ptx.machine import Order, running
 from tests.ptx.test_background_cases import MOMENTS, target_of
-from tests.runtime.test_hopper_product import BUGS, MAPS, TEXT, changed, operands, source_of
 
 TARGET = target_of("sm_90a")
 

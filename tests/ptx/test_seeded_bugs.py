@@ -18,14 +18,14 @@ from picograd.ir.stages import Binary, Source
 from picograd.record import replace
 from picograd.road import lower
 from tests.codegen.gpu.test_tensor_product import product
+from tests.devices.cuda.primitive_cases import CASES
+from tests.devices.cuda.test_primitives import check, kernel_of, launch_of, params_of
 from tests.gpu_programs import Array, run
 from tests.ptx.background import working
 from tests.ptx.copies import When
 from tests.ptx.device import NVRTC, ROADS, TARGETS, PtxDevice, compile_nvrtc
 from tests.ptx.machine import Order, running
 from tests.ptx.test_background_cases import target_of
-from tests.runtime.primitive_cases import CASES
-from tests.runtime.test_primitives import check, kernel_of, launch_of, params_of
 
 ONE_WARP, TWO_WARPS = WarpTile(1, 1, 2, 4, 16), WarpTile(1, 2, 1, 2, 16)
 FOUR, TWO = r"\{(.*?), (.*?), (.*?), (.*?)\}", r"\{(.*?), (.*?)\}"

@@ -65,13 +65,13 @@ def test_what_sanitizers_say_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_files_with_gpu_tests_are_found() -> None:
     files = gpu_check.files_with_gpu_tests()
-    assert {"tests/runtime/test_cuda.py", "tests/engine/test_ptx_device.py", *gpu_check.SANITIZED} <= set(files)
-    assert "tests/render/test_c.py" not in files  # it asks for other devices
+    assert {"tests/devices/cuda/test_device.py", "tests/engine/test_ptx_device.py", *gpu_check.SANITIZED} <= set(files)
+    assert "tests/devices/c/test_render.py" not in files  # it asks for other devices
 
 
 def test_each_file_is_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_check, "PYTEST", (sys.executable, "-c", ""))
     parts = gpu_check.start_tests(tmp_path)
     names = [name for name, _ in parts if name.startswith("gpu_")]
-    assert len(set(names)) == len(names) == len(gpu_check.files_with_gpu_tests()) and "gpu_runtime_cuda" in names
+    assert len(set(names)) == len(names) == len(gpu_check.files_with_gpu_tests()) and "gpu_devices_cuda_device" in names
     assert set(gpu_check.wait(parts, 60).values()) == {0}

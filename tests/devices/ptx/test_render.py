@@ -1,7 +1,7 @@
 """LLVM IR for a GPU: the text of two small kernels, what it is made of, and what the renderer refuses.
 
-`python -m tests.render.test_nvptx` writes the golden text anew. That it means what it should is tested in
-tests/engine/test_ptx_device.py, by running it; that it assembles, in tests/compilers/test_nvptx.py.
+`python -m tests.devices.ptx.test_render` writes the golden text anew. That it means what it should is tested in
+tests/engine/test_ptx_device.py, by running it; that it assembles, in tests/devices/ptx/test_compile.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
 from picograd.record import replace
+from tests.devices.cuda.test_render import TARGET as CUDA_TARGET
+from tests.devices.cuda.test_render import block_program, two_grids
 from tests.gpu_programs import F32, Body, N, loop_range, matmul, memory, param, row_sums
-from tests.render.test_cuda import TARGET as CUDA_TARGET
-from tests.render.test_cuda import block_program, two_grids
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 TARGET = gpu_target(9, 0, 48 * 1024)
 PROGRAMS = {"row_sums": row_sums(8, 100, threads=2), "two_grids": two_grids()}
 

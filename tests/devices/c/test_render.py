@@ -1,6 +1,6 @@
 """C from programs written by hand: the text of two, and what the renderer refuses.
 
-`python -m tests.render.test_c` writes the golden text anew.
+`python -m tests.devices.c.test_render` writes the golden text anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from picograd.ir.statements import Alloc, For, Shuffle, Statement, Transpose
 from tests.gpu_programs import F32, Array, Body, N, loop_range, memory, param, run
 from tests.on_devices import device_params
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 TARGET = Target("C", "c", "any", vector_bytes=1)
 
 

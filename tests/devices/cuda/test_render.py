@@ -1,6 +1,6 @@
 """The text of three small kernels, and what the renderer refuses.
 
-`python -m tests.render.test_cuda` writes the golden text anew.
+`python -m tests.devices.cuda.test_render` writes the golden text anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from picograd.ir.statements import Alloc, Barrier, For, If, Load, Shuffle, State
 from picograd.ir.symbolic import with_values
 from tests.gpu_programs import F32, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024)
 
 

@@ -1,6 +1,6 @@
 """OpenCL C from programs written by hand: the text of two, and what the renderer refuses.
 
-`python -m tests.render.test_opencl` writes the golden text anew.
+`python -m tests.devices.opencl.test_render` writes the golden text anew.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, Load, Shuffle, Store
+from tests.devices.cuda.test_render import block_program, two_grids
 from tests.gpu_programs import F32, Body, check_matmul, check_row_sums, loop_range, matmul, memory, param, row_sums
 from tests.on_devices import device_params
-from tests.render.test_cuda import block_program, two_grids
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 TARGET = Target("OPENCL", "opencl", "any", 16, block_threads=256, shared_bytes=48 * 1024, has_shuffle=False)
 PROGRAMS = {"row_sums": row_sums(8, 100, threads=2), "two_grids": two_grids()}
 

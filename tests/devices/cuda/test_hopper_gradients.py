@@ -23,10 +23,10 @@ from picograd.errors import DeviceError
 from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainGradients, WrittenGradients
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
+from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
-from tests.render.test_hopper_product import HOPPER
 
 
 @dataclass(frozen=True)

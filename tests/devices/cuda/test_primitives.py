@@ -20,11 +20,11 @@ from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import replace
+from tests.devices.cuda import hopper_cases, primitive_cases
+from tests.devices.cuda.primitive_cases import EVERYWHERE, Case, dtype_of
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
-from tests.runtime import hopper_cases, primitive_cases
-from tests.runtime.primitive_cases import EVERYWHERE, Case, dtype_of
 
 HEADERS = {"primitives.h": primitive_cases.CASES, "hopper.h": hopper_cases.CASES}
 CASES = {name: (header, case) for header, cases in HEADERS.items() for name, case in cases.items()}

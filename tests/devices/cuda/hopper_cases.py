@@ -9,8 +9,8 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.stages import TileMap
+from tests.devices.cuda.primitive_cases import Case
 from tests.gpu_programs import Array
-from tests.runtime.primitive_cases import Case
 
 FROM_HOPPER, OF_HOPPER = ("sm_90a", "sm_100a"), ("sm_90a",)
 CASES: dict[str, Case] = {}

@@ -18,7 +18,7 @@ from picograd.ir.stages import Binary
 from tests.fake_driver import TENSORS, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NO_DRIVER = "CUDA: cuInit cannot be called: this machine has no NVIDIA driver (libcuda)."
 NO_GPU = cuda_driver.available()
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]

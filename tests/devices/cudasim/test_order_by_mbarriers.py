@@ -13,9 +13,9 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.errors import DeviceError
 from picograd.record import replace
+from tests.devices.cuda import test_primitives
+from tests.devices.cuda.test_primitives import outcome, source_of
 from tests.host_compilers import needs_compiler
-from tests.runtime import test_primitives
-from tests.runtime.test_primitives import outcome, source_of
 
 WARP, ALL = "a stream that a thread a warp give back", "a stream that all threads give back"
 # Of which kernel what is replaced, by what, and what is said in one of the orders.

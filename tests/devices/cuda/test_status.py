@@ -13,7 +13,7 @@ import pytest
 
 from tests.fake_driver import TENSORS, run_on
 
-ROOM = Path(__file__).resolve().parents[2] / "picograd" / "devices" / "cuda"
+ROOM = Path(__file__).resolve().parents[3] / "picograd" / "devices" / "cuda"
 # The driver, which counts its calls and fails when it is told to; and a program, of which the first calls make graphs.
 FAILING = TENSORS + """
 import ctypes

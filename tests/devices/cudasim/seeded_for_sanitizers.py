@@ -1,4 +1,4 @@
-"""Kernels that go around the simulator's accessors: tests/runtime/test_sanitizers.py has the sanitizers find them."""
+"""Kernels that go around the simulator's accessors: test_sanitizers.py has the sanitizers find them."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.skipif(
     reason="no C++ compiler is on PATH, or it has no libasan.so and libubsan.so",
 )
 KERNELS = {
-    "bugs": ("tests/runtime/test_cudasim_bugs.py", "no_false_alarm"),
+    "bugs": ("tests/devices/cudasim/test_bugs.py", "no_false_alarm"),
     "expressions": ("tests/engine/test_cuda_devices.py", "(expression or host) and CUDASIM"),
-    "primitives": ("tests/runtime/test_primitives.py", "simulator"),
-    "a product by warpgroups": ("tests/runtime/test_hopper_product.py", "exact"),
+    "primitives": ("tests/devices/cuda/test_primitives.py", "simulator"),
+    "a product by warpgroups": ("tests/devices/cuda/test_hopper_product.py", "exact"),
 }
 
 
@@ -36,6 +36,6 @@ def test_kernels_run_clean(chosen: tuple[str, str]) -> None:
     ],
 )
 def test_what_is_seeded_is_found(bug: str, says: str) -> None:
-    done = run("tests/runtime/seeded_for_sanitizers.py", "-k", bug)
+    done = run("tests/devices/cudasim/seeded_for_sanitizers.py", "-k", bug)
     assert done.returncode != 0
     assert any(each in done.stderr for each in says.split("|")), done.stdout[-2000:] + done.stderr[-2000:]

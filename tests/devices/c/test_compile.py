@@ -7,8 +7,8 @@ import pytest
 from picograd.devices.c import compile as hostc
 from picograd.errors import CompileError
 from picograd.ir.stages import Launch, Source
+from tests.devices.c.test_render import PROGRAMS, render
 from tests.on_devices import device_params
-from tests.render.test_c import PROGRAMS, render
 
 needs_compiler = pytest.mark.parametrize("device", device_params("C"))
 

@@ -20,10 +20,10 @@ from picograd.engine import devices
 from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
+from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
-from tests.render.test_hopper_product import HOPPER
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A product by warps that copy and warpgroups that multiply: on the simulator, on a GPU; and what is wrong is found.
 
-The kernel is tests/runtime/hopper_product.cu. Each bug is a change of its text, as somebody makes it by mistake.
+The kernel is tests/devices/cuda/hopper_product.cu. Each bug is a change of its text, as somebody makes it by mistake.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def test_a_bug_is_found(name: str) -> None:
 
 
 MAPPED = """
-from tests.runtime.test_hopper_product import *
+from tests.devices.cuda.test_hopper_product import *
 kernel = device.load(right_one())
 lhs, rhs, expected = operands()
 for turn in range(3):  # in other memory each time, and again
