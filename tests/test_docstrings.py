@@ -80,7 +80,8 @@ def public_names() -> dict[str, object]:
                 found |= methods_of(value)
             if inspect.isfunction(value) or inspect.isclass(value):
                 found[name if module is picograd else f"{module.__name__.removeprefix('picograd.')}.{name}"] = value
-    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values(), *vars(picograd.optim.lr_scheduler).values()]:
+    schedules = [getattr(picograd.optim.lr_scheduler, name) for name in picograd.optim.lr_scheduler.__all__]
+    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values(), *schedules]:
         if inspect.isclass(value):
             found |= {f"nn.{value.__name__}": value, **methods_of(value)}
     seen: set[int] = set()
@@ -108,9 +109,12 @@ def source_of(value: object, function: object) -> str:
     return inspect.getsource(value._keep if is_made else function)
 
 
-def described_at(place: str) -> object:
-    """Returns the function or class of networks that a docstring refers to for arguments: functional.conv1d, Conv1d."""
-    return getattr(picograd.nn.functional, place.removeprefix("functional."), None) or getattr(picograd.nn, place)
+def with_references(text: str) -> str:
+    """Returns a docstring with those of networks that it refers to for arguments: functional.conv1d, Conv1d."""
+    for place in re.findall(r"arguments as in `([\w.]+)`", text):
+        named = getattr(picograd.nn.functional, place.removeprefix("functional."), None) or getattr(picograd.nn, place)
+        text += with_references(inspect.getdoc(named) or "")
+    return text
 
 
 PUBLIC = public_names()
@@ -130,8 +134,7 @@ def test_a_public_name_is_described(name: str) -> None:
     function = value.__init__ if inspect.isclass(value) else value
     if not inspect.isfunction(function):
         return
-    said = text + (inspect.getdoc(function) or "")
-    said += "".join(inspect.getdoc(described_at(place)) or "" for place in re.findall(r"arguments as in `([\w.]+)`", text))
+    said = with_references(text) + (inspect.getdoc(function) or "")
     unsaid = [p for p in inspect.signature(function).parameters if p not in SHARED and not re.search(rf"\b{p}\b", said)]
     assert not unsaid, f"says what {', '.join(unsaid)} may be"
     raised = set(re.findall(r"raise ([A-Z]\w+)\(", source_of(value, function))) & {*picograd.__all__}

@@ -1,7 +1,7 @@
 """The GPU by torch.cuda's names: whether there is one, its memory, waiting for it.
 
 Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked. There are no
-streams to choose: kernels follow each other, and copies run beside them where nothing depends on them.
+streams to choose: kernels follow each other, and copies overlap with them where neither needs the other.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
 
 
 class DeviceProperties(Record):
-    """What a GPU is, by the names that torch.cuda has for it.
+    """Properties of a GPU, by the names that torch.cuda has for them.
 
     name:                           what the driver calls it
     major, minor:                   its generation: 9, 0 is Hopper's

@@ -133,7 +133,7 @@ class Distribution:
         raise self._lacks("cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Returns the value of which cdf is `value`."""
+        """Returns the x with cdf(x) = value."""
         raise self._lacks("icdf")
 
     def entropy(self) -> Tensor:
@@ -214,7 +214,7 @@ class Elementwise(Distribution):
 
 
 class Independent(Distribution):
-    """A distribution of which the last axes of batch_shape count as axes of the event: their log_probs add up.
+    """A distribution whose last axes of batch_shape count as axes of the event: their log_probs add up.
 
     Args:
       base_distribution:            of single values

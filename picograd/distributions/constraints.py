@@ -153,7 +153,7 @@ def _are_weights(x: Op) -> Op:
 
 
 def _are_counts(x: Op, most: Op) -> Op:
-    """Rows of whole numbers, of which the sum is not above `most`, an array of the shape of x."""
+    """Rows of whole numbers whose sum is not above `most`, an array of the shape of x."""
     most = reduce(most, OpCode.MAX, (len(x.shape) - 1,))
     return both(_all(_is_whole_from(x, 0), 1), compare(OpCode.CMPLE, _sum(x), most))
 
@@ -246,12 +246,12 @@ positive_definite: Constraint = _Ruled("symmetric and positive definite", _is_po
 
 # ---- looking ----
 def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | float, wholly: bool) -> Tensor | float:
-    """Returns a parameter or a value of a distribution, of which a constraint holds as far as is looked.
+    """Returns a parameter or a value of a distribution, checked against a constraint as far as the host knows it.
 
     Args:
       owner:   name of the distribution
       name:    of the parameter
-      wholly:  what the host does not know is returned with a look at each element, by whatever kernel reads it
+      wholly:  a value that the host does not know is returned with a check of each element, in the kernel that reads it
 
     Raises:
       ArgumentError: the constraint does not hold of what the host knows; else, if `wholly`, when the value is computed.
@@ -350,7 +350,7 @@ def _holds_for(rule: Rule, dtype: DType, arrays: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=256)
 def _graph(rule: Rule, kinds: tuple[tuple[DType, tuple[int, ...]], ...]) -> tuple[list[Op], Op]:
-    """Returns stand-ins for operands of a rule, and the graph of where it holds."""
+    """Returns placeholders for operands of a rule, and the graph of where it holds."""
     stands = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, math.prod(shape)), shape)) for dtype, shape in kinds]
     return stands, _holds(*stands, rule=rule)
 

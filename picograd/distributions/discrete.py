@@ -32,7 +32,7 @@ from picograd.tensor.tensor import Tensor
 
 
 def _clamped(probs: Tensor) -> Tensor:
-    """Returns probabilities that are neither 0 nor 1, of which logits are finite, as PyTorch does."""
+    """Returns probabilities clamped away from 0 and 1, so that their logits are finite, as PyTorch does."""
     eps = dtypes.finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
 

@@ -1,10 +1,11 @@
-"""Fourier transforms of complex signals, of real ones and of Hermitian ones; which frequency stands where in a spectrum.
+"""Fourier transforms of complex, real and Hermitian signals; the frequencies of a spectrum, and their order.
 
 The sum over a signal x of n elements is X[k] = sum over j of x[j] e^(-2 pi i j k / n), and the inverse has the other sign.
 `norm` says which of the two is divided: "backward" (the default) the inverse by n, "forward" the transform by n, "ortho"
 each by the root of n. The gradient of a transform is the transform of the other sign.
 
-A real signal has a spectrum whose one half says all. A signal that is its own conjugate, reversed, has a real spectrum.
+One half of the spectrum of a real signal determines the other. A Hermitian signal, which is the reverse of its conjugate,
+has a real spectrum.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NORMS = ("backward", "ortho", "forward")
 
 
 class Request(Record):
-    """What a call asks for.
+    """A call of a transform, with its arguments checked.
 
     name:     of the function, for errors
     lengths:  of the signal along each axis, in the order of `axes`; -1 is all there is
@@ -554,7 +555,7 @@ def _shifted(name: str, value: Any, dim: Axes, is_forward: bool) -> Tensor:
 
 
 def fftshift(input: Any, dim: Axes = None) -> Tensor:
-    """Returns a spectrum turned so that frequency 0 stands in the middle.
+    """Returns a spectrum rolled so that frequency 0 is in the middle.
 
     Args:
       input:  any tensor; of pairs, name the axes with dim

@@ -28,7 +28,7 @@ LINE_NBYTES_MAX = 2**20  # of text that ends with its line, in protocol 0
 LONG = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
 GIVEN_MAX = 8  # elements and letters of arguments for each byte of a file
 KEY_MAX = 2**61 - 1  # integers below have hashes of their own
-PLAIN = (str, bytes, int, float, complex, bool, type(None), DType, device)  # what is hashed: all of it by its own value
+PLAIN = (str, bytes, int, float, complex, bool, type(None), DType, device)  # keys that are hashed: all of them by value
 
 
 class Builder(Record, eq=False):
@@ -58,8 +58,8 @@ class Stored:
     """An object of a class that picograd does not have, as a file describes it: none of its code is run.
 
     name:   its class or function, such as "argparse.Namespace"
-    args:   what it was made of
-    state:  what it was given then: mostly a dict, whose entries are attributes here
+    args:   arguments that it was made with
+    state:  the state set on it then: mostly a dict, whose entries are attributes here
     items:  what was appended or put into it, entries as (key, value)
     """
 
@@ -102,10 +102,10 @@ class Unpickler:
         self.encoding, self.others = encoding, others
 
     def load(self) -> Any:
-        """Returns the value of the pickle at the file's position, which is behind it then.
+        """Returns the value of the pickle at the file's position, and leaves the position behind it.
 
         Raises:
-          DataError: it is cut short or damaged, or it names what is not in the table.
+          DataError: it is cut short or damaged, or it has a name that is not in the table.
         """
         self.at, self.num_unfinished, self.num_given = self.file.tell(), 0, 0
         self.stack: list[Any] = []
@@ -377,7 +377,7 @@ STEPS: dict[int, Step] = {
     ord("q"): lambda m: m.put(m.number("<B")),
     ord("r"): lambda m: m.put(m.number("<I")),
     0x94: lambda m: m.put(len(m.memo)),
-    # ---- names, and what is made of them ----
+    # ---- names, and values made from them ----
     ord("c"): lambda m: m.named_by(m.line().decode(), m.line().decode()),
     0x93: lambda m: m.named_by(*m.popped(2)),
     ord("R"): lambda m: m.call(*m.popped(2)),

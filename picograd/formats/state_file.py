@@ -19,7 +19,7 @@ from picograd.tensor.tensor import Tensor
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
 FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."
-# Other files that people have beside those, by how they begin: what they are, and what to do.
+# Other formats by their first bytes: the name of the format, and the remedy.
 OTHERS: dict[bytes, tuple[str, str]] = {
     **{b"\x80" + bytes([version]): ("a pickle", "torch.save(state, path) and pg.save(state, path) write what is read.")
        for version in range(2, 6)},
@@ -216,7 +216,7 @@ def _other_kind(start: bytes, called: str) -> tuple[str, str]:
 
 
 def _holds_arrays(file: BinaryIO) -> bool:
-    """True for a zip file of .npy files; what is damaged is looked at by PyTorch's reader."""
+    """True for a zip file of .npy files; PyTorch's reader reports a damaged one."""
     try:
         with opened_zip(file) as archive:
             return all(name.endswith(".npy") for name in archive.namelist())

@@ -488,7 +488,7 @@ class TorchFile:
         self.memo: dict[int, int] = {}
         self.kept: list[Any] = []  # whose id() is in the memo
         self.storages: list[Tensor] = []  # by key
-        self.keys: dict[int, int] = {}  # of the storage of each cell of which there is one
+        self.keys: dict[int, int] = {}  # key of the storage of each cell that has one
         tensors: dict[int, Tensor] = {}
         _collect(state, tensors, 0, set())
         realize(tensors.values())
@@ -608,7 +608,7 @@ class TorchFile:
 
     # ---- tensors ----
     def tensor(self, value: Tensor) -> None:
-        """Adds a tensor: its storage, and what it shows of that."""
+        """Adds a tensor: its storage, and the part of it that the tensor shows."""
         key, place = self.place_of(value)
         is_parameter = getattr(value, "_role", None) == "parameter"
         storage_name = STORAGE_NAMES.get(value.dtype)
@@ -635,7 +635,7 @@ class TorchFile:
             self.parts.append(b"tR")
 
     def place_of(self, value: Tensor) -> tuple[int, Place]:
-        """Returns the key of a tensor's storage and what it shows of that: of one that is shared, all of it is kept."""
+        """Returns the key of a tensor's storage and the part it shows; a shared storage is kept whole."""
         shape = tuple(int(dim) for dim in value.shape)
         shown = None
         if self.num_views[id(value.cell)] > 1 or value.numel() > value.cell.op.numel:  # else it is kept in order

@@ -18,7 +18,7 @@ DAMAGED = (
 )  # fmt: skip
 ALIGNMENT_NBYTES = 64  # where the content of an entry begins, as PyTorch has it: it can be mapped into memory
 PADDING_ID = 0x4246  # of the extra field that is left out by readers; PyTorch's, "FB"
-LOCAL_HEADER_NBYTES, ZIP64_NBYTES = 30, 20  # before the name of an entry; of what is added for one of 2 GB or more
+LOCAL_HEADER_NBYTES, ZIP64_NBYTES = 30, 20  # before the name of an entry; the extra field of an entry of 2 GB or more
 
 
 @contextmanager

@@ -24,14 +24,14 @@ __all__ = [
 
 
 class CholeskyInfo(NamedTuple):
-    """What `cholesky_ex` returns: info is 0, or the order of the first leading minor that is not positive definite."""
+    """Result of `cholesky_ex`; info is 0, or the order of the first leading minor that is not positive definite."""
 
     L: Tensor
     info: Tensor
 
 
 class LU(NamedTuple):
-    """P L U is the matrix."""
+    """Factors P, L, U of a matrix P L U."""
 
     P: Tensor
     L: Tensor
@@ -46,7 +46,7 @@ class LUFactor(NamedTuple):
 
 
 class LUFactorInfo(NamedTuple):
-    """The same; info is 0, or from 1 the first pivot that is 0."""
+    """LUFactor with info: 0, or from 1 the first pivot that is 0."""
 
     LU: Tensor
     pivots: Tensor
@@ -58,7 +58,7 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
     """Returns the lower triangular L with L @ L.T = A, for symmetric positive definite matrices.
 
     Args:
-      A:      (..., n, n), of which the lower triangle is read
+      A:      (..., n, n); only the lower triangle is read
       upper:  the upper triangle is read, and L.T returned
 
     Raises:
@@ -207,7 +207,7 @@ def householder_product(A: Any, tau: Any) -> Tensor:
     """Returns the first n columns of the product of the reflections I - tau[i] v v.T, v being column i of A.
 
     Args:
-      A:    (..., m, n), m >= n; of column i what is above the diagonal counts as 0, and the diagonal as 1
+      A:    (..., m, n), m >= n; above the diagonal it counts as 0, on the diagonal as 1
       tau:  (..., k), k <= n
 
     Raises:
@@ -322,7 +322,7 @@ def eigvals(A: Any) -> Any:
 
 
 def _complex(function: str, symmetric: str) -> UnsupportedOp:
-    """Returns the error of a function with complex results, of which only the one for symmetric matrices is here."""
+    """Returns the error of a function with complex results; picograd has only its twin for symmetric matrices."""
     return UnsupportedOp(
         f"linalg.{function}: they may be complex, and there are no complex tensors.",
         f"pg.linalg.{symmetric} is for symmetric matrices.",
@@ -331,7 +331,7 @@ def _complex(function: str, symmetric: str) -> UnsupportedOp:
 
 # ---- singular values ----
 class Singular(NamedTuple):
-    """U diag(S) Vh is the matrix."""
+    """Singular value decomposition of a matrix U diag(S) Vh."""
 
     U: Tensor
     S: Tensor

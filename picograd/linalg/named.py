@@ -1,4 +1,4 @@
-"""What torch has of linear algebra beside torch.linalg, by its names: Tensor's methods, and functions of several tensors.
+"""Linear algebra that torch has at its top, not in torch.linalg: methods of Tensor, and functions of several tensors.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 class Unpacked(NamedTuple):
-    """P L U is the matrix; what was not asked for is empty."""
+    """Factors P, L, U of a matrix P L U; those that were not asked for are empty."""
 
     P: Tensor
     L: Tensor

@@ -46,7 +46,7 @@ def vector_norm(
 
     Args:
       x:    any shape
-      ord:  a number; inf and -inf are the greatest and the least |x|, and 0 counts what is not 0
+      ord:  a number; inf and -inf are the greatest and the least |x|, and 0 counts the elements other than 0
 
     Raises:
       ArgumentError: ord is no number.

@@ -261,7 +261,7 @@ def vander(x: Any, N: int | None = None) -> Tensor:
 def powers(op: Op, count: Any) -> Op:
     """Returns the powers 0 to count - 1 along a new last axis: running products, which have gradients at 0.
 
-    Of integers as int64.
+    Powers of integers are int64.
     """
     op = op if op.dtype.is_float else cast(op, int64)
     shape, last = (*op.shape, count), len(op.shape)

@@ -25,21 +25,21 @@ EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # between 1 and 
 
 
 class InverseInfo(NamedTuple):
-    """What `inv_ex` returns: info is 0, or from 1 the pivot of LU that is 0."""
+    """Result of `inv_ex`; info is 0, or from 1 the pivot of LU that is 0."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolveInfo(NamedTuple):
-    """What `solve_ex` returns: info is 0, or from 1 the pivot of LU that is 0."""
+    """Result of `solve_ex`; info is 0, or from 1 the pivot of LU that is 0."""
 
     result: Tensor
     info: Tensor
 
 
 class LeastSquares(NamedTuple):
-    """What `lstsq` returns."""
+    """Result of `lstsq`."""
 
     solution: Tensor
     residuals: Tensor
@@ -118,7 +118,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     Args:
       A:     (..., n, n)
       B:     (..., n, k) or (..., n), or (..., k, n) with left=False
-      left:  on which side of X the matrix stands
+      left:  the side of X that the matrix is on
 
     Raises:
       ShapeError: a matrix is not square, or B does not fit it.
@@ -150,7 +150,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """Returns X with A X = B for a triangular A, of which nothing but its triangle is read.
+    """Returns X with A X = B for a triangular A; only its triangle is read.
 
     Args:
       A:              (..., n, n)
@@ -292,7 +292,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
     """Returns the inverse of a tensor as a matrix whose rows are its first `ind` axes.
 
     Args:
-      A:    a tensor of which the first axes have as many elements as the others
+      A:    a tensor whose first axes have as many elements as the others
       ind:  at least 1
 
     Raises:

@@ -1,4 +1,4 @@
-"""torch.nn.attention by its name: which kernel computes attention, as a context that is taken and changes nothing.
+"""torch.nn.attention by its name: the choice of an attention kernel, as a context that is accepted and changes nothing.
 
 Attention has one Op here, and a device one kernel for it; nn.functional.scaled_dot_product_attention computes it.
 """

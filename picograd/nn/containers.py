@@ -14,9 +14,9 @@ __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequen
 
 
 class _Held(Module):
-    """What is held under names, in order.
+    """Base of containers: parts by name, in order.
 
-    names: under which attributes
+    names: the attributes that hold them
     """
 
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class _Held(Module):
 
 
 class _Numbered(_Held):
-    """What is held under the names 0, 1, ..."""
+    """Base of lists: parts by the names 0, 1, ..."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items())
@@ -57,7 +57,7 @@ class _Numbered(_Held):
         self._number(items)
 
     def _of(self, names: tuple[str, ...]) -> Self:
-        """Returns another one of this kind that holds what has these names."""
+        """Returns a container of this kind with the parts of these names."""
         raise NotImplementedError
 
     def _place(self, place: int) -> int:
@@ -102,7 +102,7 @@ class _Numbered(_Held):
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Takes away what is at place `index`, and returns it.
+        """Removes the part at place `index`, and returns it.
 
         >>> ModuleList([nn.Tanh(), nn.Identity()]).pop(0)
         Tanh()
@@ -163,7 +163,7 @@ class ModuleList(_Numbered):
         return type(self)(getattr(self, name) for name in names)
 
     def __repr__(self) -> str:
-        """Equal modules that follow each other stand there once."""
+        """Equal modules that follow each other are printed once."""
         runs: list[tuple[str, int, int]] = []  # text, first and last place
         for place, text in enumerate(map(repr, self._items())):
             if runs and runs[-1][0] == text:
@@ -205,7 +205,7 @@ class ParameterList(_Numbered):
 
 
 class _Named(_Held):
-    """What is held under names of its own."""
+    """Base of dicts: parts by the names that users give."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.names:
@@ -237,7 +237,7 @@ class _Named(_Held):
         return self.names
 
     def values(self) -> Iterable[Any]:
-        """Returns what is held, in order.
+        """Returns the parts, in order.
 
         >>> list(ModuleDict({"a": nn.Tanh()}).values())
         [Tanh()]
@@ -245,7 +245,7 @@ class _Named(_Held):
         return self._items()
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Returns names with what is held under them.
+        """Returns names and parts.
 
         >>> list(ModuleDict({"a": nn.Tanh()}).items())
         [('a', Tanh())]
@@ -253,7 +253,7 @@ class _Named(_Held):
         return list(zip(self.names, self._items()))
 
     def update(self, items: Mapping[str, Any]) -> None:
-        """Adds `items`, in place of what has the same names.
+        """Adds `items`; they replace parts of the same names.
 
         >>> held = ModuleDict({"a": nn.Tanh()})
         >>> held.update({"b": nn.Identity()})
@@ -264,7 +264,7 @@ class _Named(_Held):
             self[name] = item
 
     def pop(self, name: str) -> Any:
-        """Takes away what is held under `name`, and returns it.
+        """Removes the part with the name `name`, and returns it.
 
         >>> ModuleDict({"a": nn.Tanh()}).pop("a")
         Tanh()

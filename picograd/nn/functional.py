@@ -1,4 +1,4 @@
-"""Functions of networks by name: a page of what stands in the files beside it."""
+"""Functions of networks by name: a page of the files in functions/."""
 # ruff: noqa: F403
 
 from picograd.nn.functions.activations import *

@@ -57,7 +57,7 @@ def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def after_forward(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, has_failed: bool = False
 ) -> Any:
-    """Returns the result that the hooks leave; of a forward that has failed only those that are always called."""
+    """Returns the result that the hooks leave; after a forward that failed, only hooks that are always called run."""
     for hook in list(module._forward_hooks.values()):
         if has_failed and not hook.always:
             continue
@@ -83,12 +83,12 @@ class GradientWatch:
         self.waits = 0
 
     def arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns the arguments, those that need gradients as ones of their own whose gradient is seen."""
+        """Returns the arguments; those that need gradients are copies whose gradient this object sees."""
         self.found = [None] * len(args)
         return tuple(self._watched(place, value, self._see_argument) for place, value in enumerate(args))
 
     def results(self, result: Any) -> Any:
-        """Returns the result, as tensors of its own whose gradients are seen."""
+        """Returns the result, as copies whose gradients this object sees."""
         several = isinstance(result, (tuple, list))
         parts = list(result) if several else [result]
         self.grads = [None] * len(parts)
@@ -132,7 +132,7 @@ class GradientWatch:
         return None if place is None else self.found[place]
 
     def _one(self, kind: str, changed: Any, before: list[Tensor | None], place: int) -> Tensor | None:
-        """Returns what a hook made of one gradient. NOTE: those that came before have gone on already."""
+        """Returns the gradient that a hook has put in place of one. NOTE: earlier ones have gone on already."""
         if changed is None:
             return before[place]
         parts = changed if isinstance(changed, (tuple, list)) else (changed,)

@@ -22,7 +22,7 @@ GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the factor that keeps the variance of what goes through a nonlinearity.
+    """Returns the factor that keeps the variance of values that pass a nonlinearity.
 
     `param` is the slope of "leaky_relu" below 0, 0.01 unless given.
 
@@ -57,7 +57,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f'init: mode must be "fan_in" or "fan_out", got {mode!r}.')
-    return max(1, fans(tensor)[mode == "fan_out"])  # what has none is empty: there is nothing to store
+    return max(1, fans(tensor)[mode == "fan_out"])  # an empty tensor has no elements to store
 
 
 @no_grad()

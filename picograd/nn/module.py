@@ -46,7 +46,7 @@ class Module(ModuleState):
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result from whatever arguments a subclass takes (args, kwargs); what calling the module does.
+        """Computes the result from the arguments that a subclass takes (args, kwargs); calling the module calls it.
 
         >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
         (4, 3)
@@ -246,7 +246,7 @@ class Module(ModuleState):
 
         Args:
           prefix:            what paths start with
-          recurse:           False: only those that this module holds itself
+          recurse:           False: only those of this module itself
           remove_duplicate:  False: a shared parameter under each of its paths
 
         >>> [(path, p.shape) for path, p in nn.Linear(2, 3).named_parameters()]
@@ -256,7 +256,7 @@ class Module(ModuleState):
         return _once(found) if remove_duplicate else found
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yields the parameters, each once; recurse=False: only those that this module holds itself.
+        """Yields the parameters, each once; recurse=False: only those of this module itself.
 
         >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
         9
@@ -289,7 +289,7 @@ class Module(ModuleState):
     def summary(self, *inputs: Any) -> Summary:
         """Returns a table of the layers: what goes in and out, parameters, FLOPs and bytes; nothing is computed.
 
-        `inputs`: what forward takes: shapes, which stand for float32 zeros, or tensors.
+        `inputs`: arguments of forward: tensors, or shapes, which mean float32 zeros.
 
         >>> print(nn.Linear(2, 3).summary((4, 2)))
         layer            in      out     parameters  FLOPs  bytes
@@ -302,14 +302,14 @@ class Module(ModuleState):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Calls hook(module, args) before every forward; what it returns, if not None, becomes the arguments.
+        """Calls hook(module, args) before every forward; its result, if not None, becomes the arguments.
 
         Args:
           hook:         with_kwargs: hook(module, args, kwargs), which returns None or both
-          prepend:      before those that are there
+          prepend:      before earlier hooks
           with_kwargs:  it gets keyword arguments, too
 
-        Returns:        a handle whose remove() takes it away
+        Returns:        a handle whose remove() removes the hook
 
         >>> net = nn.Identity()
         >>> handle = net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
@@ -326,15 +326,15 @@ class Module(ModuleState):
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Calls hook(module, args, output) after every forward; what it returns, if not None, becomes the output.
+        """Calls hook(module, args, output) after every forward; its result, if not None, becomes the output.
 
         Args:
           hook:         with_kwargs: hook(module, args, kwargs, output)
-          prepend:      before those that are there
+          prepend:      before earlier hooks
           with_kwargs:  it gets keyword arguments, too
           always_call:  even when forward raises; output is None then
 
-        Returns:        a handle whose remove() takes it away
+        Returns:        a handle whose remove() removes the hook
 
         >>> net = nn.Identity()
         >>> handle = net.register_forward_hook(lambda module, args, output: output * 10)
@@ -346,17 +346,17 @@ class Module(ModuleState):
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_input, grad_output) when the gradients of a call are known.
 
-        grad_input are those of the positional arguments, None where one needs none; grad_output those of the results. What
-        the hook returns, if not None, takes the place of grad_input. Gradients are graphs: nothing is computed unless read.
+        grad_input are those of the positional arguments, None where one needs none; grad_output those of the results. The
+        result of the hook, if not None, replaces grad_input. Gradients are graphs: none is computed unless it is read.
 
         Args:
           hook:     a function of the module and two tuples
-          prepend:  before those that are there
+          prepend:  before earlier hooks
 
-        Returns:    a handle whose remove() takes it away
+        Returns:    a handle whose remove() removes the hook
 
         Raises:
-          GradientError: in backward(): a hook replaces the gradients of several arguments, of which only one can be.
+          GradientError: in backward(): a hook replaces the gradients of several arguments; it can replace one.
 
         >>> net = nn.Linear(1, 1, bias=False)
         >>> handle = net.register_full_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
@@ -368,16 +368,16 @@ class Module(ModuleState):
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_output) when gradients of the results are known, before they go on into the module.
 
-        What the hook returns, if not None, takes the place of grad_output.
+        The result of the hook, if not None, replaces grad_output.
 
         Args:
           hook:     a function of the module and a tuple
-          prepend:  before those that are there
+          prepend:  before earlier hooks
 
-        Returns:    a handle whose remove() takes it away
+        Returns:    a handle whose remove() removes the hook
 
         Raises:
-          GradientError: in backward(): a hook replaces the gradients of several results, of which only one can be.
+          GradientError: in backward(): a hook replaces the gradients of several results; it can replace one.
 
         >>> net, x = nn.Identity(), Tensor([1.0], requires_grad=True)
         >>> handle = net.register_full_backward_pre_hook(lambda module, grad_output: (grad_output[0] * 10,))
@@ -437,7 +437,7 @@ class Module(ModuleState):
         return f"Parametrized{name}" if "parametrizations" in vars(self) else name
 
     def extra_repr(self) -> str:
-        """Returns what stands between the brackets when the module is printed.
+        """Returns the text between the brackets when the module is printed.
 
         >>> nn.Linear(2, 3)
         Linear(in_features=2, out_features=3, bias=True)

@@ -21,11 +21,11 @@ from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
-WRAPPERS = ("module.", "_orig_mod.")  # before the names in states of PyTorch's DataParallel, and of what it compiled
+WRAPPERS = ("module.", "_orig_mod.")  # prefixes of names in states of PyTorch's DataParallel, and of its compiled modules
 
 
 class IncompatibleKeys(NamedTuple):
-    """What load_state_dict did not find, and what it did not know.
+    """Names that load_state_dict did not find, and names that it did not know.
 
     missing_keys:     paths of the module that the given state lacks
     unexpected_keys:  paths of the given state that the module lacks
@@ -44,7 +44,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 class ModuleState(ModuleAttributes):
-    """What a module does with all its tensors."""
+    """Base of modules: whatever concerns all of their tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
@@ -63,7 +63,7 @@ class ModuleState(ModuleAttributes):
         raise NotImplementedError
 
     def get_extra_state(self) -> Any:
-        """Returns what a subclass wants in its state_dict beside its tensors, under "_extra_state"; here nothing is.
+        """Returns what a subclass adds to its state_dict under "_extra_state"; the base adds nothing.
 
         >>> class Named(nn.Module):
         ...     def get_extra_state(self):
@@ -89,7 +89,7 @@ class ModuleState(ModuleAttributes):
 
         Args:
           destination:  a dict that is filled, and returned; None: a new one
-          prefix:       stands before every path
+          prefix:       put before every path
           keep_vars:    the tensors themselves, with their gradients
 
         >>> list(nn.MLP(2, [3, 1]).state_dict())
@@ -175,7 +175,7 @@ class ModuleState(ModuleAttributes):
         return found
 
     def _take_over(self, name: str, tensor: Tensor) -> None:
-        """Makes a tensor the parameter or buffer of a name, which is trained if the one before was."""
+        """Makes a tensor the parameter or buffer of a name; it is trained if its predecessor was."""
         before = getattr(self, name)
         own = tensor.detach()
         own._role = "parameter" if isinstance(before, Parameter) else "buffer"
@@ -242,7 +242,7 @@ class ModuleState(ModuleAttributes):
         return self.to(dst_type)
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
-        """Moves parameters and buffers to a device for whoever loads them then; `recurse`: also those below.
+        """Moves parameters and buffers to a device, to be loaded there; `recurse`: also those of modules inside.
 
         >>> nn.Linear(2, 3).to_empty(device="cpu").weight.shape
         (3, 2)
@@ -304,9 +304,9 @@ class ModuleState(ModuleAttributes):
         """Calls hook(module, prefix, keep_vars) before the module's tensors enter a state_dict.
 
         Args:
-          hook:   a function of the module, of what its paths start with, and of whether tensors keep their gradients
+          hook:   a function of the module, the prefix of its paths, and whether tensors keep their gradients
 
-        Returns:  a handle whose remove() takes it away
+        Returns:  a handle whose remove() removes the hook
 
         >>> net = nn.Linear(1, 1, bias=False)
         >>> handle = net.register_state_dict_pre_hook(lambda module, prefix, keep_vars: print("asked for"))
@@ -322,7 +322,7 @@ class ModuleState(ModuleAttributes):
         Args:
           hook:   it may change state_dict in place; local_metadata is {"version": 1}
 
-        Returns:  a handle whose remove() takes it away
+        Returns:  a handle whose remove() removes the hook
 
         >>> net = nn.Linear(1, 1, bias=False)
         >>> handle = net.register_state_dict_post_hook(lambda module, state, prefix, facts: state.pop(prefix + "weight"))
@@ -336,9 +336,9 @@ class ModuleState(ModuleAttributes):
 
         Args:
           hook:   a function of (module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                  error_msgs); what it adds to the last three lists is reported with the rest
+                  error_msgs); entries that it adds to the last three lists are reported with the rest
 
-        Returns:  a handle whose remove() takes it away
+        Returns:  a handle whose remove() removes the hook
 
         >>> net = nn.Linear(1, 1, bias=False)
         >>> def renamed(module, state_dict, prefix, *rest):
@@ -353,9 +353,9 @@ class ModuleState(ModuleAttributes):
         """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.
 
         Args:
-          hook:   it may take out of both lists of incompatible_keys what is no error
+          hook:   it may remove from both lists of incompatible_keys what is no error
 
-        Returns:  a handle whose remove() takes it away
+        Returns:  a handle whose remove() removes the hook
 
         >>> net = nn.Linear(1, 1)
         >>> handle = net.register_load_state_dict_post_hook(lambda module, keys: keys.missing_keys.remove("bias"))
@@ -366,7 +366,7 @@ class ModuleState(ModuleAttributes):
 
 
 def _start(path: str) -> str:
-    """Returns what the paths of a module's tensors start with."""
+    """Returns the prefix of the paths of a module's tensors."""
     return f"{path}." if path else ""
 
 
@@ -402,7 +402,7 @@ def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> No
 
 
 def _without_prefix(keys: IncompatibleKeys) -> str | None:
-    """Returns a hint where what is unknown is what is missing, behind the name that a wrapper of the model has added."""
+    """Returns a hint where unknown names are the missing ones behind the prefix of a wrapper of the model."""
     for prefix in WRAPPERS:
         if keys.missing_keys and {name.removeprefix(prefix) for name in keys.unexpected_keys} == {*keys.missing_keys}:
             return f"{{name.removeprefix({prefix!r}): value for name, value in state.items()}}"
@@ -414,7 +414,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _as_tensor(name: str, value: Any) -> Tensor:
-    """Returns what stands in a state as a Tensor."""
+    """Returns a value of a state as a Tensor."""
     if isinstance(value, Tensor):
         return value
     array = array_of(value)

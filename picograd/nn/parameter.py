@@ -1,4 +1,4 @@
-"""Parameters and buffers, tensors that say how a module holds them; and the attributes of modules, which do so."""
+"""Parameters and buffers, tensors that say how a module holds them; and attributes of modules, which follow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def new_parameter(shape: tuple[int, ...], device: str | None, dtype: DType | Non
 
 
 class _ParameterType(type):
-    """Says what is a parameter: what was made one, what a module holds as one, and every leaf that requires grad."""
+    """The test for parameters: tensors made or held as one, and every leaf that requires grad."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if not isinstance(instance, Tensor):
@@ -32,7 +32,7 @@ class _ParameterType(type):
 class Parameter(Tensor, metaclass=_ParameterType):
     """A leaf on the storage of `data` that a module trains when it gets it as an attribute.
 
-    What is made is a Tensor like any other; isinstance(p, Parameter) also holds for a leaf that requires grad, since
+    The result is a Tensor like any other; isinstance(p, Parameter) also holds for a leaf that requires grad, since
     modules take it as one.
 
     Args:
@@ -57,7 +57,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
 
 
 class _BufferType(type):
-    """Says what is a buffer: what was made one, or is held as one."""
+    """The test for buffers: tensors made or held as one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and getattr(instance, "_role", None) in ("buffer", "temporary")
@@ -88,7 +88,7 @@ class Buffer(Tensor, metaclass=_BufferType):
 
 # ---- attributes of modules ----
 class ModuleAttributes:
-    """What becomes of an attribute of a module: whoever looks at modules is told of every change (tensor/change.py)."""
+    """Base of modules: attributes. Every change is noted for those who watch modules (tensor/change.py)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.computed(name)
@@ -117,7 +117,7 @@ class ModuleAttributes:
         self._kinds().pop(name, None)
         last_change.note()
 
-    def __getattr__(self, name: str) -> Any:  # called for what is no attribute
+    def __getattr__(self, name: str) -> Any:  # called if there is no such attribute
         rule = self.computed(name)
         if rule is None:
             raise missing(name, "picograd.nn.Module", self)
@@ -135,7 +135,7 @@ class ModuleAttributes:
     def compute_attribute(self, name: str, rule: Callable[[Any], Tensor]) -> None:
         """Lets `rule`, a function of the module, compute the attribute `name` whenever it is read.
 
-        Where the rule has store(module, value), that is what assigning to the attribute does.
+        If the rule has store(module, value), assigning to the attribute calls it.
 
         >>> net = nn.Linear(2, 3)
         >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
@@ -156,7 +156,7 @@ class ModuleAttributes:
         self._put("_computed", {other: rule for other, rule in self.__dict__.get("_computed", {}).items() if other != name})
 
     def _put(self, name: str, value: Any) -> None:
-        """Sets an attribute, whatever it is."""
+        """Sets an attribute without looking at its kind."""
         object.__setattr__(self, name, value)
         last_change.note()
 

@@ -1,6 +1,6 @@
-"""A table of a network's layers: what goes in and out, and what it costs.
+"""A table of a network's layers: shapes in and out, parameters, operations, bytes.
 
-FLOPs are those of the graph that a layer's forward builds (ir/shape.py). What is fused or simplified later counts in full.
+FLOPs are those of the graph that a layer's forward builds (ir/shape.py), before it is simplified or fused.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class RAdam(Declared):
         self._begin(vars())
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        """Returns the rate; r sqrt(1 - b2^t), or 0; and what stands for an adaptive rate that is not used, 1 or 0."""
+        """Returns the rate; r sqrt(1 - b2^t), or 0; and the substitute for an adaptive rate that is not used, 1 or 0."""
         beta1, beta2 = group.value("betas", step)
         limit = (beta2 + 1.0) / (-beta2 + 1.0)
         correction = -power(beta2, step) + 1.0

@@ -249,7 +249,7 @@ def check_betas(name: str, betas: tuple[float, float]) -> None:
 def _split(count: Tensor) -> Tensor:
     """Returns another count of the same value; one as old as its original where a trace has not changed that."""
     op = count.cell.op
-    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
+    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or the placeholder of a value in a body
         return count.clone()
     with Mode(trace, None):
         return count.clone()
@@ -273,7 +273,7 @@ def nearer_square(square: Op, d: Op, keep: float | Op) -> Op:
 
 
 def moments(now: Now) -> tuple[Op, Op, dict[str, Op]]:
-    """Returns the running means of d and of its square, of which the betas are kept, and both as the state."""
+    """Returns the running means of d and of its square, by the betas, and both as the state."""
     beta1, beta2 = now["betas"]
     mean = nearer(now.state["exp_avg"], now.d, beta1)
     square = nearer_square(now.state["exp_avg_sq"], now.d, beta2)

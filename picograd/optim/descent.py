@@ -93,7 +93,7 @@ class SGD(Declared):
             self._keep(place, {"momentum_buffer": Tensor.from_op(cast(d, parameter.dtype), parameter.cell.device)})
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
-        """Makes state that a step which is traced can read: its graph is that of every later step."""
+        """Makes state that a traced step can read: the graph of this step is that of every later one."""
         with Mode(trace, None):
             is_first = Tensor(True, device=parameter.device)
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})

@@ -1,8 +1,8 @@
-"""Schedules: learning rates, and momenta, that change from epoch to epoch. New rates are buffers: no plan is made anew.
+"""Schedules: learning rates, and momenta, that change from epoch to epoch. New rates are buffers: plans stay.
 
 A schedule says, in `_rate`, the rate of a group for an epoch. Some compute it from the rate before, group["lr"], so that
-several of them can work on one optimizer, each with its own factor; others from the rate at the start, self.base_lrs. As
-in PyTorch, since it decides what a rate becomes that somebody else has changed.
+several of them can work on one optimizer, each with its own factor; others from the rate at the start, self.base_lrs. The
+choice is PyTorch's, since it decides what becomes of a rate that the user has changed.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def each_group(schedule: str, optimizer: Optimizer, name: str, value: Any) -> li
 
 # ---- rates by the user's functions ----
 class _OfFunctions(LRScheduler):
-    """What schedules of functions share: lr_lambdas, a function for each group."""
+    """Base of schedules by functions: lr_lambdas, one for each group."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr *= gamma at each epoch of `milestones`, as often as it stands there. optimizer, last_epoch: as in LRScheduler.
+    """lr *= gamma at each epoch of `milestones`, once for each time it is listed. optimizer, last_epoch: as in LRScheduler.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> optim.lr_scheduler.MultiStepLR(optimizer, [1, 5], gamma=0.5).step()
@@ -721,7 +721,7 @@ def _set_momentum(group: ParamGroup, value: Any) -> None:
 
 # ---- several schedules ----
 class _Combined(LRScheduler):
-    """What schedules made of others share: `schedulers` of one optimizer, which do the work, and a state with theirs."""
+    """Base of schedules made of others: `schedulers` of one optimizer, which do the work, and a state with theirs."""
 
     schedulers: list[LRScheduler]
 
@@ -761,7 +761,7 @@ class _Combined(LRScheduler):
 
 
 class SequentialLR(_Combined):
-    """One schedule after the other: schedule i + 1 begins anew at epoch milestones[i].
+    """One schedule after the other: schedule i + 1 starts from its own epoch 0 at epoch milestones[i].
 
     Args:
       optimizer:   that of the schedules

@@ -111,7 +111,7 @@ class Adafactor(Declared):
     """p -= alpha u / max(1, RMS(u) / d), u = grad / sqrt(v), v from means of rows and columns alone.
 
     alpha = max(eps2, RMS(p)) min(lr, 1 / sqrt(t));  means move by t^beta2_decay towards those of grad^2
-    v = row mean * column mean / mean of the row means; of what is no matrix v is kept whole
+    v = row mean * column mean / mean of the row means; other tensors keep v whole
     Source: Shazeer, Stern 2018, arXiv:1804.04235, algorithms 4 to 6.
 
     Args:

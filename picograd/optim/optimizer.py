@@ -42,9 +42,9 @@ class ParamGroup(dict[str, Any]):
 
     params:       list of tensors
     param_names:  their names, where they were given
-    lr, ...:      settings of the optimizer, and whatever else the user keeps here
+    lr, ...:      settings of the optimizer, and any other entry of the user
 
-    Beside the dict stands what plans read of it:
+    Attributes that plans read:
 
     lr_tensor:    the learning rate
     changing:     numbers that a schedule changes, too, by the name of the setting
@@ -130,9 +130,9 @@ class ParamGroup(dict[str, Any]):
 
 
 class StateOf(dict[int, dict[str, Any]]):
-    """What is kept for each parameter, by its place among all; the parameter itself will do as key, too.
+    """State of each parameter, by its place among all; the parameter itself is a key, too.
 
-    As in a defaultdict, a parameter of which nothing is kept finds an empty dict that can be filled.
+    As in a defaultdict, a parameter without state has an empty dict that can be filled.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = optim.Adam([w])
@@ -304,7 +304,7 @@ class Optimizer:
         raise NotImplementedError
 
     def _keep(self, place: int, tensors: Mapping[str, Any]) -> None:
-        """Gives a parameter new state, mostly tensors, beside what it has.
+        """Adds new state, mostly tensors, to that of a parameter.
 
         Raises:
           JitError: the state is made by a function that is traced: later calls would not make it.
@@ -364,7 +364,7 @@ class Optimizer:
         zero_grads(self.parameters(), set_to_none)
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
+        """Updates all parameters that have gradients, in one plan with the last readers of their old values.
 
         After an error parameters and state are what they were before.
         `closure`, where given, is called first and computes the loss, which is returned.
@@ -446,7 +446,7 @@ class Optimizer:
         return closure
 
     def _step(self) -> None:
-        """Updates group by group, of each what is on one device, then computes it all with whoever reads the old values."""
+        """Updates group by group, device by device, then computes all updates with the readers of old values."""
         grads = {id(tensor): tensor.grad for tensor in self.parameters()}
         old = [tensor.op for tensor in self.parameters() if grads[id(tensor)] is not None]
         try:
@@ -486,7 +486,7 @@ class Optimizer:
 
     # ---- hooks ----
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) before every step; what it returns, if not None, are new args and kwargs.
+        """Calls hook(optimizer, args, kwargs) before every step; its result, if not None, is new args and kwargs.
 
         Returns:   a handle whose remove() takes `hook` away
 
@@ -579,7 +579,7 @@ class Optimizer:
 
 
 def _copied(value: Any) -> Any:
-    """Returns a copy of what is kept for a parameter: a tensor of any library, a plain value, a list or a dict of these."""
+    """Returns a copy of state of a parameter: a tensor of any library, a plain value, a list or a dict of these."""
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(item) for item in value)
     if isinstance(value, dict):

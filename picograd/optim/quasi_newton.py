@@ -20,7 +20,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class Point(Record):
-    """What is known at a place along the direction.
+    """Loss, gradient and slope at a point along the direction.
 
     t:      how far along it
     loss:   there

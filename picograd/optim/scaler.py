@@ -14,7 +14,7 @@ from picograd.tensor.tensor import Tensor
 class GradScaler:
     """Multiplies losses, divides gradients, and leaves out steps whose gradients are not finite.
 
-    The scale is a buffer on the device: when it changes, no plan is made anew. step() looks at the gradients, so it
+    The scale is a buffer on the device: when it changes, plans stay. step() looks at the gradients, so it
     computes them now and does not work inside jit; scale() does.
 
     Args:

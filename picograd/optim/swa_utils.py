@@ -52,7 +52,7 @@ def _moved(decay: float, averaged: Tensor, current: Tensor, count: Any) -> Tenso
 
 
 def get_swa_avg_fn() -> Average:
-    """Returns (averaged, current, count) -> the mean of count + 1 values, of which `averaged` is that of the first count.
+    """Returns (averaged, current, count) -> the mean of count + 1 values; `averaged` is the mean of the first count.
 
     >>> optim.swa_utils.get_swa_avg_fn()(Tensor([1.0]), Tensor([4.0]), 2)
     Tensor([2.])
@@ -147,7 +147,7 @@ class AveragedModel(Module):
         self._average = multi_avg_fn or _stored(avg_fn or get_swa_avg_fn())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged model makes of its arguments, `args` and `kwargs`."""
+        """The result of the averaged model for `args` and `kwargs`."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
@@ -175,11 +175,11 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Finds the running statistics of a model's BatchNorm layers anew, as means over all batches.
+    """Recomputes the running statistics of a model's BatchNorm layers, as means over all batches.
 
     Args:
       loader:  yields batches, or tuples and lists whose first element is one
-      model:   its modes are afterwards what they were
+      model:   its modes are restored
       device:  where batches are moved before; None: they stay
 
     >>> net = nn.BatchNorm1d(1)

@@ -142,7 +142,7 @@ class PutOff(Cell):
 
 
 def realize_apart(tensors: Sequence[TensorCore]) -> None:
-    """Computes tensors; those that begin with equal values, as zeros do, get memory of their own nevertheless.
+    """Computes tensors; tensors that begin with equal values, such as zeros, get memory of their own.
 
     So the first step, which reads them, has the form of those after it, and needs no plan and no kernels of its own.
     """
@@ -157,7 +157,7 @@ def realize_apart(tensors: Sequence[TensorCore]) -> None:
 
 
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], values: Mapping[Cell, Op]) -> None:
-    """Computes tensors, all pending gradients, and what is wanted of the live results that read `replaced`, in one plan.
+    """Computes tensors, all pending gradients, and the wanted ones of the live results that read `replaced`, in one plan.
 
     Args:
       values:  of cells, which they get once everything has been computed
@@ -211,7 +211,7 @@ def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
 
 
 def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
-    """Returns the cells, with what they hold, whose graphs reach a replaced leaf through differentiable Ops.
+    """Returns the cells, with their contents, whose graphs reach a replaced leaf through differentiable Ops.
 
     Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
     """

@@ -53,7 +53,7 @@ def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
 
 
 def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Returns two operands as tensors, of which one may be a number.
+    """Returns two operands, one of which may be a number, as tensors.
 
     Raises:
       DTypeError: both are numbers.

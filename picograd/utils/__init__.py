@@ -1,4 +1,4 @@
-"""What training programs need beside tensors and layers: batches of data, memory for time."""
+"""Tools of training programs: batches of data, memory for time."""
 
 from picograd.utils import checkpoint, data, dlpack
 

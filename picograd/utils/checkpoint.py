@@ -21,7 +21,7 @@ def checkpoint(
 
     Args:
       function:            or method, or Module
-      args, kwargs:        what it is called with
+      args, kwargs:        its arguments
       use_reentrant:       changes nothing: a graph is never used up
       preserve_rng_state:  True: random numbers inside are drawn once, for both passes
 
@@ -48,7 +48,7 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
 ) -> Any:
-    """Calls functions one after the other, in segments of which only the last keeps its inside for the backward pass.
+    """Calls functions one after the other, in segments; only the last keeps its intermediate values for backward.
 
     Args:
       functions:           a Sequential, or functions of one argument

@@ -1,6 +1,6 @@
 """Activations: rectifiers, which are in pieces; smooth ones; gates and the softmax family; twins that store their result.
 
-Where two pieces meet, the gradient is PyTorch's. A piece that may overflow where it is not used gets another input there.
+Where two pieces meet, the gradient is PyTorch's. A piece that may overflow where it is not chosen gets another input there.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def _sloped(x: Op, below: Op) -> Op:
 
 
 def _exponential(x: Op, factor: float) -> Op:
-    """exp(factor x) - 1 of what is not positive, 0 else."""
+    """exp(factor x) - 1 where x is not positive, else 0."""
     return pointwise.expm1(where(compare(OpCode.CMPLT, 0.0, x), 0.0, x) * factor)
 
 

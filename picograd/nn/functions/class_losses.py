@@ -253,11 +253,11 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Returns cross_entropy(linear(input, linear_weight, linear_bias), target, ...).
 
-    Where the scores of all rows would take more than 128 MiB, and one number is asked for of rows with a class each,
-    they are computed some rows at a time, and so are the gradients, in the same pass.
+    If the scores of all rows would take more than 128 MiB, and the result is one number for rows with a class each, scores
+    and gradients are computed some rows at a time, in one pass.
 
     Args:
-      input:            (N, D), or whatever linear and cross_entropy take  float
+      input:            (N, D), or any shape that linear and cross_entropy take  float
       linear_weight:    (C, D)
       target:           (N,)    integer classes; or probabilities (N, C)
       linear_bias:      (C,) or None
@@ -480,7 +480,7 @@ def _check_classes(function: str, input: Tensor, target: Tensor, shape: tuple[in
 
 
 # ---- labels whose places in a sequence are not known ----
-NEVER = -1e30  # logarithm of the probability of what cannot be: a number, so that sums of it have gradients
+NEVER = -1e30  # logarithm of the probability 0: a finite number, so that sums of it have gradients
 
 
 @widened

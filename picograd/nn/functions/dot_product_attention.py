@@ -86,10 +86,9 @@ def scaled_dot_product_attention(
 
 
 def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool) -> bool:
-    """Returns whether one Op does it all: of one dtype and batch, and lengths that are known but for that of many keys.
+    """Returns whether one Op computes it: one dtype and batch, and known lengths, except that of many keys.
 
-    A causal query that stands behind all keys sees all of them, which an ATTENTION, whose last query is at the last key,
-    cannot say.
+    A causal query after all keys sees all of them; an ATTENTION, whose last query is at the last key, cannot express that.
     """
     last = -3 if shares_heads else -2
     alike = query.dtype is key.dtype is value.dtype and key.shape[:-2] == value.shape[:-2]
@@ -123,7 +122,7 @@ def _fused(
 
 
 def _with_four_axes(x: Tensor, shares_heads: bool) -> Tensor:
-    """Returns (batch, heads, length, features), of what may have more axes of a batch, or lack it, or heads too."""
+    """Returns (batch, heads, length, features) of a tensor with more batch axes, without one, or without heads too."""
     if x.ndim == 4:
         return x
     if x.ndim == 3 and not shares_heads:
@@ -140,7 +139,7 @@ def attention_weights(
 ) -> Tensor:
     """Returns softmax(scale * query @ key.T + mask), (B..., L, S); a query that no key is open to has zeros.
 
-    The arguments mean what they mean in `scaled_dot_product_attention`.
+    Arguments are as in `scaled_dot_product_attention`.
     """
     scores = query @ key.mT * (_scale(query) if scale is None else scale)
     if is_causal:  # key 0 is open to every query
@@ -177,7 +176,7 @@ def causal_mask(queries: int, keys: int, device: str | None = None) -> Tensor:
 
 
 def additive_mask(function: str, mask: Tensor, dtype: DType | None) -> Tensor:
-    """Returns a mask as numbers to add to scores: of a bool one -inf where it is True, for what is left out.
+    """Returns a mask as numbers to add to scores: for a bool one -inf where it is True, so that the key is left out.
 
     Raises:
       DTypeError: it is of integers.

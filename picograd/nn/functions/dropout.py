@@ -50,7 +50,7 @@ def dropout1d(
 ) -> Tensor:
     """Returns (N, C, L), or (C, L), with each channel of each example 0 with probability p; `inplace` stores it there.
 
-    What stays is divided by 1 - p. Outside `training` the input itself.
+    Kept elements are divided by 1 - p. Outside `training` the result is the input itself.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -72,8 +72,8 @@ def dropout2d(
 ) -> Tensor:
     """Returns (N, C, H, W), or (N, C, L), with each channel of each example 0 with probability p.
 
-    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there. Of (N, C) each element
-    is a channel, which is what `dropout` does: it says so in a warning, as PyTorch does.
+    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace` stores it there. Each
+    element of (N, C) is a channel, as in `dropout`: a warning says so, as PyTorch's does.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -97,7 +97,7 @@ def dropout3d(
 ) -> Tensor:
     """Returns (N, C, D, H, W), or (C, D, H, W), with each channel of each example 0 with probability p.
 
-    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace` stores it there.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -153,7 +153,7 @@ def feature_alpha_dropout(
     return _dropped("feature_alpha_dropout", input, p, training, inplace, generator, 2, _least_of_selu)
 
 
-# ---- what they share ----
+# ---- shared by all kinds ----
 def _dropped(
     function: str,
     input: Tensor,  # noqa: A002
@@ -164,7 +164,7 @@ def _dropped(
     axes: int,
     formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
-    """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
+    """Returns formula(x, mask, p); elements that share their first `axes` indices are dropped together."""
     probability(function, "p", p)
     if not training or p == 0.0:
         return input
@@ -191,7 +191,7 @@ def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
 
 
 def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002
-    """Returns what stays: a draw for each of the first `axes` axes, repeated along the others."""
+    """Returns the mask of kept elements: drawn over the first `axes` axes, repeated along the others."""
     shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
     uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
     return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)

@@ -238,7 +238,7 @@ def _nearest(length: int, count: int, factor: float | None, exact: bool) -> Op:
 
 
 def _source(length: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> Op:
-    """Returns (count,): where each new element stands between the old ones."""
+    """Returns (count,): the place of each new element between the old ones."""
     number = cast(iota(count), dtype)
     if align_corners:
         return number * ((length - 1) / (count - 1) if count > 1 else 0.0)
@@ -307,7 +307,7 @@ def grid_sample(
       input:          (N, C, H, W) or (N, C, D, H, W)  float
       grid:           (N, H', W', 2) or (N, D', H', W', 3), of the dtype of input
       mode:           "bilinear", between the nearest elements; "nearest"; "bicubic", for four axes
-      padding_mode:   what is outside: "zeros", "border" or "reflection". A NaN is outside, before the first element,
+      padding_mode:   values outside: "zeros", "border" or "reflection". A NaN is outside, before the first element,
                       but where a weight is made of it: between elements padded with zeros, and by "bicubic"
       align_corners:  -1 and 1 are the middles of the first and last elements, not their edges
 

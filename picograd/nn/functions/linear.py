@@ -55,7 +55,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
     if bias is None:
         return Tensor.from_op(linear_op(x, w, dtype, uses_tf32(dtype)), device)
-    narrow = precision_mode.get() is not None  # an autocast block: what is added does not widen the result again
+    narrow = precision_mode.get() is not None  # an autocast block: the bias does not widen the result again
     return Tensor.from_op(linear_with_bias_op(x, w, bias.read(), dtype, uses_tf32(dtype), narrow), device)
 
 
@@ -242,7 +242,7 @@ def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, ba
 
 
 def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
-    """Returns one row for each bag, from those that count."""
+    """Returns one row for each bag, from the rows that count."""
     counted = counted_BL.unsqueeze(-1)
     if mode == "max":
         none = ~counted_BL.any(1, keepdim=True)

@@ -250,7 +250,7 @@ def local_response_norm(
     beta: float = 0.75,
     k: float = 1.0,
 ) -> Tensor:
-    """Divides each channel by what its neighbours have: x / (k + alpha * mean of x^2 over `size` channels) ** beta.
+    """Divides each channel by a mean over its neighbours: x / (k + alpha * mean of x^2 over `size` channels) ** beta.
 
     Raises:
       ShapeError:    input has less than three axes.
@@ -290,14 +290,14 @@ def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta
     return x / (total * (alpha / count) + k) ** beta
 
 
-# ---- what they share ----
+# ---- shared by all norms ----
 def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
     return _normalized(_over_axes, axes, x, (), weight, bias, eps, _beside(x))
 
 
 def _beside(x: Tensor) -> tuple[Dim, ...]:
-    """Returns the shape of what is said of channels beside (N, C, ...)."""
+    """Returns the shape of one number a channel that broadcasts to (N, C, ...)."""
     return (x.op.shape[1], *(1,) * (x.ndim - 2))
 
 
@@ -305,7 +305,7 @@ def _normalized(
     standard: Callable[..., Op], options: tuple[int, ...], x: Tensor, statistics: Sequence[Tensor],
     weight: Tensor | None, bias: Tensor | None, eps: float, shape: tuple[Dim, ...],
 ) -> Tensor:  # fmt: skip
-    """Returns standard(options, eps, x, *statistics) * weight + bias; `shape` is that of weight and bias beside x."""
+    """Returns standard(options, eps, x, *statistics) * weight + bias; `shape` lets weight and bias broadcast to x."""
     factors = [tensor for tensor in (weight, bias) if tensor is not None]
     op, others = x.read(), [tensor.read() for tensor in factors]
     before = [tensor.read() for tensor in statistics]
@@ -387,7 +387,7 @@ def _batch_variance(axes: tuple[tuple[int, ...], ...], before: Op, x: Op, factor
 
 
 def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | float) -> list[Op]:
-    """Returns running statistics nearer to new ones, of which the mean is taken over more axes."""
+    """Returns running statistics moved towards new ones, averaged over further axes."""
     for axes in more:
         new = mean_op(new, axes)
     before = cast(before, new.dtype)

@@ -1,7 +1,7 @@
 """Pooling: maxima, means and p-norms of windows, at given steps, of as many bins as asked for, or at drawn places.
 
 The place of each maximum is found first, window by window; the value is then read there. So a gradient goes to one
-element of a window, the first of equal ones, and costs no more than the windows there are. Indices are places in an
+element of a window, the first of equal ones, and costs no more than there are windows. Indices are places in an
 image, int64 and row-major. A sum over windows is a convolution with ones, each channel an image of its own.
 """
 
@@ -98,7 +98,7 @@ def max_pool2d(
       padding:         p, at most half of kernel_size
       dilation:        d, steps between the elements of a window
       ceil_mode:       also a window that is cut off at the end
-      return_indices:  also where each maximum stands in its image, int64
+      return_indices:  also the index of each maximum in its image, int64
 
     Returns:   (N, C, H', W') with H' = (H + 2 p - d (K - 1) - 1) // s + 1, or a pair
 
@@ -134,7 +134,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: Bins, return_indices: bool =
     Args:
       input:           (N, C, L) or (C, L)
       output_size:     bins
-      return_indices:  also where each maximum stands
+      return_indices:  also the index of each maximum
 
     >>> adaptive_max_pool1d(Tensor([[1.0, 3.0, 2.0, 5.0, 4.0]]), 2)
     Tensor([[3., 5.]])
@@ -143,12 +143,12 @@ def adaptive_max_pool1d(input: Tensor, output_size: Bins, return_indices: bool =
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Bins, return_indices: bool = False) -> Pooled:  # noqa: A002
-    """Returns the greatest element of each of output_size bins, of which bin i is floor(i H / H') .. ceil((i + 1) H / H').
+    """Returns the greatest element of each of output_size bins; bin i is floor(i H / H') .. ceil((i + 1) H / H').
 
     Args:
       input:           (N, C, H, W) or (C, H, W)
       output_size:     H', or (H', W'); None for an axis: its length
-      return_indices:  also where each maximum stands in its image, int64
+      return_indices:  also the index of each maximum in its image, int64
 
     Returns:   (N, C, H', W'), or a pair
 
@@ -168,7 +168,7 @@ def adaptive_max_pool3d(input: Tensor, output_size: Bins, return_indices: bool =
     Args:
       input:           (N, C, D, H, W) or (C, D, H, W)
       output_size:     bins of each axis
-      return_indices:  also where each maximum stands
+      return_indices:  also the index of each maximum
 
     >>> adaptive_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
@@ -268,9 +268,9 @@ def _max_pool(
 
 
 def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
-    """Returns the maximum of each window of (N, C, *spatial), and where it stands in its image, int64.
+    """Returns the maximum of each window of (N, C, *spatial), and its index in its image, int64.
 
-    What lies outside of x is least. A window where nothing is greater takes its first element inside.
+    Elements outside of x count as the least number. A window that has no greater one takes its first element inside x.
     """
     least = x.dtype.min
     margins, seen = windows.margins(x.shape[2:]), detached(x)
@@ -291,7 +291,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
 
 def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:
-    """Returns the greatest element of each bin; bins as long as the widest, in which what is beyond a bin is left out."""
+    """Returns the greatest element of each bin; windows are as long as the widest bin, and masked beyond their own."""
     op, has_batch = with_batch(function, x, axes)
     lengths = [static(n) for n in op.shape[2:]]
     places, seen, inside = [], detached(op), None
@@ -324,7 +324,7 @@ def _first_row(places: Op) -> Op:
 
 
 def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tuple[Op, Op]:
-    """Returns the maximum of each window, and how far behind the start of the window it stands in its image, int64.
+    """Returns the maximum of each window, and its distance in the image from the start of the window, int64.
 
     Two reductions: the maximum, then the least key. The key of an element that is the maximum is its distance, that of
     a NaN -1 - distance: so the first maximum is found, or the last NaN.
@@ -347,7 +347,7 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
 
 
 def _strides(lengths: Sequence[Dim], steps: Sequence[int]) -> list[int]:
-    """Returns how far the next element of a window stands in an image, along each axis."""
+    """Returns the distance in an image to the next element of a window, along each axis."""
     return [step * static_numel(lengths[axis + 1 :]) for axis, step in enumerate(steps)]
 
 
@@ -422,7 +422,7 @@ def fractional_max_pool2d(
       kernel_size:      K, elements of a window
       output_size:      H', or (H', W')
       output_ratio:     in place of it, as parts of (H, W), between 0 and 1
-      return_indices:   also where each maximum stands in its image, int64
+      return_indices:   also the index of each maximum in its image, int64
       _random_samples:  (N, C, 2) u of each axis, the last axis first; None: they are drawn
 
     Returns:   (N, C, H', W'), or a pair
@@ -592,7 +592,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A0
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A002
-    """Returns the mean of each of output_size bins, of which bin i is floor(i H / H') .. ceil((i + 1) H / H').
+    """Returns the mean of each of output_size bins; bin i is floor(i H / H') .. ceil((i + 1) H / H').
 
     Args:
       input:        (N, C, H, W) or (C, H, W)  float
@@ -694,7 +694,7 @@ def _avg_pool(
 
 
 def mean_of_windows(x: Op, windows: Windows, include_pad: bool) -> Op:
-    """Returns the mean of each window of (N, C, *spatial): of what it sees of x, with include_pad of the padding too."""
+    """Returns the mean of each window of (N, C, *spatial) over its elements of x; with include_pad over the padding too."""
     total = sum_of_windows(x, windows)
     counts = [_elements(axis, static(n), windows, include_pad) for axis, n in enumerate(x.shape[2:])]
     divisor = filled(float(prod(n for n in counts if isinstance(n, int))), total.dtype, total.shape)

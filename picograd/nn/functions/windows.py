@@ -86,7 +86,7 @@ def _num_windows(
 
 
 class Windows(Record):
-    """Where windows lie along each spatial axis.
+    """Positions of windows along each spatial axis.
 
     kernel, strides, steps:  elements of a window, from window to window, and from element to element of one
     before, after:           elements of padding
@@ -147,7 +147,7 @@ def placed(
 
 # ---- bins: as many windows as asked for, next to each other ----
 def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
-    """Returns how many bins each axis has; None stands for its length.
+    """Returns how many bins each axis has; None means its length.
 
     Raises:
       ShapeError:    an axis to be shared out is empty.
@@ -285,7 +285,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
       value:  of "constant", 0 where it is None
 
     Raises:
-      ShapeError:    a margin of "reflect" or "circular" is longer than what it is made of.
+      ShapeError:    a margin of "reflect" or "circular" is longer than the axis allows.
       ArgumentError: another mode, a value where mode does not take one, or no pair for each axis.
 
     >>> pad(Tensor([[1, 2, 3]]), (2, 1), "reflect")
@@ -305,7 +305,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for number in range(len(pad) // 2):
         axis = len(op.shape) - 1 - number
         before, after = pad[2 * number], pad[2 * number + 1]
-        if mode == "circular" and min(before, after) < 0:  # what is cut off does not come in at the other end
+        if mode == "circular" and min(before, after) < 0:  # elements that are cut off do not come in at the other end
             op, before, after = _cut(op, axis, max(0, -before), max(0, -after)), max(0, before), max(0, after)
         op = gather(op, _margin(mode, static(op.shape[axis]), before, after, axis), axis, 0)
     return input.from_op(op, input.cell.device)
@@ -320,7 +320,7 @@ def _cut(op: Op, axis: int, before: int, after: int) -> Op:
 
 
 def _margin(mode: str, length: int, before: int, after: int, axis: int) -> Op:
-    """Returns which element stands at each place of an axis with its margins."""
+    """Returns the index of the element at each place of an axis with its margins."""
     most = {"reflect": length - 1, "circular": length}.get(mode, max(before, after) if length else 0)
     if max(before, after) > most:
         longest = max(before, after)

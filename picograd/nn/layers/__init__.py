@@ -1,1 +1,1 @@
-"""Modules: what holds parameters, or only options, around a function of functions/."""
+"""Layers: modules that hold parameters, or only options, around a function of functions/."""

@@ -1,4 +1,4 @@
-"""Layers that map or rearrange features: Linear, Bilinear, Flatten, Embedding, MLP and their kin."""
+"""Layers that map or rearrange features: Linear, Bilinear, Flatten, Unflatten, Identity, Embedding, EmbeddingBag, MLP."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Bilinear(Module):
 
 
 class Identity(Module):
-    """What it gets; arguments `args` and `kwargs` are taken and forgotten.
+    """The input itself; arguments `args` and `kwargs` are accepted and ignored.
 
     >>> Identity()(Tensor([1.0]))
     Tensor([1.])

@@ -116,7 +116,7 @@ def _arguments(function: Any) -> tuple[str, ...]:
 def _constructor(owner: type[Layer]) -> FunctionType:
     """Returns an __init__ whose arguments are the fields: `_keep_all` with the names of these.
 
-    Types are looked up where the class stands. It takes a tenth of the time of writing the function as text.
+    Types are looked up in the module of the class. It takes a tenth of the time of writing the function as text.
     """
     kinds, defaults = owner._fields, owner._defaults
     names = [name for name in kinds if kinds[name] != "KW_ONLY"]

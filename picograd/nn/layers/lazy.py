@@ -1,6 +1,6 @@
 """Layers that learn from their first input how many features or channels come in.
 
-Before its first input such a layer is the ordinary one for no features: its parameters are there, with nothing in them, so
+Before its first input such a layer is the ordinary one for no features: its parameters exist, without elements, so
 that it can be moved; `weight` stays the same tensor when it gets its shape.
 """
 
@@ -33,9 +33,9 @@ __all__ = [
 
 
 class _Lazy(Module):
-    """What all share.
+    """Base of lazy layers.
 
-    becomes:   the class of the ordinary layer, which stands last among the bases
+    becomes:   the class of the ordinary layer, the last of the bases
     features:  the name of its argument that is not known yet
     """
 

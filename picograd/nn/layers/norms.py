@@ -152,7 +152,7 @@ class LocalResponseNorm(Unary):
 
 # ---- with running statistics ----
 class _Running(Module):
-    """What both kinds share: weight and bias, and cells for running statistics.
+    """Base of both kinds: weight and bias, and buffers of running statistics.
 
     ranks: numbers of axes that inputs may have
     """
@@ -283,19 +283,7 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises each channel of (N, C, H, W) over the batch; in evaluation by running statistics.
-
-    out = (x - mean) / sqrt(var + eps) * weight + bias
-
-    Args:
-      num_features:         C
-      eps:                  in the units of var
-      momentum:             running += momentum (new - running); None: the running ones are means over all batches
-      affine:               False: neither weight nor bias
-      track_running_stats:  False: no running statistics; those of the batch in evaluation too
-      bias:                 False: weight alone
-
-    State: weight, bias, running_mean, running_var (C,), num_batches_tracked ().
+    """Normalises each channel of (N, C, H, W) over the batch; arguments as in `BatchNorm1d`.
 
     >>> layer = BatchNorm2d(2)
     >>> layer(Tensor.rand(3, 2, 4, 4)).shape, layer.num_batches_tracked.item()
@@ -306,19 +294,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises each channel of (N, C, D, H, W) over the batch; in evaluation by running statistics.
-
-    out = (x - mean) / sqrt(var + eps) * weight + bias
-
-    Args:
-      num_features:         C
-      eps:                  in the units of var
-      momentum:             running += momentum (new - running); None: the running ones are means over all batches
-      affine:               False: neither weight nor bias
-      track_running_stats:  False: no running statistics; those of the batch in evaluation too
-      bias:                 False: weight alone
-
-    State: weight, bias, running_mean, running_var (C,), num_batches_tracked ().
+    """Normalises each channel of (N, C, D, H, W) over the batch; arguments as in `BatchNorm1d`.
 
     >>> layer = BatchNorm3d(2)
     >>> layer(Tensor.rand(3, 2, 4, 4, 4)).shape, layer.num_batches_tracked.item()
@@ -349,17 +325,7 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises each channel of each example of (N, C, H, W).
-
-    out = (x - mean) / sqrt(var + eps) * weight + bias
-
-    Args:
-      num_features:         C
-      eps:                  in the units of var
-      momentum:             running += momentum (new - running)
-      affine:               True: weight and bias
-      track_running_stats:  True: running statistics, which evaluation normalises by
-      bias:                 False: weight alone
+    """Normalises each channel of each example of (N, C, H, W); arguments as in `InstanceNorm1d`.
 
     >>> InstanceNorm2d(2)(Tensor.rand(3, 2, 4, 4)).shape
     (3, 2, 4, 4)
@@ -369,17 +335,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises each channel of each example of (N, C, D, H, W).
-
-    out = (x - mean) / sqrt(var + eps) * weight + bias
-
-    Args:
-      num_features:         C
-      eps:                  in the units of var
-      momentum:             running += momentum (new - running)
-      affine:               True: weight and bias
-      track_running_stats:  True: running statistics, which evaluation normalises by
-      bias:                 False: weight alone
+    """Normalises each channel of each example of (N, C, D, H, W); arguments as in `InstanceNorm1d`.
 
     >>> InstanceNorm3d(2)(Tensor.rand(3, 2, 4, 4, 4)).shape
     (3, 2, 4, 4, 4)

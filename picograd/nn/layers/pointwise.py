@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ---- rectifiers and their kin, in pieces ----
+# ---- rectifiers ----
 @layer(functional.relu)
 class ReLU(Unary):
     """0 where x <= 0, else x; `inplace` stores it in x.

@@ -1,4 +1,4 @@
-"""Recurrent layers: one step as a formula and as a module, RNNCell and its kin; RNN, LSTM and GRU over whole sequences.
+"""Recurrent layers: one step as a formula and as a module, RNNCell, LSTMCell, GRUCell; RNN, LSTM, GRU over sequences.
 
 The products of all inputs with weight_ih come before the loop, as one product; the loop is one `scan`.
 
@@ -65,7 +65,7 @@ class Recurrent(Module):
     gates:      G
     states:     tensors of a state
     folds_bias: the bias of the state can be added to the input's, before the loop
-    proj_size:  features of what an LSTM hands on, 0 for H
+    proj_size:  features of the state that an LSTM passes on, 0 for H
     """
 
     gates = 1
@@ -220,7 +220,7 @@ class GRUCell(RNNCellBase):
 
 # ---- whole sequences ----
 class RNNBase(Recurrent):
-    """Layers over whole sequences, both directions of each side by side: what RNN, LSTM and GRU share.
+    """Base of RNN, LSTM and GRU: layers over whole sequences; features of two directions are concatenated.
 
     Their arguments are input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, see RNN, and
     proj_size, see LSTM.
@@ -334,7 +334,7 @@ class RNNBase(Recurrent):
         return y_TNH, end
 
     def flatten_parameters(self) -> None:
-        """Does nothing: weights need not lie side by side here.
+        """Does nothing: weights need not be contiguous here.
 
         >>> nn.LSTM(3, 4).flatten_parameters()
         """
@@ -407,7 +407,7 @@ class LSTM(RNNBase):
     """c' = f c + i g, h' = o tanh(c') along a sequence, the gates i, f, g, o from W_ih x + b_ih + W_hh h + b_hh.
 
     The state is (h, c). Arguments are those of RNN: input_size, hidden_size, num_layers, bias, batch_first, dropout,
-    bidirectional; and proj_size P: h' is W_hr times what it would be, P features (Sak et al. 2014, arXiv:1402.1128).
+    bidirectional; and proj_size P: h' is multiplied by W_hr, P features (Sak et al. 2014, arXiv:1402.1128).
 
     Raises:
       ArgumentError: a number below 1, a dropout that is no probability, or a proj_size not below hidden_size.

@@ -38,7 +38,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Spatial):
-    """What all six share: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
+    """Base of all six: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
 
     transposed: ClassVar[bool] = False
     output_padding: tuple[int, ...] = ()
@@ -111,15 +111,7 @@ class _Conv(_Convolution):
 class Conv1d(_Conv, axes=1):
     """A convolution along one axis: weight (out_channels, in_channels / groups, kernel_size).
 
-    See `functional.conv1d`.
-
-    Args:
-      in_channels, out_channels, kernel_size, stride, padding, dilation, groups: as in `functional.conv1d`
-      bias:          add a number to each output channel
-      padding_mode:  "zeros", "reflect", "replicate" or "circular"
-
-    Raises:
-      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+    Further arguments as in `Conv2d`.
 
     >>> Conv1d(3, 8, 5, padding=2)(Tensor.ones(4, 3, 10)).shape
     (4, 8, 10)
@@ -147,15 +139,7 @@ class Conv2d(_Conv, axes=2):
 class Conv3d(_Conv, axes=3):
     """A convolution along three axes: weight (out_channels, in_channels / groups, *kernel_size).
 
-    See `functional.conv3d`.
-
-    Args:
-      in_channels, out_channels, kernel_size, stride, padding, dilation, groups: as in `functional.conv3d`
-      bias:          add a number to each output channel
-      padding_mode:  "zeros", "reflect", "replicate" or "circular"
-
-    Raises:
-      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+    Further arguments as in `Conv2d`.
 
     >>> Conv3d(1, 2, 3, stride=2)(Tensor.ones(1, 1, 5, 5, 5)).shape
     (1, 2, 2, 2, 2)
@@ -204,13 +188,7 @@ class _ConvTranspose(_Convolution):
 class ConvTranspose1d(_ConvTranspose, axes=1):
     """The transpose of Conv1d: weight (in_channels, out_channels / groups, kernel_size).
 
-    See `functional.conv_transpose1d`.
-
-    Args:
-      in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, dilation: as in
-                     `functional.conv_transpose1d`
-      bias:          add a number to each output channel
-      padding_mode:  "zeros"
+    Further arguments as in `ConvTranspose2d`.
 
     >>> ConvTranspose1d(3, 8, 4, stride=2, padding=1)(Tensor.ones(4, 3, 10)).shape
     (4, 8, 20)
@@ -236,13 +214,7 @@ class ConvTranspose2d(_ConvTranspose, axes=2):
 class ConvTranspose3d(_ConvTranspose, axes=3):
     """The transpose of Conv3d: weight (in_channels, out_channels / groups, *kernel_size).
 
-    See `functional.conv_transpose3d`.
-
-    Args:
-      in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, dilation: as in
-                     `functional.conv_transpose3d`
-      bias:          add a number to each output channel
-      padding_mode:  "zeros"
+    Further arguments as in `ConvTranspose2d`.
 
     >>> ConvTranspose3d(1, 2, 2, stride=2)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 2, 6, 6, 6)

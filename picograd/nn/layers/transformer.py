@@ -156,7 +156,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "
 
 
 class _Layer(Module):
-    """What both kinds of layers share: attention to itself, and linear1, activation, linear2."""
+    """Base of both kinds of layers: self-attention, and linear1, activation, linear2."""
 
     reads_memory = False  # a decoder layer does: it has another attention, norm and dropout for that
 
@@ -214,7 +214,7 @@ class TransformerEncoderLayer(_Layer):
       d_model:          E
       nhead:            heads of each attention
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of weights, of what is between the linear layers, and of what is added
+      dropout:          of attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)
@@ -253,7 +253,7 @@ class TransformerDecoderLayer(_Layer):
       d_model:          E
       nhead:            heads of each attention
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of weights, of what is between the linear layers, and of what is added
+      dropout:          of attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)
@@ -375,7 +375,7 @@ class Transformer(Module):
       nhead:            heads of each attention
       num_encoder_layers, num_decoder_layers:  layers of each
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of weights, of what is between the linear layers, and of what is added
+      dropout:          of attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)

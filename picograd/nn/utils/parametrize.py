@@ -1,6 +1,6 @@
 """Parametrizations: a parameter of a module becomes a function of others, computed whenever it is read.
 
-What is trained then stands in module.parametrizations.NAME as original, or original0, original1, ...
+The trained tensors are in module.parametrizations.NAME then, as original, or original0, original1, ...
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Parametrized:
 
 
 class ParametrizationList(ModuleList):
-    """The modules that compute one tensor, one after the other, and what they begin with.
+    """The modules that compute one tensor, one after the other, and the tensors they begin with.
 
     Args:
-      modules:   what computes; with right_inverse(tensor), where what is trained is not the tensor itself
+      modules:   they compute the tensor; right_inverse(tensor) gives the trained one, if that differs
       original:  the parameter, as it was
       unsafe:    shape and dtype may change
 
@@ -103,7 +103,7 @@ class ParametrizationList(ModuleList):
             setattr(self, f"original{place}", Parameter(tensor.clone(), original.requires_grad))
 
     def originals(self) -> list[Tensor]:
-        """Returns what is trained.
+        """Returns the trained tensors.
 
         >>> ParametrizationList([nn.Tanh()], nn.Parameter(Tensor([0.0]))).originals()
         [Tensor([0.], requires_grad=True)]
@@ -113,7 +113,7 @@ class ParametrizationList(ModuleList):
         return [tensor for name, tensor in self.named_parameters(recurse=False) if name.startswith("original")]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Sets what is trained, so that `value` comes out.
+        """Sets the trained tensors so that `value` comes out.
 
         Raises:
           ArgumentError: one of the modules has no right_inverse.

@@ -52,7 +52,7 @@ class BasePruningMethod:
         raise NotImplementedError
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Returns the mask without the elements, of those that `mask` has left, that this prunes."""
+        """Returns the mask without the remaining elements that this method prunes."""
         if self.PRUNING_TYPE == "structured":
             return self.compute_mask(scores, mask)
         left = np.flatnonzero(mask.numpy())
@@ -238,7 +238,7 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
     Args:
       module:  the owner of the weight
       name:    of the weight
-      amount:  a share, or a number of elements, of those that are left
+      amount:  a share, or a number of elements, of the remaining ones
 
     Raises:
       ArgumentError: the module has no such parameter, or the amount is neither.
@@ -255,7 +255,7 @@ def l1_unstructured(module: Module, name: str, amount: float, importance_scores:
     Args:
       module:             the owner of the weight
       name:               of the weight
-      amount:             a share, or a number of elements, of those that are left
+      amount:             a share, or a number of elements, of the remaining ones
       importance_scores:  in the place of the weight, of its shape
 
     Raises:
@@ -276,7 +276,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
     Args:
       module:  the owner of the weight
       name:    of the weight
-      amount:  a share, or a number of channels, of those that are left
+      amount:  a share, or a number of channels, of the remaining ones
       dim:     the axis
 
     Raises:
@@ -297,7 +297,7 @@ def ln_structured(
     Args:
       module:             the owner of the weight
       name:               of the weight
-      amount:             a share, or a number of channels, of those that are left
+      amount:             a share, or a number of channels, of the remaining ones
       n:                  of the norm: a number, or inf
       dim:                the axis
       importance_scores:  in the place of the weight, of its shape

@@ -71,7 +71,7 @@ class PackedSequence:
     batch_sizes:      (longest,), int64: how many sequences have each step
     unsorted_indices: (B,): the place of each sequence, or None
 
-    Where a function is traced that gets lengths as a Tensor, data and batch_sizes have no shape, and asking for them is an
+    In a traced function that gets lengths as a Tensor, data and batch_sizes have no shape, and asking for them is an
     error. All that takes and gives packed sequences does without.
 
     >>> packed = nn.utils.rnn.pack_sequence([Tensor([1.0, 2.0]), Tensor([3.0])])
@@ -131,7 +131,7 @@ class PackedSequence:
             return self._data
         rows = Tensor(order_of(self, "data").rows(), device=self.padded.device)
         data = self.padded.flatten(0, 1).index_select(0, rows)
-        if trace.get() is None:  # a trace lets nobody keep what is made in it
+        if trace.get() is None:  # values made in a trace must not be kept
             self._data = data
         return data
 
@@ -184,7 +184,7 @@ class PackedSequence:
         return f"PackedSequence({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def __copy__(self) -> PackedSequence:
-        # NOTE: whoever copies it puts other Tensors in place of these, of which the numbers of the host would be untrue.
+        # NOTE: a copy puts other Tensors in place of these, and the numbers on the host would be wrong for them.
         made = PackedSequence.__new__(PackedSequence)
         made._set(self.padded, self.lengths, self.sorted_indices, None)
         return made
@@ -209,7 +209,7 @@ def is_known(packed: PackedSequence) -> bool:
 
 
 def order_of(packed: PackedSequence, wanted: str) -> Order:
-    """Returns the lengths as numbers, for whoever makes what is `wanted`.
+    """Returns the lengths as numbers; an error says that `wanted` needs them.
 
     Raises:
       JitError: a function is traced that gets them as a Tensor.
@@ -247,7 +247,7 @@ def pack_padded_sequence(
     batch_first: bool = False,
     enforce_sorted: bool = True,
 ) -> PackedSequence:
-    """Packs a padded batch: what is behind the end of a sequence is left out.
+    """Packs a padded batch: elements behind the end of a sequence are left out.
 
     Args:
       input:           (T, B, *), or (B, T, *) if batch_first
@@ -432,7 +432,7 @@ def _order_of(lengths: Tensor | Sequence[int], steps: int, batch: int, enforce_s
 
 
 def _checked_lengths(lengths: Tensor, x_TB: Tensor, enforce_sorted: bool) -> Tensor:
-    """Returns lengths that are an input of what is traced, which are looked at when it runs."""
+    """Returns lengths that are an input of a trace, checked when its plan runs."""
     steps, batch = x_TB.shape[:2]
     if lengths.shape != (batch,):
         raise ArgumentError(
@@ -446,7 +446,7 @@ def _checked_lengths(lengths: Tensor, x_TB: Tensor, enforce_sorted: bool) -> Ten
 
 
 def _checked_longest(lengths: Tensor, steps: int, total_length: int | None) -> Tensor:
-    """Returns lengths that are an input of what is traced, of which the longest is looked at when it runs."""
+    """Returns lengths that are an input of a trace, whose longest is checked when its plan runs."""
     longest = lengths.max()
     if total_length is None:
         fault = "in a traced function one sequence must have all {} steps that were packed."

@@ -1,6 +1,6 @@
-"""The older forms of weight and spectral norm: what is trained stands beside the weight, as weight_g, weight_orig, ...
+"""The older forms of weight and spectral norm: the trained tensors are weight_g, weight_orig, ... of the module itself.
 
-State of networks that were saved with them has these names.
+Saved state of networks with these norms has these names.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class TensorDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Data sets side by side: example i is that of each, in a tuple, or by name in a dict.
+    """Data sets in parallel: example i is that of each, in a tuple, or by name in a dict.
 
     Args:
       args, kwargs:  the data sets, of one length, all without names or all with
@@ -207,7 +207,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
 
     Args:
       dataset:    with a length
-      lengths:    numbers of examples, or fractions that sum to 1: what is left of the division goes to the first parts
+      lengths:    numbers of examples, or fractions that sum to 1: the remainder goes to the first parts
       generator:  draws the order; None: the default one
 
     Raises:

@@ -114,7 +114,7 @@ class DataLoader(Shown):
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
 
     def _pass(self) -> Iterator[Any]:
-        """Returns the batches of a pass by workers: new ones, or those that have stayed."""
+        """Returns the batches of a pass by workers: new ones, or persistent ones."""
         workers, late = self._workers, load_late("picograd.utils.data.workers")
         if workers is None or not len(workers):
             seed = int(Tensor.randint(0, 2**31 - 1, (), generator=self.generator).item())
