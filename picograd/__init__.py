@@ -107,20 +107,23 @@ with _collecting_later():
     from picograd.public import publish_methods as _publish_methods
     from picograd.public import published as _published
     from picograd.tensor import names as _names
-    from picograd.tensor.autocast import (
-        autocast,
-        get_float32_matmul_precision,
-        is_autocast_enabled,
-        set_float32_matmul_precision,
-    )
     from picograd.tensor.core import Size as Size
     from picograd.tensor.core import realize
-    from picograd.tensor.creation.generator import Generator, default_generator, manual_seed
-    from picograd.tensor.default_device import Device, get_default_device, set_default_device
-    from picograd.tensor.explain import count_ops, explain
-    from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
-    from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from picograd.tensor.costs import count_ops, explain, max_memory_allocated, memory_allocated, reset_peak_memory_stats
+    from picograd.tensor.generator import Generator, default_generator, manual_seed
+    from picograd.tensor.modes import (
+        autocast,
+        enable_grad,
+        get_float32_matmul_precision,
+        inference_mode,
+        is_autocast_enabled,
+        is_grad_enabled,
+        no_grad,
+        set_float32_matmul_precision,
+        set_grad_enabled,
+    )
     from picograd.tensor.names import *  # noqa: F403
+    from picograd.tensor.settings import Device, get_default_device, set_default_device
     from picograd.tensor.tensor import Tensor
     from picograd.tensor.variable import Variable
     from picograd.transforms.jit import jit
@@ -174,7 +177,7 @@ _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who 
 
 # einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
 if _find_spec("einops") is not None:
-    _load_late("picograd.tensor.exchange.einops")
+    _load_late("picograd.tensor.einops")
 
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----

@@ -11,9 +11,8 @@ from picograd.dtype import DType
 from picograd.engine.devices import why_not
 from picograd.optim.scaler import GradScaler
 from picograd.public import publish
-from picograd.tensor.autocast import autocast, precision_mode
-from picograd.tensor.exchange.host import device_named
-from picograd.tensor.modes import Mode
+from picograd.tensor.host import device_named
+from picograd.tensor.modes import Mode, autocast, precision_mode
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from picograd.interrupts import whole_context
 from picograd.public import publish
-from picograd.tensor.creation.generator import (
+from picograd.tensor.generator import (
     default_generator,
     get_rng_state,
     initial_seed,

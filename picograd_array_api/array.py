@@ -24,8 +24,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.build import static
-from picograd.tensor.elements.operators import binary
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.host import default_device, device_named
+from picograd.tensor.operators import binary
 from picograd.tensor.tensor import Tensor
 
 ANY, NUMERIC, BITS, INTEGER, FLOAT, BOOL = "biuf", "iuf", "biu", "iu", "f", "b"  # kinds of dtype a function takes

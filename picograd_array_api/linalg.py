@@ -13,7 +13,7 @@ from picograd import linalg as torch_linalg
 from picograd.dtype import DType
 from picograd.errors import ShapeError
 from picograd.tensor.build import axis_of, broadcast_shapes
-from picograd.tensor.products.einsum import tensordot as torch_tensordot
+from picograd.tensor.products import tensordot as torch_tensordot
 from picograd.tensor.tensor import Tensor
 from picograd_array_api.array import ANY, FLOAT, NUMERIC, Array, Axes, array, axes_given, checked_choice, pair
 from picograd_array_api.reductions import accumulated

@@ -27,7 +27,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.latest import Latest
 from picograd.tensor.cell import trace
-from picograd.tensor.exchange.host import default_device
+from picograd.tensor.host import default_device
 from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 

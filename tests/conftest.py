@@ -18,10 +18,10 @@ from picograd.errors import DataError
 from picograd.ir.graphless import Graphless
 from picograd.living import LivingSet
 from picograd.optim import updates
-from picograd.tensor import growth
+from picograd.tensor import compute
 from picograd.tensor.cell import pending
+from picograd.tensor.compute import long_gradients, plain_cells
 from picograd.tensor.core import differentiable_cells, leaf_tensors
-from picograd.tensor.growth import long_gradients, plain_cells
 from picograd.tensor.hooks import LeafNumber
 from tests.selection import *  # noqa: F403 - its hooks
 
@@ -87,7 +87,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         leaf._grad = None
     pending.starts = []
     updates._asked_for.clear()
-    monkeypatch.setattr(growth._Watch, "limit", 1 << 40)  # Ops of others are not looked through
+    monkeypatch.setattr(compute._Watch, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
     monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs
 

@@ -17,7 +17,7 @@ from picograd.devices.ptx import render as nvptx
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Program, Source
-from picograd.tensor.creation.generator import default_generator
+from picograd.tensor.generator import default_generator
 
 RENDER = {"cuda": cuda.render, "nvptx": nvptx.render}
 

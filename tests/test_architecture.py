@@ -43,7 +43,7 @@ LATE = {
     "loading.py": "what those below ask for",
     "utils/data/loader.py": "worker processes, and with them the module multiprocessing",
     "engine/devices.py": "a backend, whose driver may be missing",
-    "tensor/exchange/interop.py": "the namespace that an array names as its own by the standard",
+    "tensor/exchange.py": "the namespace that an array names as its own by the standard",
 }
 
 

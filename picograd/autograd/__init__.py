@@ -6,8 +6,7 @@ from picograd.errors import AnomalyError
 from picograd.public import publish
 from picograd.tensor import modes as grad_mode
 from picograd.tensor.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
-from picograd.tensor.autograd import backward
-from picograd.tensor.gradients import grad
+from picograd.tensor.gradients import backward, grad
 from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 

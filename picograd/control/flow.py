@@ -20,9 +20,9 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Struct
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, trace
-from picograd.tensor.collected import UsedUp
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.free_functions import where
+from picograd.tensor.gradients import UsedUp
 from picograd.tensor.tensor import Tensor
 
 

@@ -15,10 +15,10 @@ from picograd.errors import ArgumentError
 from picograd.errors import OutOfMemoryError as OutOfMemoryError
 from picograd.public import publish
 from picograd.record import Record
-from picograd.tensor import memory
-from picograd.tensor.creation.generator import Generator
-from picograd.tensor.creation.generator import manual_seed as seed_all
-from picograd.tensor.exchange.host import gpu_named
+from picograd.tensor import costs
+from picograd.tensor.generator import Generator
+from picograd.tensor.generator import manual_seed as seed_all
+from picograd.tensor.host import gpu_named
 
 __all__ = [
     "DeviceProperties", "Event", "OutOfMemoryError", "amp", "current_device", "device_count", "empty_cache",
@@ -260,7 +260,7 @@ def memory_allocated(device: str | int | None = None) -> int:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    return memory.memory_allocated(gpu_named(device))
+    return costs.memory_allocated(gpu_named(device))
 
 
 def memory_reserved(device: str | int | None = None) -> int:
@@ -292,7 +292,7 @@ def max_memory_allocated(device: str | int | None = None) -> int:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    return memory.max_memory_allocated(gpu_named(device))
+    return costs.max_memory_allocated(gpu_named(device))
 
 
 def reset_peak_memory_stats(device: str | int | None = None) -> None:
@@ -302,7 +302,7 @@ def reset_peak_memory_stats(device: str | int | None = None) -> None:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    memory.reset_peak_memory_stats(gpu_named(device))
+    costs.reset_peak_memory_stats(gpu_named(device))
 
 
 def manual_seed(seed: int) -> Generator:

@@ -6,7 +6,7 @@ from picograd import dtype as dtypes
 from picograd.amp import GradScaler, custom_bwd, custom_fwd
 from picograd.dtype import DType
 from picograd.public import publish
-from picograd.tensor import autocast as anywhere
+from picograd.tensor import modes as anywhere
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 

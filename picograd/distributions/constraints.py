@@ -18,10 +18,10 @@ from picograd.ir.build import both, compare, either, reduce, reshape, swap_last,
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Buffer, Op, filled, toposort
 from picograd.ir.opcode import OpCode
+from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
 from picograd.tensor.cell import trace
-from picograd.tensor.formulas import formula
-from picograd.tensor.products import host_calls
+from picograd.tensor.compute import formula
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -26,7 +26,7 @@ from picograd.distributions.constraints import (
 from picograd.errors import ArgumentError
 from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 from picograd.special import xlogy
-from picograd.tensor.draws import binomial, poisson
+from picograd.tensor.free_functions import binomial, poisson
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -20,7 +20,7 @@ from picograd.distributions.discrete import Counted
 from picograd.errors import ArgumentError
 from picograd.nn.functional import softplus
 from picograd.special import digamma, xlogy
-from picograd.tensor.draws import poisson
+from picograd.tensor.free_functions import poisson
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -33,8 +33,7 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.cell import View
 from picograd.tensor.core import realize
-from picograd.tensor.exchange.arrays import stepped, steps_to, strided
-from picograd.tensor.exchange.copies import shown_steps
+from picograd.tensor.exchange import shown_steps, stepped, steps_to, strided
 from picograd.tensor.tensor import Tensor
 
 # ---- storages ----

@@ -1,7 +1,7 @@
 """Linear algebra, with the names, arguments and defaults of torch.linalg.
 
 Matrices are stacks (..., m, n) of float32 or float64. Functions here have torch.linalg's arguments and results; their Ops,
-which methods of Tensor share, are in picograd/tensor/products/.
+which methods of Tensor share, are in picograd/tensor/linear_algebra.py and host_calls.py.
 
 LAPACK computes factorizations on the host, within the plan (ir/host.py). An error that only values decide, such as a
 singular matrix, is a LinAlgError on the line that asked, when the value is computed.

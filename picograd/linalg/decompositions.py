@@ -10,11 +10,10 @@ from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last, 
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
+from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_to, detached
-from picograd.tensor.products import host_calls
-from picograd.tensor.products.factored import lu_solution, order_matrix, pivots_of, zero_pivot
-from picograd.tensor.products.linalg import QR, complete_qr
-from picograd.tensor.reductions.measures import common
+from picograd.tensor.linear_algebra import QR, complete_qr, lu_solution, order_matrix, pivots_of, zero_pivot
+from picograd.tensor.statistics import common
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

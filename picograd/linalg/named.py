@@ -9,10 +9,10 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import flip
 from picograd.ir.op import filled
 from picograd.linalg.products import multi_dot, powers
+from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.products import host_calls
-from picograd.tensor.products.einsum import einsum, tensordot
-from picograd.tensor.products.factored import order_matrix, rows_of
+from picograd.tensor.linear_algebra import order_matrix, rows_of
+from picograd.tensor.products import einsum, tensordot
 from picograd.tensor.tensor import Tensor
 
 ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot

@@ -13,10 +13,9 @@ from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, least_value, taken
+from picograd.tensor import host_calls, pointwise
 from picograd.tensor.build import INTS, axes_of, broadcast_to, need_float
-from picograd.tensor.elements import pointwise
-from picograd.tensor.products import host_calls
-from picograd.tensor.reductions.norms import norm_op
+from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]

@@ -13,11 +13,11 @@ from picograd.ir.build import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
+from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, whole
-from picograd.tensor.products import host_calls
-from picograd.tensor.products.linalg import LogDet, power_op, slogdet_ops
-from picograd.tensor.reductions.measures import common, cross_op
+from picograd.tensor.linear_algebra import LogDet, power_op, slogdet_ops
+from picograd.tensor.statistics import common, cross_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -11,12 +11,12 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, maximum, positions, reduce, repeat_axes, swap_last, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS, axis_of, broadcast_to, detached
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products import host_calls
-from picograd.tensor.products.linalg import greatest_value
-from picograd.tensor.reductions.measures import common
+from picograd.tensor.linear_algebra import greatest_value
+from picograd.tensor.statistics import common
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["inv", "inv_ex", "lstsq", "pinv", "solve", "solve_ex", "solve_triangular", "tensorinv", "tensorsolve"]

@@ -22,7 +22,7 @@ from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.optim.adam import AdamW
 from picograd.tensor.core import realize
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable

@@ -16,7 +16,7 @@ from picograd import nn
 from picograd.control.flow import scan
 from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

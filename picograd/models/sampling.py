@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

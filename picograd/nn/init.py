@@ -9,9 +9,9 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
-from picograd.tensor.creation.distributions import fill_truncated as _fill_truncated
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.modes import no_grad
+from picograd.tensor.random import fill_truncated as _fill_truncated
 from picograd.tensor.tensor import Tensor
 
 GAINS = {

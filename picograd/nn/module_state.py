@@ -12,12 +12,11 @@ from picograd.nn.hooks import registered
 from picograd.nn.parameter import ModuleAttributes, Parameter
 from picograd.tensor.arguments import saved_state
 from picograd.tensor.build import cast
-from picograd.tensor.cell import set_op
-from picograd.tensor.change import note_move
-from picograd.tensor.collected import zero_grads
-from picograd.tensor.exchange.copies import shown_steps
-from picograd.tensor.exchange.host import array_of, gpu_named
+from picograd.tensor.cell import note_move, set_op
+from picograd.tensor.exchange import shown_steps
+from picograd.tensor.gradients import zero_grads
 from picograd.tensor.hooks import RemovableHandle
+from picograd.tensor.host import array_of, gpu_named
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from picograd.nn import functional
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["alpha_dropout", "batch_norm", "bilinear", "dropout", "embedding", "feature_dropout", "rrelu"]

@@ -9,7 +9,7 @@ from picograd.absent import missing
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import last_change
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -88,7 +88,7 @@ class Buffer(Tensor, metaclass=_BufferType):
 
 # ---- attributes of modules ----
 class ModuleAttributes:
-    """Base of modules: attributes. Every change is noted for those who watch modules (tensor/change.py)."""
+    """Base of modules: attributes. Every change is noted for those who watch modules (tensor/cell.py)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.computed(name)

@@ -16,7 +16,7 @@ from picograd.ir.shape import flops_of
 from picograd.notebook import table
 from picograd.record import Record
 from picograd.tensor.compute import all_or_nothing
-from picograd.tensor.creation.generator import resumed
+from picograd.tensor.generator import resumed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -10,9 +10,9 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, moments, nearer, power
 from picograd.optim.optimizer import ParamGroup
+from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast
-from picograd.tensor.elements import pointwise
-from picograd.tensor.reductions.norms import norm_op
+from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Adam", "AdamW", "Adamax", "LAMB", "NAdam", "RAdam"]

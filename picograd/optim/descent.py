@@ -14,9 +14,9 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, computed, decayed_by, nearer, nearer_square
 from picograd.optim.optimizer import ParamGroup
+from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import trace
-from picograd.tensor.elements import pointwise
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 

@@ -12,11 +12,10 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, decayed_by
 from picograd.optim.optimizer import ParamGroup
+from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast
-from picograd.tensor.elements import pointwise
-from picograd.tensor.products.matmul import matmul_op
-from picograd.tensor.reductions.moments import mean_op
-from picograd.tensor.reductions.norms import norm_op
+from picograd.tensor.products import matmul_op
+from picograd.tensor.reductions import mean_op, norm_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Adafactor", "Muon"]

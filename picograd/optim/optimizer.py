@@ -25,11 +25,11 @@ from picograd.optim.updates import Updates, realize_apart, realize_with_readers
 from picograd.tensor.arguments import listed, number, saved_state
 from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import trace
-from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
-from picograd.tensor.exchange.host import array_of
+from picograd.tensor.gradients import zero_grads
 from picograd.tensor.hooks import RemovableHandle
+from picograd.tensor.host import array_of
 from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 

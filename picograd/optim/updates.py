@@ -31,8 +31,8 @@ from picograd.tensor.cell import Cell, replace_op, trace
 from picograd.tensor.compute import compute, compute_unasked
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 from picograd.tensor.core import realize as realize_tensors
-from picograd.tensor.exchange.sharing import is_shared
-from picograd.tensor.gradient_flow import stale_leaves
+from picograd.tensor.gradients import stale_leaves
+from picograd.tensor.sharing import is_shared
 from picograd.tensor.tensor import Tensor
 
 # ---- updates ----

@@ -16,8 +16,8 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.public import publish
-from picograd.tensor.creation import window_functions
-from picograd.tensor.creation.window_functions import check_window, cosine_window
+from picograd.tensor import sampled
+from picograd.tensor.sampled import check_window, cosine_window
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -135,7 +135,7 @@ def bartlett(
     Tensor([0. , 0.5, 1. , 0.5, 0. ])
     """
     _check("bartlett", M, dtype)
-    return window_functions.bartlett_window(M, not sym, dtype=dtype, device=device).requires_grad_(requires_grad)
+    return sampled.bartlett_window(M, not sym, dtype=dtype, device=device).requires_grad_(requires_grad)
 
 
 def kaiser(
@@ -157,7 +157,7 @@ def kaiser(
     if not beta >= 0:
         raise ArgumentError(f"kaiser: beta must not be negative, got {beta}.")
     _check("kaiser", M, dtype)
-    window = window_functions.kaiser_window(M, not sym, beta, dtype=dtype, device=device)
+    window = sampled.kaiser_window(M, not sym, beta, dtype=dtype, device=device)
     return window.requires_grad_(requires_grad)
 
 

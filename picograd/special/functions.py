@@ -15,11 +15,11 @@ from picograd.ir.build import compare, either, unary, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.tensor import pointwise, special_formulas
+from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
-from picograd.tensor.elements import arithmetic, bessel, gamma, normal
-from picograd.tensor.elements.pointwise import Function, is_infinite
 from picograd.tensor.free_functions import tensor_beside
-from picograd.tensor.meeting import meeting_device, value_at
+from picograd.tensor.pointwise import Function, is_infinite
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -85,7 +85,7 @@ def erfcx(input: Tensor) -> Tensor:  # noqa: A002
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
     """
-    return in_double("erfcx", normal.erfcx, input)
+    return in_double("erfcx", special_formulas.erfcx, input)
 
 
 def i0e(input: Tensor) -> Tensor:  # noqa: A002
@@ -94,7 +94,7 @@ def i0e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i0e(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.4657596])
     """
-    return in_double("i0e", lambda x: bessel.bessel(x, 0, True), input)
+    return in_double("i0e", lambda x: special_formulas.bessel(x, 0, True), input)
 
 
 def i1(input: Tensor) -> Tensor:  # noqa: A002
@@ -103,7 +103,7 @@ def i1(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1(Tensor([0.0, 1.0]))
     Tensor([0.       , 0.5651591])
     """
-    return in_double("i1", lambda x: bessel.bessel(x, 1, False), input)
+    return in_double("i1", lambda x: special_formulas.bessel(x, 1, False), input)
 
 
 def i1e(input: Tensor) -> Tensor:  # noqa: A002
@@ -112,7 +112,7 @@ def i1e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1e(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.20791042])
     """
-    return in_double("i1e", lambda x: bessel.bessel(x, 1, True), input)
+    return in_double("i1e", lambda x: special_formulas.bessel(x, 1, True), input)
 
 
 modified_bessel_i1 = i1
@@ -124,7 +124,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
     """
-    return in_double("ndtr", normal.ndtr, input)
+    return in_double("ndtr", special_formulas.ndtr, input)
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
@@ -133,7 +133,7 @@ def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
     """
-    return in_double("log_ndtr", normal.log_ndtr, input)
+    return in_double("log_ndtr", special_formulas.log_ndtr, input)
 
 
 def ndtri(input: Tensor) -> Tensor:  # noqa: A002
@@ -142,7 +142,7 @@ def ndtri(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtri(Tensor([0.5, 0.975]))
     Tensor([0.       , 1.9599644])
     """
-    return in_double("ndtri", normal.ndtri, input)
+    return in_double("ndtri", special_formulas.ndtri, input)
 
 
 def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -154,7 +154,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
     >>> xlog1py(0, Tensor([-1.0, 1.0]))
     Tensor([0., 0.])
     """
-    return in_double("xlog1py", arithmetic.xlog1py, *pair("xlog1py", input, other))
+    return in_double("xlog1py", pointwise.xlog1py, *pair("xlog1py", input, other))
 
 
 def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -166,7 +166,7 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     >>> zeta(2, Tensor([1.0]))
     Tensor([1.644934])
     """
-    return in_double("zeta", gamma.zeta, *pair("zeta", input, other))
+    return in_double("zeta", special_formulas.zeta, *pair("zeta", input, other))
 
 
 # ---- orthogonal polynomials, of a degree for each number ----

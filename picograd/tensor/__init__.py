@@ -1,1 +1,1 @@
-"""Tensors: here what one is, in the rooms beside it what it can do, a room for each kind of work."""
+"""Tensors: what one is (cell.py, core.py, tensor.py), and a file for each subject of what it can do."""

@@ -2,7 +2,6 @@
 
 In:    Ops whose values have been computed
 Out:   `look_at`, which raises an error where one of them has a NaN; `detect_anomaly`, `set_detect_anomaly`
-Next:  picograd/tensor/compute.py
 
 While this is on, each value that is computed is copied to the host and looked at. Where one has a NaN, the evaluator
 computes its graph once more, Op by Op, and the NaN is followed from source to source, to an Op whose sources have none.

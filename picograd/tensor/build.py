@@ -2,7 +2,6 @@
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/arguments.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`
-Next:  picograd/tensor/inplace.py
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import check_array
 from picograd.living import LivingSet, LivingValues
 from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
-from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
-from picograd.tensor.change import last_change
-from picograd.tensor.compute import compute
-from picograd.tensor.exchange.host import default_device, host_array, usable_device
-from picograd.tensor.exchange.sharing import is_shared, store
-from picograd.tensor.growth import plain_cells, settle
+from picograd.tensor.cell import Cell, Held, View, grad_mode, last_change, read_through, set_op, trace, write_through
+from picograd.tensor.compute import compute, plain_cells, settle
 from picograd.tensor.hooks import LeafNumber
+from picograd.tensor.host import default_device, host_array, usable_device
+from picograd.tensor.sharing import is_shared, store
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor

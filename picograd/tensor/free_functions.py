@@ -1,8 +1,6 @@
 """Functions that are no methods: what makes tensors of anything, indices into shapes, what takes a number first.
 
-In:    tensors, numbers
-Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/curves.py
+A uniform number of 53 bits is turned into the count of that rank, on the host, so that each element has one draw.
 """
 
 from __future__ import annotations
@@ -16,18 +14,24 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.host import host_call
+from picograd.ir.op import Op
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import INTS, whole
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.build import CATEGORY, INTS, broadcast_shapes, broadcast_to, cast, detached, promoted, whole
+from picograd.tensor.conversions import NAMES
+from picograd.tensor.core import Operand
+from picograd.tensor.generator import Generator
+from picograd.tensor.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
-    "as_tensor", "asarray", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "fill", "float_power", "from_numpy", "is_tensor", "normal", "polygamma", "pow", "real", "remainder", "rsub",
-    "scalar_tensor", "tensor", "to_dlpack", "tril_indices", "triu_indices", "unravel_index", "where", "xlogy",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor", "as_tensor", "asarray", "binomial", "bitwise_and",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "can_cast", "fill", "float_power",
+    "from_numpy", "is_tensor", "normal", "poisson", "polygamma", "pow", "promote_types", "real", "remainder",
+    "result_type", "rsub", "scalar_tensor", "tensor", "to_dlpack", "tril_indices", "triu_indices", "unravel_index",
+    "where", "xlogy",
 ]  # fmt: skip
-
-Operand = Tensor | Scalar
 
 
 # ---- tensors of anything ----
@@ -122,9 +126,7 @@ def fill(input: Tensor, value: Scalar) -> Tensor:  # noqa: A002
 
 
 # ---- indices ----
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None
-) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
     """Returns (2, N) places of the lower triangle of a (row, col) matrix, up to the diagonal `offset`, row by row.
 
     >>> tril_indices(2, 2).tolist()
@@ -133,9 +135,7 @@ def tril_indices(
     return _places("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None
-) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
     """Returns (2, N) places of the upper triangle of a (row, col) matrix, from the diagonal `offset` on, row by row.
 
     >>> triu_indices(2, 2).tolist()
@@ -358,3 +358,121 @@ def to_dlpack(tensor: Tensor) -> Any:
     'PyCapsule'
     """
     return tensor.__dlpack__()
+
+
+# ---- dtypes of results ----
+def promote_types(type1: DType, type2: DType) -> DType:
+    """Returns the dtype that tensors of `type1` and `type2`, both with axes, are brought to.
+
+    >>> promote_types(dtypes.int32, dtypes.float16)
+    float16
+    """
+    return dtypes.promote(type1, type2)
+
+
+def result_type(tensor1: Operand, tensor2: Operand) -> DType:
+    """Returns the dtype that an operation of `tensor1` and `tensor2`, tensors or numbers, computes in.
+
+    >>> result_type(tensor([1, 2]), 1.5)
+    float32
+    """
+    if isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
+        return promoted(tensor1.op, tensor2.op)
+    if isinstance(tensor1, Tensor):
+        return dtypes.promote_scalar(tensor1.dtype, tensor2)  # type: ignore[arg-type]
+    if isinstance(tensor2, Tensor):
+        return dtypes.promote_scalar(tensor2.dtype, tensor1)
+    return dtypes.promote(dtypes.dtype_of_scalar(tensor1), dtypes.dtype_of_scalar(tensor2))
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Returns True if a result of dtype `from_` may be stored in place as `to`: no float as integer, no number as bool.
+
+    >>> can_cast(dtypes.float64, dtypes.float32), can_cast(dtypes.float32, dtypes.int64)
+    (True, False)
+    """
+    return CATEGORY[from_.kind] <= CATEGORY[to.kind]
+
+
+# ---- counts drawn at random ----
+def _drawn(function: str, generator: Generator | None, *parameters: Tensor) -> Tensor:
+    """Returns counts in the dtype of the first parameter."""
+    first, *others = parameters
+    for parameter in parameters:
+        if not parameter.dtype.is_float:
+            fact = f"{function}: needs floats, got {parameter.dtype} of shape {parameter.shape}."
+            raise DTypeError(fact, hint="x.float()")
+    device = first.other_device(function, *others)
+    shape = broadcast_shapes(function, *(parameter.op.shape for parameter in parameters))
+    wide: list[Op] = [broadcast_to(cast(detached(each.read()), dtypes.float64), shape) for each in parameters]
+    uniform = uniform_op(random_bits(shape, generator, first.device), dtypes.float64)
+    return Tensor.from_op(cast(host_call(function, dtypes.float64, (uniform, *wide)), first.dtype), device)
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noqa: A002
+    """Returns for each rate a count of Poisson's distribution: k with probability rate^k e^-rate / k!.
+
+    Args:
+      input:  rates, not negative
+
+    Raises:
+      DTypeError: they are no floats.
+
+    >>> poisson(Tensor([0.0, 0.0]))
+    Tensor([0., 0.])
+    """
+    return _drawn("poisson", generator, input)
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Returns how many of `count` tries succeed, each with probability `prob`.
+
+    Args:
+      count:  whole numbers as floats
+      prob:   chances in 0..1; both broadcast
+
+    Raises:
+      DTypeError: one is no float.
+
+    >>> binomial(Tensor([3.0, 4.0]), Tensor([1.0, 0.0]))
+    Tensor([3., 0.])
+    """
+    return _drawn("binomial", generator, count, prob)
+
+
+# ---- constructors by dtype ----
+class OldType(str):
+    """The name of a type of tensors, which makes them: of lengths f(2, 3) of zeros to be written to, of data f([1, 2]).
+
+    dtype:  of the tensors
+
+    >>> FloatTensor(2, 3).shape, LongTensor([1.5, 2.0])
+    ((2, 3), Tensor([1, 2]))
+    >>> Tensor([1.5]).type(IntTensor)
+    Tensor([1], dtype=int32)
+    >>> isinstance(Tensor([1.5]), FloatTensor)
+    True
+    """
+
+    dtype: DType
+
+    def __new__(cls, dtype: DType) -> OldType:
+        self = super().__new__(cls, f"picograd.{NAMES[dtype]}Tensor")
+        self.dtype = dtype
+        return self
+
+    def __call__(self, *args: Any) -> Tensor:
+        is_data = len(args) == 1 and not isinstance(args[0], int)
+        return Tensor(args[0], self.dtype) if is_data else Tensor.empty(*(args or (0,)), dtype=self.dtype)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is self.dtype
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+FloatTensor, DoubleTensor, HalfTensor = OldType(dtypes.float32), OldType(dtypes.float64), OldType(dtypes.float16)
+BFloat16Tensor, ByteTensor, CharTensor = OldType(dtypes.bfloat16), OldType(dtypes.uint8), OldType(dtypes.int8)
+ShortTensor, IntTensor, LongTensor = OldType(dtypes.int16), OldType(dtypes.int32), OldType(dtypes.int64)
+BoolTensor = OldType(dtypes.bool_)

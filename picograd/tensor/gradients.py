@@ -1,33 +1,241 @@
-"""Gradients that are returned, and touch no `.grad`: in reverse, and forward along tangents.
+"""Gradients: returned by grad and jvp, or collected in `.grad` by backward().
 
-In:    results, and the tensors that they are differentiated by
-Out:   `grad`, `jvp`
-Next:  picograd/tensor/gradient_flow.py
+A gradient is a graph like any other: nothing is computed until someone reads it. So a graph is never used up, and
+`retain_graph`, which says that it shall not be, is taken for the sake of PyTorch's programs and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
 
+from picograd.annotations import shown
+from picograd.autodiff.chain_rules import chain_rules
+from picograd.autodiff.gradient import gradients_later, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
-from picograd.autodiff.gradient import written_out
-from picograd.errors import ArgumentError, GradientError, ShapeError
+from picograd.autodiff.modes import reverse
+from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
+from picograd.ir.bodies import custom_gradient
+from picograd.ir.graphless import graphless_in
+from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
+from picograd.living import LivingSet
 from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
-from picograd.tensor.cell import trace
-from picograd.tensor.compute import compute_together, look_at_gradients
-from picograd.tensor.core import TensorCore
-from picograd.tensor.gradient_flow import Several, gradients_at, leaf_inputs, reached, seeds_of, weights_of
+from picograd.tensor.cell import Cell, last_change, trace
+from picograd.tensor.compute import compute_first, compute_together, expect, look_at_gradients
+from picograd.tensor.core import T, TensorCore, leaf_tensors
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
 
+# ---- gradients that are kept ----
+class UsedUp:
+    """Stands in place of a gradient that a jitted function made and used up: it was never stored.
+
+    function:    its name
+    leaf:        how the user would write the tensor
+    is_of_steps: it is what the last of several steps left
+    """
+
+    def __init__(self, function: str, leaf: str, is_of_steps: bool = False):
+        self.function, self.leaf, self.is_of_steps = function, leaf, is_of_steps
+
+    def error(self) -> JitError:
+        """Returns the error for whoever needs the gradient."""
+        why = "makes several steps at a time" if self.is_of_steps else f"writes to {self.leaf} after backward()"
+        return JitError(
+            f"jit: the gradient of {self.leaf} was used up in {self.function}, which {why}.",
+            f"return it from {self.function}; or forget it by zero_grad() before the next backward().",
+        )
+
+
+def read_grad(tensor: Tensor) -> Any:
+    """Returns the gradient of a tensor; tells a trace."""
+    active = trace.get()
+    if active is not None:
+        active.on_look(tensor)
+    grad: Any = tensor._grad
+    if type(grad) is UsedUp:
+        raise grad.error()
+    return grad
+
+
+def store_grad(tensor: Tensor, value: Any) -> None:
+    """Stores `value` as the gradient of a tensor.
+
+    Raises:
+      ArgumentTypeError: it is no tensor and not None.
+      ArgumentError:     it is the tensor itself.
+      ShapeError:        it is of another shape.
+      DTypeError:        it is of another dtype.
+      DeviceError:       it is on another device.
+    """
+    if value is not None:
+        if not isinstance(value, TensorCore):
+            raise ArgumentTypeError(f"grad: must be a tensor or None, got {shown(value)}.")
+        if value is tensor:
+            raise ArgumentError("grad: a tensor cannot be its own gradient.", hint="x.grad = x.detach().clone()")
+        if value.op.shape != tensor.op.shape:
+            raise ShapeError(f"grad: a gradient of shape {value.shape} does not fit a tensor of shape {tensor.shape}.")
+        if value.dtype is not tensor.dtype:
+            raise DTypeError(f"grad: a gradient of {value.dtype} does not fit a tensor of {tensor.dtype}.")
+        if value.device != tensor.device:
+            raise DeviceError(f"grad: a gradient on {value.device} does not fit a tensor on {tensor.device}.")
+    active = trace.get()
+    if active is not None:
+        active.on_forget(tensor)
+    tensor._grad = value
+
+
+def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:
+    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    active = trace.get()
+    for tensor in tensors:
+        if set_to_none:
+            if active is not None:
+                active.on_forget(tensor)
+            tensor._grad = None
+        elif isinstance(tensor._grad, UsedUp):
+            tensor._grad = type(tensor).from_op(tensor.op.filled(0), tensor.cell.device)
+        elif (grad := read_grad(tensor)) is not None:
+            grad.write("zero_grad", grad.op.filled(0))
+
+
+# ---- from results to leaves ----
+stale_leaves: LivingSet[Op] = LivingSet()  # results whose graph a step() dropped; see optim/updates.py
+Several = Union["Tensor", Sequence["Tensor"]]  # noqa: UP007  # Tensor is made of these functions, after them
+
+
+# ---- arguments ----
+def weights_of(function: str, roots: Sequence[TensorCore], given: Any) -> list[TensorCore | None]:
+    """Returns the weights of each root, None where none were given."""
+    if given is None:
+        return [None] * len(roots)
+    weights = [given] if isinstance(given, TensorCore) else list(given)
+    if len(weights) != len(roots):
+        raise ArgumentError(f"{function}: {len(weights)} gradients were given for {len(roots)} tensors.")
+    return weights
+
+
+def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[TensorCore | None], hint: str) -> dict[Op, Op]:
+    """Returns the gradient that arrives at each root.
+
+    Raises:
+      GradientError: a root has no weights and is no scalar.
+      ShapeError:    weights have another shape than their root.
+      JitError:      a root comes from a result of a jitted function, which has no graph.
+    """
+    check_graphs(function, roots)
+    seeds: dict[Op, Op] = {}
+    for root, weight in zip(roots, weights):
+        seed, op = _seed(function, root, weight, hint), root.op
+        seeds[op] = seeds[op] + seed if op in seeds else seed
+    return seeds
+
+
+def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:
+    """Raises JitError where what a root was computed from has lost its graph in a jitted function."""
+    lost = graphless_in(root.op for root in roots)
+    if lost is not None:
+        name = lost.function
+        raise JitError(
+            f"jit: {function} comes to a result of {name}, from which no graph leads on: what requires grad in {name} would"
+            " get no gradient.",
+            f"call backward() inside {name}, or jit the whole step; detach() the result where no gradient is wanted.",
+        )
+
+
+def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str) -> Op:
+    if weight is None:
+        if root.numel() != 1:
+            raise GradientError(f"{function}: the loss must be a scalar, got shape {root.shape}.", hint=hint)
+        return filled(1, root.dtype, root.op.shape)
+    if weight.shape != root.shape:
+        raise ShapeError(f"{function}: gradient has shape {weight.shape}, the result it belongs to {root.shape}.")
+    root.other_device(function, weight)
+    return cast(weight.read(), root.dtype)
+
+
+def leaf_inputs(function: str, inputs: Several) -> list[Op]:
+    """Returns the LEAFs of inputs; GradientError where one is none."""
+    found: list[Op] = []
+    for tensor in listed(inputs):
+        if tensor.op.code is not OpCode.LEAF:
+            raise GradientError(
+                f"{function}: an input of shape {tensor.shape} is not a leaf.",
+                hint="requires_grad_() or retain_grad() it first.",
+            )
+        found.append(tensor.op)
+    return found
+
+
+# ---- on graphs ----
+def reached(roots: Sequence[Op]) -> list[Op]:
+    """Returns the Ops that gradients reach from roots, each once."""
+    found: list[Op] = []
+    seen = set(roots)
+    stack = list(dict.fromkeys(roots))
+    while stack:
+        op = stack.pop()
+        found.append(op)
+        for source in op.src if op.code is not OpCode.CALL else _arguments_with_gradients(op):
+            if source.needs_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
+
+
+def _arguments_with_gradients(call: Op) -> list[Op]:
+    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
+    made = custom_gradient(call.arg)
+    places = [0] * len(call.src) if made is None else made.places
+    return [source for source, place in zip(call.src, places) if place is not None]
+
+
+def leaves_among(ops: Sequence[Op]) -> list[Op]:
+    """Returns the LEAFs among the Ops that gradients reach.
+
+    Raises:
+      GradientError: one of them stands for a value whose graph is gone.
+    """
+    found = [op for op in ops if op.code is OpCode.LEAF]
+    for op in found:
+        if stale_leaves.has(op):
+            raise GradientError(
+                f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
+                " parameters it depends on.",
+                hint="call backward() before step(), or compute the result again.",
+            )
+    return found
+
+
+def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
+    """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
+    every = written_out([*seeds, *seeds.values(), *leaves])
+    roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
+    hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
+    arriving: dict[Op, Op] = {}
+    for root, weight in zip(roots, weights):
+        arriving[root] = arriving[root] + weight if root in arriving else weight
+    found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
+    return {leaf: found[op] for leaf, op in zip(leaves, wanted) if op in found}
+
+
+def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:
+    """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
+    is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)))
+    found = None if is_hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
+    return gradients_at(seeds, leaves) if found is None else found
+
+
+# ---- gradients that are returned ----
 def grad(
     outputs: Several,
     inputs: Several,
@@ -192,3 +400,194 @@ def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
     (moved,) = forward_gradient([root], dict(zip(every[: len(moves)], every[len(moves) :])))
     moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
     return type(outputs).from_op(moved, outputs.cell.device)
+
+
+# ---- gradients that leaves collect ----
+REDUCTIONS = {OpCode.ADD: "sum", OpCode.MUL: "prod"}
+
+
+class GradFn:
+    """The operation that made a result, as gradients see it: two of one operation are equal.
+
+    next_functions:  those that made its operands, each with a 0, as PyTorch has them
+    """
+
+    __slots__ = ("_op",)
+
+    def __init__(self, op: Op):
+        self._op = op
+
+    def name(self) -> str:
+        """Returns the name of the operation: "MulBackward".
+
+        >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
+        'MulBackward'
+        """
+        op = self._op.src[0] if self._op.code is OpCode.OUTPUT else self._op
+        if op.code is OpCode.FORMULA:
+            written = op.arg.name.strip("_").removesuffix("_op")
+        elif op.code in (OpCode.REDUCE, OpCode.SCAN):
+            written = ("cum" if op.code is OpCode.SCAN else "") + REDUCTIONS.get(op.arg[0], op.arg[0].name.lower())
+        else:
+            written = op.code.name
+        return "".join([part.capitalize() for part in written.split("_")]) + "Backward"
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        return tuple([(GradFn(source) if source.needs_grad else None, 0) for source in self._op.src])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and other._op is self._op
+
+    def __hash__(self) -> int:
+        return hash(self._op)
+
+    def __repr__(self) -> str:
+        line = line_of(self._op)
+        return f"<{self.name()}>" if line is None else f"<{self.name()} at {os.path.basename(line.file)}:{line.number}>"
+
+
+def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
+
+    A result must be given its hooks before it is used. The function gets the gradient as a graph; nothing is computed
+    unless it reads it.
+
+    Args:
+      hook: gradient -> another one of its shape and dtype, or None to leave it as it is
+
+    Returns:   a handle whose remove() takes the function away again
+
+    Raises:
+      GradientError: no gradient flows here.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> handle = x.register_hook(lambda grad: grad * 10)
+    >>> (x * x).backward()
+    >>> x.grad.item()
+    60.0
+    """
+    if not self.op.needs_grad:
+        raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
+    if not self._has_leaf_of_its_own():
+        self._become_leaf(collects=False)
+    return add_hook(self.op.arg, hook)
+
+
+def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Lets a function see this leaf whenever backward() has added to its `.grad`.
+
+    Args:
+      hook: a function of the tensor; it may use up the gradient and set it to None
+
+    Returns:   a handle whose remove() takes the function away again
+
+    Raises:
+      GradientError: the tensor is no leaf that requires grad.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
+    >>> (x * x).backward()
+    6.0
+    """
+    if not (self.is_leaf and self.op.needs_grad):
+        raise GradientError(
+            f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is not a leaf that requires grad.",
+            hint="register_hook(hook) sees the gradient of any tensor.",
+        )
+    return add_after_hook(self.op.arg, hook)
+
+
+# ---- what a tensor is to gradients ----
+def made_by(self: Tensor) -> GradFn | None:
+    """Returns the operation that made a tensor, where gradients flow through that; None for a leaf."""
+    op = self.op
+    while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
+        op = op.src[0]
+    return None if self.is_leaf else GradFn(op)
+
+
+def retains_grad(self: Tensor) -> bool:
+    """True for a result whose gradient backward() collects, since retain_grad() was called."""
+    op = self.op
+    return op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects
+
+
+def detach_(self: T) -> T:
+    """Lets no gradient flow here any more; returns self.
+
+    >>> x = Tensor([1.0], requires_grad=True)
+    >>> y = (x * 2).detach_()
+    >>> y.requires_grad, y.is_leaf
+    (False, True)
+    """
+    last_change.note()
+    self.steps, self._shown = self.detach().steps, None
+    return self
+
+
+def backward(
+    tensors: Several,
+    grad_tensors: Several | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Several | None = None,
+) -> None:
+    """Adds the gradients of several tensors to `.grad` of every leaf they depend on; computes nothing yet.
+
+    Args:
+      tensors:       scalars, or with grad_tensors of any shape
+      grad_tensors:  for each of them its weights, or None for a scalar
+      retain_graph:  changes nothing: backward() can always be called again
+      create_graph:  the gradients can be differentiated themselves
+      inputs:        the only leaves whose `.grad` changes; None: all of them
+
+    Raises:
+      GradientError: a tensor depends on no leaf that requires grad, one without weights is no scalar, or an input is no
+                     leaf.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> backward([x * x, x * 2])
+    >>> x.grad.item()
+    8.0
+    """
+    roots = listed(tensors)
+    for tensor in roots:
+        if not tensor.op.needs_grad:
+            check_graphs("backward", roots)
+            raise GradientError(
+                f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
+                hint="give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
+            )
+    seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
+    on_the_way = reached(list(seeds))
+    leaves = leaves_among(on_the_way)
+    if inputs is not None:
+        chosen = leaf_inputs("backward", inputs)
+        leaves = [leaf for leaf in leaves if leaf in chosen]
+    at_once = create_graph or Anomaly.is_on
+    grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
+    together = [tensor.cell for tensor in roots if not tensor.op.shape]
+    for leaf in leaves:
+        owner = leaf_tensors.get(leaf.arg)
+        if owner is not None and leaf.arg.collects:
+            found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
+            together.append(_accumulate(owner, found if create_graph else detached(found)))
+            for hook in list(leaf.arg.after.values()):
+                hook(owner)
+    compute_together(together, [tensor.cell for tensor in roots])
+    if Anomaly.is_on and trace.get() is None:
+        look_at_gradients(seeds, grads.values())
+    if trace.get() is None:
+        compute_first(leaf.src[0] for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad)
+
+
+def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
+    if isinstance(tensor._grad, UsedUp):
+        raise tensor._grad.error()
+    if tensor._grad is None:
+        tensor._grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
+        expect(tensor._grad.cell)
+    else:
+        tensor._grad.write("backward", tensor._grad.read() + grad)
+    return tensor._grad.cell

@@ -2,7 +2,6 @@
 
 In:    a leaf, and functions of its gradient
 Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: what gradients go through
-Called by: tensor/core.py, tensor/autograd.py, tensor/gradient_flow.py.    Next: picograd/tensor/modes.py
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from picograd.annotations import shown
 from picograd.errors import ArgumentTypeError, GradientError
 from picograd.ir.op import Op
 from picograd.living import AtDeath
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import last_change
 
 _keys = itertools.count()
 

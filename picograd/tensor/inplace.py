@@ -2,7 +2,6 @@
 
 In:    methods of a family of operations
 Out:   `in_place`, `in_place_view`: the twins exp_ of exp, squeeze_ of squeeze; `stored`: what all of them do
-Next:  picograd/tensor/meeting.py
 
 A twin is declared below its method, `exp_ = in_place(exp)`, and takes the same arguments.
 """
@@ -19,7 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.public import is_alone, renamed
 from picograd.tensor.build import CATEGORY
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import last_change
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.modes import enable_grad
 

@@ -2,38 +2,23 @@
 
 In:    Tensor's methods, and the functions that stand beside tensor/free_functions.py
 Out:   the names that `picograd` re-exports
-Next:  picograd/tensor/core.py
 
 Most are methods under another roof: what a method takes as self comes first.
 """
 # ruff: noqa: F403
 
-from picograd.tensor.creation.generator import *
-from picograd.tensor.creation.old_types import *
-from picograd.tensor.creation.window_functions import *
-from picograd.tensor.curves import *
-from picograd.tensor.draws import *
-from picograd.tensor.elements.pairs import *
-from picograd.tensor.elements.special_functions import *
-from picograd.tensor.exchange.printing import *
+from picograd.tensor.elementwise import *
 from picograd.tensor.free_functions import *
-from picograd.tensor.histograms import *
-from picograd.tensor.indexing.scattering import *
-from picograd.tensor.indexing.selection import *
-from picograd.tensor.indexing.slices import *
-from picograd.tensor.order.ranks import *
-from picograd.tensor.order.searching import *
-from picograd.tensor.order.sets import *
-from picograd.tensor.order.sorting import *
-from picograd.tensor.products.added import *
-from picograd.tensor.products.factored import *
-from picograd.tensor.products.linalg import *
-from picograd.tensor.promotion import *
-from picograd.tensor.reductions.counts import *
-from picograd.tensor.reductions.measures import *
-from picograd.tensor.reductions.statistics import *
-from picograd.tensor.segments import *
+from picograd.tensor.generator import *
+from picograd.tensor.linear_algebra import *
+from picograd.tensor.order import *
+from picograd.tensor.pairs import *
+from picograd.tensor.printing import *
+from picograd.tensor.products import *
+from picograd.tensor.sampled import *
+from picograd.tensor.scattering import *
 from picograd.tensor.settings import *
+from picograd.tensor.statistics import *
 from picograd.tensor.tensor import Tensor
 
 # ---- new tensors ----

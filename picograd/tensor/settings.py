@@ -1,18 +1,20 @@
-"""Settings of the process by PyTorch's names: the dtype of new floats, threads of the CPU, reproducibility.
+"""Settings of the process by PyTorch's names: device and dtype of new tensors, threads, reproducibility.
 
-In:    what users set
-Out:   `set_default_dtype` and the others; PICOGRAD_THREADS (config.py), `default_float` (dtype.py)
-Next:  picograd/tensor/creation/window_functions.py
+`with pg.device("cuda"):` chooses for a block (picograd/device.py). What is there already stays where it is.
 """
 
 from __future__ import annotations
 
 from picograd import config
 from picograd import dtype as dtypes
+from picograd.device import choices, device
 from picograd.dtype import DType
+from picograd.engine import devices
+from picograd.engine.realize import default_device
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.arguments import at_least
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import last_change
+from picograd.tensor.host import usable_device
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_default_dtype", "get_num_threads", "set_default_dtype",
@@ -20,6 +22,62 @@ __all__ = [
 ]  # fmt: skip
 
 
+# ---- devices of new tensors ----
+def set_default_device(device: str | None) -> None:
+    """Makes a device the one of new tensors, in this thread; inside a `with pg.device(...)` block until its end.
+
+    Args:
+      device: its name; None: the one of PICOGRAD_DEVICE again
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> pg.set_default_device("numpy")
+    >>> pg.zeros(2).device
+    device(type='numpy')
+    >>> pg.set_default_device(None)
+    """
+    made = (*choices.get()[:-1], None if device is None else usable_device(device))
+    choices.set(() if made == (None,) else made)  # as before anything was chosen, which is how jit knows its captures
+
+
+def get_default_device() -> device:
+    """Returns the device of new tensors.
+
+    >>> with pg.device("numpy"):
+    ...     pg.get_default_device()
+    device(type='numpy')
+    """
+    return device(default_device())
+
+
+class Devices:
+    """The devices of this process.
+
+    default:  the device of new tensors; assigning to it is set_default_device
+    usable:   the names of those on which this machine can compute
+    """
+
+    @property
+    def default(self) -> device:
+        return get_default_device()
+
+    @default.setter
+    def default(self, name: str | None) -> None:
+        set_default_device(name)
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        return devices.usable_for_values()
+
+    def __repr__(self) -> str:
+        return f"Device(default={str(self.default)!r}, usable={self.usable})"
+
+
+Device = Devices()
+
+
+# ---- numbers, threads, reproducibility ----
 def get_default_dtype() -> DType:
     """Returns the dtype of Python's floats, and of new tensors for which none is given: float32 until another is set.
 

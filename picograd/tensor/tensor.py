@@ -17,22 +17,41 @@ from typing import TYPE_CHECKING, Any, Self
 from picograd.absent import missing
 from picograd.errors import GradientError, ShapeError
 from picograd.ir.opcode import OpCode
-from picograd.tensor import autograd, info, resized, stored_data
+from picograd.tensor import (
+    conversions,
+    creation,
+    diagonals,
+    elementwise,
+    exchange,
+    gradients,
+    indexing,
+    joining,
+    linear_algebra,
+    operators,
+    order,
+    pairs,
+    patterns,
+    products,
+    random,
+    reductions,
+    scattering,
+    statistics,
+    storage,
+    views,
+)
+from picograd.tensor import joining as stacking
+from picograd.tensor import pairs as choices
+from picograd.tensor import products as added
+from picograd.tensor import random as distributions
+from picograd.tensor import scattering as selection
+from picograd.tensor import scattering as slices
+from picograd.tensor import statistics as counts
+from picograd.tensor import statistics as measures
+from picograd.tensor import views as pieces
 from picograd.tensor.cell import grad_mode
-from picograd.tensor.collected import read_grad, store_grad
 from picograd.tensor.core import TensorCore, of_class, several_of_class
-from picograd.tensor.creation import constants, distributions, random, ranges
-from picograd.tensor.elements import casts, choices, functions, operators, pairs, parts, special_functions
-from picograd.tensor.exchange import copies, interop, ufuncs
-from picograd.tensor.gradient_flow import Several
-from picograd.tensor.indexing import brackets, scattering, selection, slices
+from picograd.tensor.gradients import Several, read_grad, store_grad
 from picograd.tensor.inplace import stored
-from picograd.tensor.movement import diagonals, joining, patterns, pieces, stacking, views
-from picograd.tensor.order import ranks, searching, sets, sorting
-from picograd.tensor.products import added, factored, linalg
-from picograd.tensor.products import matmul as products
-from picograd.tensor.reductions import counts, measures, statistics
-from picograd.tensor.reductions import reduce as reductions
 
 
 class Tensor(TensorCore):
@@ -78,18 +97,18 @@ class Tensor(TensorCore):
         grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
 
     @property
-    def grad_fn(self) -> autograd.GradFn | None:
+    def grad_fn(self) -> gradients.GradFn | None:
         """The operation that made it, where gradients flow through that; None for a leaf.
 
         >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
         'MulBackward'
         """
-        return autograd.made_by(self)
+        return gradients.made_by(self)
 
     @property
     def retains_grad(self) -> bool:
         """True for a result whose gradient backward() collects, since retain_grad() was called."""
-        return autograd.retains_grad(self)
+        return gradients.retains_grad(self)
 
     @property
     def data(self) -> Self:
@@ -103,11 +122,11 @@ class Tensor(TensorCore):
         >>> kept
         Tensor([1., 2.])
         """
-        return stored_data.shared_data(self)
+        return storage.shared_data(self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        stored_data.replace_data(self, value)
+        storage.replace_data(self, value)
 
     @property
     def T(self) -> Self:
@@ -174,7 +193,7 @@ class Tensor(TensorCore):
         >>> x.grad.item()
         6.0
         """
-        autograd.backward(self, gradient, retain_graph, create_graph, inputs)
+        gradients.backward(self, gradient, retain_graph, create_graph, inputs)
 
     # ---- operators ----
     _operands, add, sub, mul, div = operators._operands, operators.add, operators.sub, operators.mul, operators.div
@@ -187,11 +206,11 @@ class Tensor(TensorCore):
     le, gt, ge, eq, ne, __lt__ = operators.le, operators.gt, operators.ge, operators.eq, operators.ne, operators.__lt__
     __le__, __gt__, __ge__ = operators.__le__, operators.__gt__, operators.__ge__
     __eq__, __ne__ = operators.__eq__, operators.__ne__  # type: ignore[assignment]  # of each element
-    __and__, __or__, __xor__ = operators.__and__, operators.__or__, operators.__xor__
-    __lshift__, __rshift__, __rlshift__ = operators.__lshift__, operators.__rshift__, operators.__rlshift__
-    __rrshift__, __invert__, __rand__ = operators.__rrshift__, operators.__invert__, operators.__rand__
-    __ror__, __rxor__, bitwise_and = operators.__ror__, operators.__rxor__, operators.bitwise_and
-    bitwise_or, bitwise_xor, bitwise_not = operators.bitwise_or, operators.bitwise_xor, operators.bitwise_not
+    __and__, __or__, __xor__, __lshift__ = operators.__and__, operators.__or__, operators.__xor__, operators.__lshift__
+    __rshift__, __rlshift__, __rrshift__ = operators.__rshift__, operators.__rlshift__, operators.__rrshift__
+    __invert__, __rand__, __ror__ = operators.__invert__, operators.__rand__, operators.__ror__
+    __rxor__, bitwise_and, bitwise_or = operators.__rxor__, operators.bitwise_and, operators.bitwise_or
+    bitwise_xor, bitwise_not = operators.bitwise_xor, operators.bitwise_not
     bitwise_left_shift, bitwise_right_shift = operators.bitwise_left_shift, operators.bitwise_right_shift
     logical_not, logical_and, logical_or = operators.logical_not, operators.logical_and, operators.logical_or
     subtract, multiply, divide = operators.subtract, operators.multiply, operators.divide
@@ -213,34 +232,39 @@ class Tensor(TensorCore):
     __ilshift__, __irshift__ = operators.__ilshift__, operators.__irshift__
 
     # ---- functions of each element ----
-    exp, exp_, exp2, exp2_, expm1 = functions.exp, functions.exp_, functions.exp2, functions.exp2_, functions.expm1
-    expm1_, log, log_, log2, log2_ = functions.expm1_, functions.log, functions.log_, functions.log2, functions.log2_
-    log10, log10_, log1p, log1p_ = functions.log10, functions.log10_, functions.log1p, functions.log1p_
-    sqrt, sqrt_, rsqrt, rsqrt_ = functions.sqrt, functions.sqrt_, functions.rsqrt, functions.rsqrt_
-    square, square_, reciprocal = functions.square, functions.square_, functions.reciprocal
-    reciprocal_, sin, sin_, cos = functions.reciprocal_, functions.sin, functions.sin_, functions.cos
-    cos_, tan, tan_, sinh, sinh_ = functions.cos_, functions.tan, functions.tan_, functions.sinh, functions.sinh_
-    cosh, cosh_, tanh, tanh_, acos = functions.cosh, functions.cosh_, functions.tanh, functions.tanh_, functions.acos
-    acos_, asin, asin_, atan, atan_ = functions.acos_, functions.asin, functions.asin_, functions.atan, functions.atan_
-    acosh, acosh_, asinh, asinh_ = functions.acosh, functions.acosh_, functions.asinh, functions.asinh_
-    atanh, atanh_, arccos, arcsin = functions.atanh, functions.atanh_, functions.arccos, functions.arcsin
-    arctan, arccosh, arcsinh, arctanh = functions.arctan, functions.arccosh, functions.arcsinh, functions.arctanh
-    arccos_, arcsin_, arctan_, arccosh_ = functions.arccos_, functions.arcsin_, functions.arctan_, functions.arccosh_
-    arcsinh_, arctanh_, deg2rad = functions.arcsinh_, functions.arctanh_, functions.deg2rad
-    deg2rad_, rad2deg, rad2deg_, relu = functions.deg2rad_, functions.rad2deg, functions.rad2deg_, functions.relu
-    relu_, sigmoid, sigmoid_, silu = functions.relu_, functions.sigmoid, functions.sigmoid_, functions.silu
-    gelu, softplus, hardshrink = functions.gelu, functions.softplus, functions.hardshrink
+    exp, exp_, exp2, exp2_ = elementwise.exp, elementwise.exp_, elementwise.exp2, elementwise.exp2_
+    expm1, expm1_, log, log_ = elementwise.expm1, elementwise.expm1_, elementwise.log, elementwise.log_
+    log2, log2_, log10, log10_ = elementwise.log2, elementwise.log2_, elementwise.log10, elementwise.log10_
+    log1p, log1p_, sqrt, sqrt_ = elementwise.log1p, elementwise.log1p_, elementwise.sqrt, elementwise.sqrt_
+    rsqrt, rsqrt_, square, square_ = elementwise.rsqrt, elementwise.rsqrt_, elementwise.square, elementwise.square_
+    reciprocal, reciprocal_, sin = elementwise.reciprocal, elementwise.reciprocal_, elementwise.sin
+    sin_, cos, cos_, tan, tan_ = elementwise.sin_, elementwise.cos, elementwise.cos_, elementwise.tan, elementwise.tan_
+    sinh, sinh_, cosh, cosh_ = elementwise.sinh, elementwise.sinh_, elementwise.cosh, elementwise.cosh_
+    tanh, tanh_, acos, acos_ = elementwise.tanh, elementwise.tanh_, elementwise.acos, elementwise.acos_
+    asin, asin_, atan, atan_ = elementwise.asin, elementwise.asin_, elementwise.atan, elementwise.atan_
+    acosh, acosh_, asinh, asinh_ = elementwise.acosh, elementwise.acosh_, elementwise.asinh, elementwise.asinh_
+    atanh, atanh_, arccos, arcsin = elementwise.atanh, elementwise.atanh_, elementwise.arccos, elementwise.arcsin
+    arctan, arccosh, arcsinh = elementwise.arctan, elementwise.arccosh, elementwise.arcsinh
+    arctanh, arccos_, arcsin_ = elementwise.arctanh, elementwise.arccos_, elementwise.arcsin_
+    arctan_, arccosh_, arcsinh_ = elementwise.arctan_, elementwise.arccosh_, elementwise.arcsinh_
+    arctanh_, deg2rad, deg2rad_ = elementwise.arctanh_, elementwise.deg2rad, elementwise.deg2rad_
+    rad2deg, rad2deg_, relu, relu_ = elementwise.rad2deg, elementwise.rad2deg_, elementwise.relu, elementwise.relu_
+    sigmoid, sigmoid_, silu, gelu = elementwise.sigmoid, elementwise.sigmoid_, elementwise.silu, elementwise.gelu
+    softplus, hardshrink = elementwise.softplus, elementwise.hardshrink
 
     # ---- signs, roundings, parts of numbers ----
-    abs, abs_, neg, neg_, sign, sign_ = parts.abs, parts.abs_, parts.neg, parts.neg_, parts.sign, parts.sign_
-    floor, floor_, ceil, ceil_, trunc = parts.floor, parts.floor_, parts.ceil, parts.ceil_, parts.trunc
-    trunc_, round, round_, frac, frac_ = parts.trunc_, parts.round, parts.round_, parts.frac, parts.frac_
-    frexp, sgn, sgn_, signbit, __abs__ = parts.frexp, parts.sgn, parts.sgn_, parts.signbit, parts.__abs__
-    absolute, negative, fix, absolute_ = parts.absolute, parts.negative, parts.fix, parts.absolute_
-    negative_, fix_, isnan, isinf, isfinite = parts.negative_, parts.fix_, parts.isnan, parts.isinf, parts.isfinite
-    isposinf, isneginf, isreal, nan_to_num = parts.isposinf, parts.isneginf, parts.isreal, parts.nan_to_num
-    nan_to_num_, angle, conj, conj_physical = parts.nan_to_num_, parts.angle, parts.conj, parts.conj_physical
-    resolve_conj, resolve_neg, positive = parts.resolve_conj, parts.resolve_neg, parts.positive
+    abs, abs_, neg, neg_, sign = elementwise.abs, elementwise.abs_, elementwise.neg, elementwise.neg_, elementwise.sign
+    sign_, floor, floor_, ceil = elementwise.sign_, elementwise.floor, elementwise.floor_, elementwise.ceil
+    ceil_, trunc, trunc_, round = elementwise.ceil_, elementwise.trunc, elementwise.trunc_, elementwise.round
+    round_, frac, frac_, frexp = elementwise.round_, elementwise.frac, elementwise.frac_, elementwise.frexp
+    sgn, sgn_, signbit, __abs__ = elementwise.sgn, elementwise.sgn_, elementwise.signbit, elementwise.__abs__
+    absolute, negative, fix = elementwise.absolute, elementwise.negative, elementwise.fix
+    absolute_, negative_, fix_ = elementwise.absolute_, elementwise.negative_, elementwise.fix_
+    isnan, isinf, isfinite, isposinf = elementwise.isnan, elementwise.isinf, elementwise.isfinite, elementwise.isposinf
+    isneginf, isreal, nan_to_num = elementwise.isneginf, elementwise.isreal, elementwise.nan_to_num
+    nan_to_num_, angle, conj = elementwise.nan_to_num_, elementwise.angle, elementwise.conj
+    conj_physical, resolve_conj = elementwise.conj_physical, elementwise.resolve_conj
+    resolve_neg, positive = elementwise.resolve_neg, elementwise.positive
 
     # ---- choices ----
     maximum, minimum, clamp, clamp_ = choices.maximum, choices.minimum, choices.clamp, choices.clamp_
@@ -250,15 +274,18 @@ class Tensor(TensorCore):
     choose = of_class(choices.choose)
 
     # ---- conversions ----
-    cast, bitcast, to, cpu, cuda, type = casts.cast, casts.bitcast, casts.to, casts.cpu, casts.cuda, casts.type
-    type_as, float, double, half, bfloat16 = casts.type_as, casts.float, casts.double, casts.half, casts.bfloat16
-    int, short, char, byte, long, bool = casts.int, casts.short, casts.char, casts.byte, casts.long, casts.bool
+    cast, bitcast, to, cpu = conversions.cast, conversions.bitcast, conversions.to, conversions.cpu
+    cuda, type, type_as, float = conversions.cuda, conversions.type, conversions.type_as, conversions.float
+    double, half, bfloat16, int = conversions.double, conversions.half, conversions.bfloat16, conversions.int
+    short, char, byte, long = conversions.short, conversions.char, conversions.byte, conversions.long
+    bool = conversions.bool
 
     # ---- questions ----
-    is_floating_point, is_complex, is_conj, is_neg = info.is_floating_point, info.is_complex, info.is_conj, info.is_neg
-    is_signed, is_nonzero, nelement, ndimension = info.is_signed, info.is_nonzero, info.nelement, info.ndimension
-    stride, is_contiguous, storage_offset = info.stride, info.is_contiguous, info.storage_offset
-    is_pinned, pin_memory, get_device = info.is_pinned, info.pin_memory, info.get_device
+    is_floating_point, is_complex, is_conj = conversions.is_floating_point, conversions.is_complex, conversions.is_conj
+    is_neg, is_signed, is_nonzero = conversions.is_neg, conversions.is_signed, conversions.is_nonzero
+    nelement, ndimension, stride = conversions.nelement, conversions.ndimension, conversions.stride
+    is_contiguous, storage_offset = conversions.is_contiguous, conversions.storage_offset
+    is_pinned, pin_memory, get_device = conversions.is_pinned, conversions.pin_memory, conversions.get_device
 
     # ---- views ----
     reshape, view, reshape_as, ravel, view_as = views.reshape, views.view, views.reshape_as, views.ravel, views.view_as
@@ -291,41 +318,36 @@ class Tensor(TensorCore):
     row_stack, dstack = of_class(stacking.row_stack), of_class(stacking.dstack)
     column_stack, broadcast_tensors = of_class(stacking.column_stack), several_of_class(stacking.broadcast_tensors)
     meshgrid, block_diag = several_of_class(stacking.meshgrid), of_class(stacking.block_diag)
-    cartesian_prod = of_class(stacking.cartesian_prod)
-    broadcast_shapes = staticmethod(stacking.broadcast_shapes)
+    cartesian_prod, broadcast_shapes = of_class(stacking.cartesian_prod), staticmethod(stacking.broadcast_shapes)
 
     # ---- reductions and scans ----
-    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
-    var, std, amax = reductions.var, reductions.std, reductions.amax
-    amin, max, min = reductions.amin, reductions.max, reductions.min
-    argmax, argmin, any = reductions.argmax, reductions.argmin, reductions.any
-    all, logsumexp = reductions.all, reductions.logsumexp
-    softmax, log_softmax = reductions.softmax, reductions.log_softmax
-    cumsum, cumsum_, cumprod, cumprod_ = reductions.cumsum, reductions.cumsum_, reductions.cumprod, reductions.cumprod_
+    sum, prod, mean, var, std = reductions.sum, reductions.prod, reductions.mean, reductions.var, reductions.std
+    amax, amin, max, min, argmax = reductions.amax, reductions.amin, reductions.max, reductions.min, reductions.argmax
+    argmin, any, all, logsumexp = reductions.argmin, reductions.any, reductions.all, reductions.logsumexp
+    softmax, log_softmax, cumsum = reductions.softmax, reductions.log_softmax, reductions.cumsum
+    cumsum_, cumprod, cumprod_ = reductions.cumsum_, reductions.cumprod, reductions.cumprod_
 
     # ---- products ----
     matmul, __matmul__, __rmatmul__, mm = products.matmul, products.__matmul__, products.__rmatmul__, products.mm
-    bmm, mv, dot = products.bmm, products.mv, products.dot
-    vdot, inner, outer = products.vdot, products.inner, products.outer
-    ger, kron, trace = products.ger, products.kron, products.trace
-    tril, tril_, triu = products.tril, products.tril_, products.triu
-    triu_ = products.triu_
+    bmm, mv, dot, vdot, inner = products.bmm, products.mv, products.dot, products.vdot, products.inner
+    outer, ger, kron, trace, tril = products.outer, products.ger, products.kron, products.trace, products.tril
+    tril_, triu, triu_ = products.tril_, products.triu, products.triu_
 
     # ---- places: read and written ----
-    __getitem__, __setitem__, index_put = brackets.__getitem__, brackets.__setitem__, brackets.index_put
-    index_put_, gather, take = brackets.index_put_, brackets.gather, brackets.take
-    take_along_dim, index_select = brackets.take_along_dim, brackets.index_select
+    __getitem__, __setitem__, index_put = indexing.__getitem__, indexing.__setitem__, indexing.index_put
+    index_put_, gather, take = indexing.index_put_, indexing.gather, indexing.take
+    take_along_dim, index_select = indexing.take_along_dim, indexing.index_select
 
     # ---- new tensors of one number ----
-    new_full, new_zeros, new_ones = constants.new_full, constants.new_zeros, constants.new_ones
-    new_empty, new_tensor = constants.new_empty, constants.new_tensor
-    full, zeros, ones = of_class(constants.full), of_class(constants.zeros), of_class(constants.ones)
-    empty, eye, full_like = of_class(constants.empty), of_class(constants.eye), of_class(constants.full_like)
-    zeros_like, ones_like = of_class(constants.zeros_like), of_class(constants.ones_like)
-    empty_like = of_class(constants.empty_like)
+    new_full, new_zeros, new_ones = creation.new_full, creation.new_zeros, creation.new_ones
+    new_empty, new_tensor = creation.new_empty, creation.new_tensor
+    full, zeros, ones = of_class(creation.full), of_class(creation.zeros), of_class(creation.ones)
+    empty, eye, full_like = of_class(creation.empty), of_class(creation.eye), of_class(creation.full_like)
+    zeros_like, ones_like = of_class(creation.zeros_like), of_class(creation.ones_like)
+    empty_like = of_class(creation.empty_like)
 
     # ---- ranges of numbers ----
-    arange, linspace, logspace = of_class(ranges.arange), of_class(ranges.linspace), of_class(ranges.logspace)
+    arange, linspace, logspace = of_class(creation.arange), of_class(creation.linspace), of_class(creation.logspace)
 
     # ---- random numbers ----
     bernoulli, multinomial, uniform_, normal_ = random.bernoulli, random.multinomial, random.uniform_, random.normal_
@@ -334,97 +356,88 @@ class Tensor(TensorCore):
     randint_like = of_class(random.randint_like)
 
     # ---- what Python and other libraries ask ----
-    numpy, __array__, __dlpack__ = interop.numpy, interop.__array__, interop.__dlpack__
-    __dlpack_device__, data_ptr = interop.__dlpack_device__, interop.data_ptr
-    __array_namespace__, to_device, item = interop.__array_namespace__, interop.to_device, interop.item
-    tolist, __bool__, __float__, __int__ = interop.tolist, interop.__bool__, interop.__float__, interop.__int__
-    __index__, __complex__, __len__ = interop.__index__, interop.__complex__, interop.__len__
-    __iter__, __contains__, __format__ = interop.__iter__, interop.__contains__, interop.__format__
-    __repr__, _repr_html_ = interop.__repr__, interop._repr_html_
-    from_dlpack = of_class(interop.from_dlpack)
+    numpy, __array__, __dlpack__ = exchange.numpy, exchange.__array__, exchange.__dlpack__
+    __dlpack_device__, data_ptr = exchange.__dlpack_device__, exchange.data_ptr
+    __array_namespace__, to_device, item = exchange.__array_namespace__, exchange.to_device, exchange.item
+    tolist, __bool__, __float__, __int__ = exchange.tolist, exchange.__bool__, exchange.__float__, exchange.__int__
+    __index__, __complex__, __len__ = exchange.__index__, exchange.__complex__, exchange.__len__
+    __iter__, __contains__, __format__ = exchange.__iter__, exchange.__contains__, exchange.__format__
+    __repr__, _repr_html_ = exchange.__repr__, exchange._repr_html_
+    from_dlpack = of_class(exchange.from_dlpack)
 
     # ---- values in storage ----
-    copy_, fill_, zero_ = stored_data.copy_, stored_data.fill_, stored_data.zero_
+    copy_, fill_, zero_ = storage.copy_, storage.fill_, storage.zero_
 
     # ---- other sizes ----
-    as_strided, sum_to_size, resize_ = resized.as_strided, resized.sum_to_size, resized.resize_
-    resize_as_, apply_, is_inference = resized.resize_as_, resized.apply_, resized.is_inference
-    to_dense = resized.to_dense
+    as_strided, sum_to_size, resize_ = storage.as_strided, storage.sum_to_size, storage.resize_
+    resize_as_, apply_, is_inference = storage.resize_as_, storage.apply_, storage.is_inference
+    to_dense = storage.to_dense
 
     # ---- gradients ----
-    register_hook = autograd.register_hook
-    register_post_accumulate_grad_hook, detach_ = autograd.register_post_accumulate_grad_hook, autograd.detach_
+    register_hook = gradients.register_hook
+    register_post_accumulate_grad_hook, detach_ = gradients.register_post_accumulate_grad_hook, gradients.detach_
     # ---- functions of two ----
     atan2, arctan2, hypot, copysign = pairs.atan2, pairs.arctan2, pairs.hypot, pairs.copysign
-    nextafter, logaddexp, logaddexp2 = pairs.nextafter, pairs.logaddexp, pairs.logaddexp2
-    igamma, igammac, xlogy, float_power = pairs.igamma, pairs.igammac, pairs.xlogy, pairs.float_power
-    ldexp = pairs.ldexp
-    fmod, fmax, fmin, heaviside, gcd, lcm = pairs.fmod, pairs.fmax, pairs.fmin, pairs.heaviside, pairs.gcd, pairs.lcm
-    isclose = pairs.isclose
-    logical_xor, addcmul, addcdiv, is_same_size = pairs.logical_xor, pairs.addcmul, pairs.addcdiv, pairs.is_same_size
-    atan2_, arctan2_, hypot_, copysign_ = pairs.atan2_, pairs.arctan2_, pairs.hypot_, pairs.copysign_
-    nextafter_, igamma_, igammac_ = pairs.nextafter_, pairs.igamma_, pairs.igammac_
+    nextafter, logaddexp, logaddexp2, igamma = pairs.nextafter, pairs.logaddexp, pairs.logaddexp2, pairs.igamma
+    igammac, xlogy, float_power, ldexp, fmod = pairs.igammac, pairs.xlogy, pairs.float_power, pairs.ldexp, pairs.fmod
+    fmax, fmin, heaviside, gcd, lcm = pairs.fmax, pairs.fmin, pairs.heaviside, pairs.gcd, pairs.lcm
+    isclose, logical_xor, addcmul, addcdiv = pairs.isclose, pairs.logical_xor, pairs.addcmul, pairs.addcdiv
+    is_same_size, atan2_, arctan2_, hypot_ = pairs.is_same_size, pairs.atan2_, pairs.arctan2_, pairs.hypot_
+    copysign_, nextafter_, igamma_, igammac_ = pairs.copysign_, pairs.nextafter_, pairs.igamma_, pairs.igammac_
     xlogy_, float_power_, ldexp_, fmod_ = pairs.xlogy_, pairs.float_power_, pairs.ldexp_, pairs.fmod_
-    heaviside_, gcd_, lcm_ = pairs.heaviside_, pairs.gcd_, pairs.lcm_
-    logical_xor_, addcmul_, addcdiv_ = pairs.logical_xor_, pairs.addcmul_, pairs.addcdiv_
+    heaviside_, gcd_, lcm_, logical_xor_ = pairs.heaviside_, pairs.gcd_, pairs.lcm_, pairs.logical_xor_
+    addcmul_, addcdiv_ = pairs.addcmul_, pairs.addcdiv_
 
     # ---- special functions ----
-    erf, erfc, erfinv = special_functions.erf, special_functions.erfc, special_functions.erfinv
-    lgamma, digamma = special_functions.lgamma, special_functions.digamma
-    polygamma, mvlgamma, i0 = special_functions.polygamma, special_functions.mvlgamma, special_functions.i0
-    sinc, logit = special_functions.sinc, special_functions.logit
-    erf_, erfc_, erfinv_ = special_functions.erf_, special_functions.erfc_, special_functions.erfinv_
-    lgamma_, digamma_ = special_functions.lgamma_, special_functions.digamma_
-    polygamma_, mvlgamma_, i0_ = special_functions.polygamma_, special_functions.mvlgamma_, special_functions.i0_
-    sinc_, logit_ = special_functions.sinc_, special_functions.logit_
+    erf, erfc, erfinv, lgamma = elementwise.erf, elementwise.erfc, elementwise.erfinv, elementwise.lgamma
+    digamma, polygamma, mvlgamma, i0 = elementwise.digamma, elementwise.polygamma, elementwise.mvlgamma, elementwise.i0
+    sinc, logit, erf_, erfc_ = elementwise.sinc, elementwise.logit, elementwise.erf_, elementwise.erfc_
+    erfinv_, lgamma_, digamma_ = elementwise.erfinv_, elementwise.lgamma_, elementwise.digamma_
+    polygamma_, mvlgamma_, i0_ = elementwise.polygamma_, elementwise.mvlgamma_, elementwise.i0_
+    sinc_, logit_ = elementwise.sinc_, elementwise.logit_
 
     # ---- along axes ----
     aminmax, nansum, nanmean = statistics.aminmax, statistics.nansum, statistics.nanmean
     count_nonzero, var_mean, std_mean = statistics.count_nonzero, statistics.var_mean, statistics.std_mean
-    cummax, cummin, logcumsumexp = statistics.cummax, statistics.cummin, statistics.logcumsumexp
-    diff, norm = statistics.diff, statistics.norm
-    renorm, renorm_, dist, equal = statistics.renorm, statistics.renorm_, statistics.dist, statistics.equal
-    allclose = statistics.allclose
+    cummax, cummin, logcumsumexp, diff = statistics.cummax, statistics.cummin, statistics.logcumsumexp, statistics.diff
+    norm, renorm, renorm_, dist = statistics.norm, statistics.renorm, statistics.renorm_, statistics.dist
+    equal, allclose = statistics.equal, statistics.allclose
 
     # ---- products, factors and solutions of matrices ----
     addmm, addmv, addr, addbmm, baddbmm = added.addmm, added.addmv, added.addr, added.addbmm, added.baddbmm
     addmm_, addmv_, addr_, addbmm_, baddbmm_ = added.addmm_, added.addmv_, added.addr_, added.addbmm_, added.baddbmm_
-    cross, cov, corrcoef = measures.cross, measures.cov, measures.corrcoef
-    inverse, det, slogdet, logdet = linalg.inverse, linalg.det, linalg.slogdet, linalg.logdet
-    pinverse = linalg.pinverse
-    matrix_power, matrix_exp, qr, svd = linalg.matrix_power, linalg.matrix_exp, linalg.qr, linalg.svd
-    cholesky, cholesky_solve, cholesky_inverse = linalg.cholesky, linalg.cholesky_solve, linalg.cholesky_inverse
-    lu, lu_solve, triangular_solve = factored.lu, factored.lu_solve, factored.triangular_solve
+    cross, cov, corrcoef, inverse = measures.cross, measures.cov, measures.corrcoef, linear_algebra.inverse
+    det, slogdet, logdet = linear_algebra.det, linear_algebra.slogdet, linear_algebra.logdet
+    pinverse, matrix_power, matrix_exp = linear_algebra.pinverse, linear_algebra.matrix_power, linear_algebra.matrix_exp
+    qr, svd, cholesky = linear_algebra.qr, linear_algebra.svd, linear_algebra.cholesky
+    cholesky_solve, cholesky_inverse = linear_algebra.cholesky_solve, linear_algebra.cholesky_inverse
+    lu, lu_solve, triangular_solve = linear_algebra.lu, linear_algebra.lu_solve, linear_algebra.triangular_solve
 
     # ---- places: written, chosen ----
     scatter, scatter_add, scatter_reduce = scattering.scatter, scattering.scatter_add, scattering.scatter_reduce
     scatter_, scatter_add_, scatter_reduce_ = scattering.scatter_, scattering.scatter_add_, scattering.scatter_reduce_
     put, put_, masked_scatter = scattering.put, scattering.put_, scattering.masked_scatter
-    masked_scatter_ = scattering.masked_scatter_
-    index_add, index_copy, index_fill = slices.index_add, slices.index_copy, slices.index_fill
-    index_reduce = slices.index_reduce
-    index_add_, index_copy_, index_fill_ = slices.index_add_, slices.index_copy_, slices.index_fill_
-    index_reduce_ = slices.index_reduce_
+    masked_scatter_, index_add, index_copy = scattering.masked_scatter_, slices.index_add, slices.index_copy
+    index_fill, index_reduce, index_add_ = slices.index_fill, slices.index_reduce, slices.index_add_
+    index_copy_, index_fill_, index_reduce_ = slices.index_copy_, slices.index_fill_, slices.index_reduce_
     masked_select, masked_fill_, nonzero = selection.masked_select, selection.masked_fill_, selection.nonzero
-    argwhere = selection.argwhere
-    one_hot, repeat_interleave = selection.one_hot, selection.repeat_interleave
+    argwhere, one_hot, repeat_interleave = selection.argwhere, selection.one_hot, selection.repeat_interleave
 
     # ---- order ----
-    argsort, msort, sort, topk = sorting.argsort, sorting.msort, sorting.sort, sorting.topk
-    kthvalue, median, nanmedian, mode = ranks.kthvalue, ranks.median, ranks.nanmedian, ranks.mode
-    quantile, nanquantile = ranks.quantile, ranks.nanquantile
-    searchsorted, bucketize, isin = searching.searchsorted, searching.bucketize, searching.isin
-    unique, unique_consecutive = sets.unique, sets.unique_consecutive
-    bincount, histc, histogram = counts.bincount, counts.histc, counts.histogram
+    argsort, msort, sort, topk, kthvalue = order.argsort, order.msort, order.sort, order.topk, order.kthvalue
+    median, nanmedian, mode, quantile = order.median, order.nanmedian, order.mode, order.quantile
+    nanquantile, searchsorted, bucketize, isin = order.nanquantile, order.searchsorted, order.bucketize, order.isin
+    unique, unique_consecutive, bincount, histc = order.unique, order.unique_consecutive, counts.bincount, counts.histc
+    histogram = counts.histogram
 
     # ---- random numbers, stored here ----
     bernoulli_, exponential_ = distributions.bernoulli_, distributions.exponential_
-    geometric_ = distributions.geometric_
-    log_normal_, cauchy_, random_ = distributions.log_normal_, distributions.cauchy_, distributions.random_
+    geometric_, log_normal_, cauchy_ = distributions.geometric_, distributions.log_normal_, distributions.cauchy_
+    random_ = distributions.random_
 
     # ---- what Python and NumPy call ----
-    __copy__, __deepcopy__, __reduce__ = copies.copied, copies.deep_copied, copies.reduced
-    __array_ufunc__ = ufuncs.array_ufunc
+    __copy__, __deepcopy__, __reduce__ = exchange.copied, exchange.deep_copied, exchange.reduced
+    __array_ufunc__ = exchange.array_ufunc
 
     # ---- axes by name ----
     rearrange, reduce = patterns.rearrange, patterns.reduce

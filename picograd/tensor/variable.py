@@ -2,7 +2,6 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`; `lengths`, `held`, `known`
-Next:  picograd/tensor/indexing/scattering.py
 """
 
 from __future__ import annotations

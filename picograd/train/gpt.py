@@ -21,7 +21,7 @@ from picograd.data.text import Vocabulary, Windows, load_text, random_windows, s
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
 from picograd.nn.utils import clip_grad_norm_
 from picograd.optim.adam import AdamW
-from picograd.tensor.creation.generator import manual_seed
+from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint

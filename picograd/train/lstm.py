@@ -19,7 +19,7 @@ from picograd.models.lstm import CharacterLSTM
 from picograd.nn import functional as F
 from picograd.nn.utils import clip_grad_norm_
 from picograd.optim.adam import AdamW
-from picograd.tensor.creation.generator import Generator, manual_seed
+from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import load_checkpoint, save_checkpoint

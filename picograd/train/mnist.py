@@ -23,7 +23,7 @@ from picograd.models.mlp import PixelMLP
 from picograd.nn import Module
 from picograd.nn import functional as F
 from picograd.optim.adam import AdamW
-from picograd.tensor.creation.generator import manual_seed
+from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint

@@ -18,7 +18,7 @@ from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, 
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
 from picograd.optim.descent import SGD
-from picograd.tensor.creation.generator import manual_seed
+from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint

@@ -12,7 +12,7 @@ from pathlib import Path
 from picograd.data.text import Vocabulary
 from picograd.errors import DataError
 from picograd.models.gpt import GPT, GPTConfig, generate
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import load_checkpoint
 from picograd.train.loop import check_counts

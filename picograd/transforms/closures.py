@@ -19,7 +19,7 @@ from typing import Any
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.core import TensorCore
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.transforms.mentions import has_attributes
 
 STATE = (TensorCore, Module, Optimizer, Generator)

@@ -20,8 +20,8 @@ from typing import Any
 
 from picograd.record import Record
 from picograd.tensor.cell import Cell
-from picograd.tensor.collected import UsedUp
 from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.gradients import UsedUp
 from picograd.tensor.tensor import Tensor
 
 GRAD, PUT_GRAD = attrgetter("_grad"), vars(TensorCore)["_grad"].__set__  # no call of Python's for each parameter

@@ -13,9 +13,8 @@ from picograd import dtype as dtypes
 from picograd.device import choices
 from picograd.dtype import DType
 from picograd.nn.module import Module
-from picograd.tensor.autocast import float32_mode, precision_mode
-from picograd.tensor.cell import grad_mode
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import grad_mode, last_change
+from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Kind
 from picograd.transforms.watched import Holds

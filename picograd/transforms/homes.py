@@ -4,7 +4,7 @@ In:    the graphs of a trace, and where their values are wanted
 Out:   `on_one_device`: the graphs without COPYs, the one device they run on, and what crosses over to it and back; `moved`
 Called by: transforms/described.py, transforms/capture.py.    Next: picograd/transforms/steps.py
 
-A plan runs on one device. What has no axes may be on the CPU all the same, as outside (tensor/meeting.py): its value is
+A plan runs on one device. What has no axes may be on the CPU all the same, as outside (tensor/arguments.py): its value is
 brought before each run, and what it becomes is taken back after it. Anything larger would have to be copied by the user.
 """
 
@@ -23,7 +23,7 @@ from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
-from picograd.tensor.meeting import GOES_ALONG
+from picograd.tensor.arguments import GOES_ALONG
 
 Place = tuple[str | None, Shape]  # a device, and the shape of what is there
 

@@ -36,8 +36,7 @@ from picograd.ir.stages import Plan
 from picograd.latest import Latest
 from picograd.living import LivingSet
 from picograd.record import replace
-from picograd.tensor.cell import trace
-from picograd.tensor.change import last_change
+from picograd.tensor.cell import last_change, trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture

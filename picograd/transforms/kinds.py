@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from picograd.ir.op import Op
-from picograd.tensor.cell import Cell, CellKind
-from picograd.tensor.change import last_move
+from picograd.tensor.cell import Cell, CellKind, last_move
 
 
 class Kinds:

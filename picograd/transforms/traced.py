@@ -23,9 +23,9 @@ from picograd.ir.opcode import OpCode
 from picograd.living import LivingKeys
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
-from picograd.tensor.collected import UsedUp
 from picograd.tensor.compute import placed
 from picograd.tensor.core import leaf_tensors
+from picograd.tensor.gradients import UsedUp
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor

@@ -66,7 +66,7 @@ class Watched:
         """Returns whether every name certainly means what it meant.
 
         Args:
-          look_into_modules: False where nothing has changed in any Module since then (tensor/change.py)
+          look_into_modules: False where nothing has changed in any Module since then (tensor/cell.py)
         """
         if look_into_modules and not (
             self._modules()

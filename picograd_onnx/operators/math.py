@@ -17,8 +17,8 @@ from picograd import dtype as dtypes
 from picograd import fft
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn import functional as F
-from picograd.tensor.creation.generator import Generator
-from picograd.tensor.products.einsum import einsum as sum_products
+from picograd.tensor.generator import Generator
+from picograd.tensor.products import einsum as sum_products
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.record import row
 from picograd_onnx.values import Array, affordable, choose, dtype_of, numpy_of

@@ -13,8 +13,7 @@ from picograd.autodiff.gradient import written_out
 from picograd.ir.op import toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.nn.init import trunc_normal_
-from picograd.tensor.creation.alike import exp_alike, log_alike, normal_quantile, part_of
-from picograd.tensor.creation.random import exponential_op, gumbel_op
+from picograd.tensor.random import exp_alike, exponential_op, gumbel_op, log_alike, normal_quantile, part_of
 
 WIDE = [dtypes.float32, dtypes.float64]
 ROUNDED = {

@@ -9,8 +9,7 @@ from picograd import dtype as dtypes
 from picograd.evaluator import evaluate
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.blocks import Step, cut_first
-from picograd.tensor.cell import read_through
+from picograd.tensor.cell import Step, cut_first, read_through
 
 
 def test_a_row_of_a_layer_is_one_block() -> None:

@@ -66,7 +66,7 @@ def test_a_trace_hears_of_reads_and_writes(device, recorder):
 
 
 def test_a_trace_hears_of_draws(device, recorder):
-    from picograd.tensor.creation.generator import default_generator
+    from picograd.tensor.generator import default_generator
 
     first, second = Tensor.rand(2), Tensor.rand(2)
     state = default_generator.state(device)

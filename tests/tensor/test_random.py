@@ -13,8 +13,8 @@ import pytest
 import picograd as pg
 from picograd import ArgumentError, Generator, Tensor, dtypes
 from picograd.engine.realize import to_host
-from picograd.tensor.creation import generator as generators
-from picograd.tensor.creation.random import normal_op
+from picograd.tensor import generator as generators
+from picograd.tensor.random import normal_op
 from tests.threads import in_threads
 
 

@@ -21,7 +21,7 @@ import pytest
 import picograd as pg
 from picograd import JitError, Tensor, nn, optim
 from picograd.engine.watch import watch
-from picograd.tensor.creation.generator import default_generator
+from picograd.tensor.generator import default_generator
 from picograd.transforms import jit as jit_module
 
 pytestmark = pytest.mark.req("G10")

@@ -111,7 +111,7 @@ COS: Coefficients = {
     ),
 }  # fmt: skip
 
-# sin(x) = x + x**3 * p(x**2)                      |x| <= pi / 2, for tensor/creation/alike.py
+# sin(x) = x + x**3 * p(x**2)                      |x| <= pi / 2, for tensor/random.py
 WAVE: Coefficients = {
     dtypes.float32: (  # 6.2e-9, 0.103 half ulps
         -0.16666659712791443, 0.008333069272339344, -0.00019809776858892292, 2.606095677037956e-06,
@@ -123,7 +123,7 @@ WAVE: Coefficients = {
 }  # fmt: skip
 
 # x = c * sqrt(2 * w + pi / 2) * p(t)              c = erf(x / sqrt(2)), w = -log(1 - c**2) <= 36, t = (5 - w) / (5 + w),
-#                                                  for tensor/creation/alike.py
+#                                                  for tensor/random.py
 QUANTILE: Coefficients = {
     dtypes.float32: (  # 4.1e-08, 0.682 half ulps
         0.8646843433380127, -0.14117158949375153, 0.04006145894527435, 0.14573052525520325, 0.09433181583881378,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from picograd import dtype as dtypes
-from picograd.tensor.autocast import precision_mode
+from picograd.tensor.modes import precision_mode
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,12 +14,12 @@ from picograd.ir.build import compare, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
+from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
-from picograd.tensor.creation.generator import Generator
-from picograd.tensor.creation.random import gumbel_op, random_bits, uniform_op
-from picograd.tensor.elements import pointwise
-from picograd.tensor.exchange.host import fitting
+from picograd.tensor.generator import Generator
+from picograd.tensor.host import fitting
 from picograd.tensor.inplace import stored
+from picograd.tensor.random import gumbel_op, random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

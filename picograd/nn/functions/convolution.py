@@ -16,9 +16,9 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.nn.functions.windows import Each, each_axis, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
-from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import static
-from picograd.tensor.formulas import formula
+from picograd.tensor.compute import formula
+from picograd.tensor.modes import lowered, uses_tf32
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]

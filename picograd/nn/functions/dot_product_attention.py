@@ -18,9 +18,9 @@ from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
 from picograd.nn.functions.linear import linear
 from picograd.tensor.arguments import number
-from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
 from picograd.tensor.build import need_float, whole
-from picograd.tensor.creation.probabilities import probability
+from picograd.tensor.modes import lowered, precision_mode, uses_tf32
+from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]

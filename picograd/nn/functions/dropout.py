@@ -12,10 +12,9 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.activations import SELU_ALPHA, SELU_SCALE
 from picograd.tensor.build import broadcast_to, need_float
-from picograd.tensor.creation.generator import Generator
-from picograd.tensor.creation.probabilities import probability
-from picograd.tensor.creation.random import random_bits, uniform_op
+from picograd.tensor.generator import Generator
 from picograd.tensor.inplace import stored
+from picograd.tensor.random import probability, random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]

@@ -36,7 +36,7 @@ from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool
 from picograd.nn.functions.windows import each_axis
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
-from picograd.tensor.elements.pointwise import round_even
+from picograd.tensor.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["affine_grid", "grid_sample", "interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]

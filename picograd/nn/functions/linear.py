@@ -14,12 +14,11 @@ from picograd.ir.build import permute, scatter
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.autocast import lowered, precision_mode, uses_tf32
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
-from picograd.tensor.formulas import formula
-from picograd.tensor.indexing.brackets import along_axis, gather_op
-from picograd.tensor.modes import no_grad
-from picograd.tensor.products.matmul import matmul_op
+from picograd.tensor.compute import formula
+from picograd.tensor.indexing import along_axis, gather_op
+from picograd.tensor.modes import lowered, no_grad, precision_mode, uses_tf32
+from picograd.tensor.products import matmul_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["bilinear", "embedding", "embedding_bag", "linear", "one_hot"]

@@ -14,7 +14,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, static_numel
-from picograd.tensor.creation.probabilities import probabilities
+from picograd.tensor.random import probabilities
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 

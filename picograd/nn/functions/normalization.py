@@ -13,10 +13,10 @@ from picograd.ir.build import reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
+from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
-from picograd.tensor.elements import pointwise
-from picograd.tensor.formulas import by_formula
-from picograd.tensor.reductions.moments import mean_op, nearest_mean, variance_op
+from picograd.tensor.compute import by_formula
+from picograd.tensor.reductions import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]

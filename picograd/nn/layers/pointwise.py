@@ -11,7 +11,7 @@ from picograd.nn.init import constant_
 from picograd.nn.layers.layer import Unary, layer
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
-from picograd.tensor.creation.probabilities import probability
+from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -21,7 +21,7 @@ from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.nn.utils.rnn import PackedSequence, is_inside, packed_like
 from picograd.tensor.build import need_float
-from picograd.tensor.creation.probabilities import probability
+from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]

@@ -20,7 +20,7 @@ from picograd.nn.layers.norms import LayerNorm
 from picograd.nn.layers.pointwise import Dropout
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
-from picograd.tensor.creation.probabilities import probability
+from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -9,10 +9,10 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import broadcast_to, cast, common_dtype, need_float
-from picograd.tensor.formulas import by_formula, formula
+from picograd.tensor.compute import by_formula, formula
+from picograd.tensor.joining import stacked_ops
 from picograd.tensor.modes import no_grad
-from picograd.tensor.movement.joining import stacked_ops
-from picograd.tensor.reductions.norms import norm_op
+from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
 
 

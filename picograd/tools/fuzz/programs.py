@@ -19,8 +19,8 @@ import numpy as np
 
 from picograd.errors import JitError
 from picograd.record import Record, replace
-from picograd.tensor.creation.generator import manual_seed
-from picograd.tensor.default_device import set_default_device
+from picograd.tensor.generator import manual_seed
+from picograd.tensor.settings import set_default_device
 from picograd.tensor.tensor import Tensor
 from picograd.tools.fuzz.check import Wrong
 from picograd.tools.fuzz.features import FEATURES, Feature

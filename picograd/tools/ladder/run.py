@@ -17,7 +17,7 @@ from rich.console import Console
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import check_exists, compiler_for
 from picograd.errors import ArgumentError, DataError
-from picograd.tensor.explain import explain
+from picograd.tensor.costs import explain
 from picograd.tensor.tensor import Tensor
 from picograd.tools.ladder.fused import expression
 from picograd.tools.ladder.measure import climb

@@ -16,7 +16,7 @@ import numpy as np
 
 from picograd.annotations import Shown, shown
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

@@ -13,7 +13,7 @@ from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.living import finish_later
 from picograd.loading import load_late
-from picograd.tensor.creation.generator import Generator
+from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.utils.data.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from picograd.utils.data.fetch import Fetch, default_collate, default_convert

@@ -28,7 +28,7 @@ import numpy as np
 from picograd.errors import ArgumentError, WorkerError
 from picograd.interrupts import held_back
 from picograd.living import AtDeath, later
-from picograd.tensor.creation.generator import manual_seed
+from picograd.tensor.generator import manual_seed
 from picograd.utils.data.fetch import Fetch, WorkerInfo, become_worker
 
 WAIT_SECONDS = 5.0  # for a worker that is to end, and between two looks of a worker at whether its parent is alive

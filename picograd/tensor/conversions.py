@@ -1,0 +1,388 @@
+"""Dtypes and devices: what a tensor is, and conversions to another."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import axis_of, static
+from picograd.tensor.build import cast as cast_op
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.host import default_device, gpu_named, usable_device
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- questions ----
+def is_floating_point(self: T) -> builtins.bool:
+    """Returns True for floats.
+
+    >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()
+    (True, False)
+    """
+    return self.dtype.is_float
+
+
+def is_complex(self: T) -> builtins.bool:
+    """Returns False: there are no complex numbers.
+
+    >>> Tensor([1.0]).is_complex()
+    False
+    """
+    return self.dtype.is_complex
+
+
+def is_conj(self: T) -> builtins.bool:
+    """Returns False: real numbers have no conjugate to be computed later.
+
+    >>> Tensor([1.0]).is_conj()
+    False
+    """
+    return self.dtype.is_complex
+
+
+def is_neg(self: T) -> builtins.bool:
+    """Returns False: no negation is left to be computed later.
+
+    >>> Tensor([-1.0]).is_neg()
+    False
+    """
+    return self.dtype.is_complex
+
+
+def is_signed(self: T) -> builtins.bool:
+    """Returns True if the dtype has negative numbers.
+
+    >>> Tensor([1]).is_signed(), Tensor([True]).is_signed()
+    (True, False)
+    """
+    return self.dtype.kind in "if"
+
+
+def is_nonzero(self: T) -> builtins.bool:
+    """Returns True if the one element is not 0; reads it.
+
+    Raises:
+      ShapeError: there is not exactly one.
+
+    >>> Tensor([2.0]).is_nonzero()
+    True
+    """
+    if self.numel() != 1:
+        raise ShapeError(f"is_nonzero: needs exactly one element, got shape {self.shape}.", hint="x.any() or x.all()")
+    return builtins.bool(self.item())
+
+
+def nelement(self: T) -> builtins.int:
+    """Returns the number of elements.
+
+    >>> Tensor.zeros(2, 3).nelement()
+    6
+    """
+    return self.numel()
+
+
+def ndimension(self: T) -> builtins.int:
+    """Returns the number of axes.
+
+    >>> Tensor.zeros(2, 3).ndimension()
+    2
+    """
+    return self.ndim
+
+
+# ---- its layout: elements are in order, whatever view it is, since nothing is stored before it is computed ----
+def stride(self: T, dim: builtins.int | None = None) -> Any:
+    """Returns how many elements lie between neighbours along each axis, or one, when the elements are in order.
+
+    PyTorch says so of memory. Here a view has none of its own, so the answer follows from the shape alone.
+
+    Raises:
+      IndexingError: there is no axis `dim`.
+
+    >>> Tensor.zeros(2, 3).stride(), Tensor.zeros(2, 3).T.stride()
+    ((3, 1), (2, 1))
+    """
+    lengths = [max(static(length), 1) for length in self.op.shape]
+    found = tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
+    return found if dim is None else found[axis_of("stride", self.shape, dim)]
+
+
+def is_contiguous(self: T) -> builtins.bool:
+    """Returns True: elements are in order of the axes, as far as anybody can tell.
+
+    >>> Tensor.zeros(2, 3).T.is_contiguous()
+    True
+    """
+    return True
+
+
+def storage_offset(self: T) -> builtins.int:
+    """Returns 0, the place of the first element when the elements are in order.
+
+    >>> Tensor.zeros(4)[2:].storage_offset()
+    0
+    """
+    return 0
+
+
+def is_pinned(self: T) -> builtins.bool:
+    """Returns False: memory of the host is not pinned.
+
+    >>> Tensor([1.0]).is_pinned()
+    False
+    """
+    return False
+
+
+def pin_memory(self: T) -> T:
+    """Returns the tensor itself: a copy to a GPU is complete when it returns, from any memory.
+
+    >>> x = Tensor([1.0])
+    >>> x.pin_memory() is x
+    True
+    """
+    return self
+
+
+def get_device(self: T) -> builtins.int:
+    """Returns the number of the GPU that holds it, 0, or -1 on the host.
+
+    >>> Tensor([1.0]).get_device()
+    -1
+    """
+    return 0 if self.is_cuda else -1
+
+
+# ---- conversions ----
+NAMES = {  # as PyTorch calls tensors of a dtype
+    dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
+    dtypes.uint8: "Byte", dtypes.int8: "Char", dtypes.int16: "Short", dtypes.int32: "Int", dtypes.int64: "Long",
+    dtypes.bool_: "Bool",
+}  # fmt: skip
+
+
+def cast(self: T, dtype: DType) -> T:
+    """Returns the elements as another dtype; floats become integers toward zero.
+
+    Raises:
+      DTypeError: `dtype` is no picograd dtype.
+
+    >>> Tensor([1.5, -1.5]).cast(dtypes.int32)
+    Tensor([ 1, -1], dtype=int32)
+    """
+    if dtype is self.dtype:
+        return self
+    return self.from_op(cast_op(self.read(), dtypes.named("cast", dtype)), self.cell.device)
+
+
+def bitcast(self: T, dtype: DType) -> T:
+    """Returns the same bits as another dtype of the same width.
+
+    Raises:
+      DTypeError: the widths differ.
+
+    >>> Tensor([1.0]).bitcast(dtypes.uint32)
+    Tensor([1065353216], dtype=uint32)
+    """
+    dtype = dtypes.named("bitcast", dtype)
+    if dtype.itemsize != self.dtype.itemsize:
+        raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
+    return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
+
+
+def to(
+    self: T,
+    *targets: Any,
+    dtype: DType | None = None,
+    device: str | None = None,
+    non_blocking: builtins.bool = False,
+    copy: builtins.bool = False,
+) -> T:
+    """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
+
+    With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
+
+    Raises:
+      ArgumentError: a target is none of these.
+
+    >>> Tensor([1.5]).to(dtypes.int32).tolist()
+    [1]
+    """
+    result = self
+    for target in (*targets, dtype, device):
+        if isinstance(target, TensorCore):
+            result = result.to(target.device, target.dtype)
+        elif isinstance(target, (DType, builtins.type)):
+            result = result.cast(target)  # type: ignore[arg-type]  # float, int and bool are names of dtypes
+        elif isinstance(target, str):
+            result = _to_device(result, usable_device(target))
+        elif target is not None:
+            raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
+    return self.clone() if copy and result is self else result
+
+
+def _to_device(self: T, device: str) -> T:
+    own = self.cell.device
+    if own == device:
+        return self
+    op = self.read()
+    if own is None and device == default_device():
+        return self.from_op(op, device)
+    return self.from_op(Op(OpCode.COPY, op.dtype, (op,), device), device)
+
+
+def cpu(self: T) -> T:
+    """Returns the tensor on the CPU.
+
+    >>> Tensor([1]).cpu().device
+    device(type='cpu')
+    """
+    return self.to("CPU")
+
+
+def cuda(self: T, device: str | builtins.int | None = None, non_blocking: builtins.bool = False) -> T:
+    """Returns the tensor on the CUDA device.
+
+    Args:
+      device:        0, "cuda" or "cuda:0": each process has one GPU
+      non_blocking:  it is always so: changes nothing
+
+    Raises:
+      ArgumentError: `device` names another device.
+      DeviceError:   another number than 0.
+    """
+    return _to_device(self, gpu_named(device))
+
+
+def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
+    """Returns the name of the tensor's type, or the elements as another dtype.
+
+    Args:
+      dtype:         a dtype or the name of a type, such as "picograd.FloatTensor"; None: the name is returned
+      non_blocking:  changes nothing
+
+    Raises:
+      DTypeError: `dtype` is neither.
+
+    >>> Tensor([1, 2]).type()
+    'picograd.LongTensor'
+    >>> Tensor([1, 2]).type(dtypes.float32)
+    Tensor([1., 2.])
+    """
+    if dtype is None:
+        return f"picograd.{NAMES.get(self.dtype, self.dtype.name.capitalize())}Tensor"
+    if isinstance(dtype, str):
+        short = dtype.rpartition(".")[2].removesuffix("Tensor")
+        found = [kind for kind, name in NAMES.items() if name == short]
+        if not found:
+            raise DTypeError(f"type: there is no type of tensors {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
+        return self.cast(found[0])
+    return self.cast(dtype)
+
+
+def type_as(self: T, other: Tensor) -> T:
+    """Returns the elements as the dtype of `other`.
+
+    >>> Tensor([1, 2]).type_as(Tensor([0.5]))
+    Tensor([1., 2.])
+    """
+    return self.cast(other.dtype)
+
+
+# ---- by name ----
+def float(self: T) -> T:
+    """Returns the elements as float32.
+
+    >>> Tensor([1, 2]).float()
+    Tensor([1., 2.])
+    """
+    return self.cast(dtypes.float32)
+
+
+def double(self: T) -> T:
+    """Returns the elements as float64.
+
+    >>> Tensor([1, 2]).double()
+    Tensor([1., 2.], dtype=float64)
+    """
+    return self.cast(dtypes.float64)
+
+
+def half(self: T) -> T:
+    """Returns the elements as float16.
+
+    >>> Tensor([1, 2]).half()
+    Tensor([1., 2.], dtype=float16)
+    """
+    return self.cast(dtypes.float16)
+
+
+def bfloat16(self: T) -> T:
+    """Returns the elements as bfloat16.
+
+    >>> Tensor([1, 2]).bfloat16()
+    Tensor([1., 2.], dtype=bfloat16)
+    """
+    return self.cast(dtypes.bfloat16)
+
+
+def int(self: T) -> T:
+    """Returns the elements as int32.
+
+    >>> Tensor([1.5]).int()
+    Tensor([1], dtype=int32)
+    """
+    return self.cast(dtypes.int32)
+
+
+def short(self: T) -> T:
+    """Returns the elements as int16.
+
+    >>> Tensor([1.5]).short()
+    Tensor([1], dtype=int16)
+    """
+    return self.cast(dtypes.int16)
+
+
+def char(self: T) -> T:
+    """Returns the elements as int8.
+
+    >>> Tensor([1.5]).char()
+    Tensor([1], dtype=int8)
+    """
+    return self.cast(dtypes.int8)
+
+
+def byte(self: T) -> T:
+    """Returns the elements as uint8.
+
+    >>> Tensor([1.5]).byte()
+    Tensor([1], dtype=uint8)
+    """
+    return self.cast(dtypes.uint8)
+
+
+def long(self: T) -> T:
+    """Returns the elements as int64.
+
+    >>> Tensor([1.5]).long()
+    Tensor([1])
+    """
+    return self.cast(dtypes.int64)
+
+
+def bool(self: T) -> T:
+    """Returns True where the element is not zero.
+
+    >>> Tensor([0, 2]).bool()
+    Tensor([False,  True])
+    """
+    return self.cast(dtypes.bool_)

@@ -1,0 +1,134 @@
+"""Costs of tensors: Ops, kernels and programs without running anything, and memory by PyTorch's names.
+
+Counted is what was asked for: the bytes of every buffer that is alive, and while a plan runs on the CPU those of its
+temporaries. Memory that is kept for the next plan does not count between two runs; results of up to 4 KiB that a jitted
+function keeps to write the next ones to do.
+
+What kernels work in is no tensor: operands of a product, packed; pairs that are sorted. PyTorch's figures for the CPU leave
+out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a thread packs
+on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other: while a plan is
+submitted, all that it needs of that is in every figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from picograd.autodiff.gradient import ops_by_code
+from picograd.device import Target
+from picograd.engine import explain as engine
+from picograd.engine.devices import memory_of
+from picograd.errors import ArgumentError
+from picograd.ir.backend import MemoryUse
+from picograd.tensor.core import TensorCore
+from picograd.tensor.host import device_or_default
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- Ops, kernels, programs ----
+def explain(*tensors: Tensor, stages: Sequence[str] = engine.STAGES, target: Target | None = None) -> str:
+    """Returns what becomes of tensors, stage by stage, without running it.
+
+    Args:
+      tensors:  not computed yet; what is computed already is an input
+      stages:   of "graph", "schedule", "kernel", "choice" (tiles), "program" (loops), "source" (LLVM IR or CUDA C)
+      target:   another machine of the same kind, e.g. one with shorter vectors
+
+    Raises:
+      ArgumentError: no tensors, a stage has no such name, or the target is of another kind than the tensors' device.
+
+    >>> x = Tensor([1.0, 2.0])
+    >>> print(explain(x + x, stages=["graph"]))
+    %0 = PARAM 0                         float32 (2,)
+    %1 = ADD %0 %0                       float32 (2,)
+    return %1
+    """
+    others = [tensor for tensor in tensors if not isinstance(tensor, TensorCore)]
+    if others or not tensors:
+        raise ArgumentError(f"explain: needs tensors, got {type(others[0]).__name__ if others else 'nothing'}.")
+    unknown = [stage for stage in stages if stage not in engine.STAGES]
+    if unknown:
+        raise ArgumentError(f"explain: there is no stage {unknown[0]!r}; the stages are {', '.join(engine.STAGES)}.")
+    return engine.explain([tensor.op for tensor in tensors], stages, target)
+
+
+def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
+    """Returns how many operations of each kind computing tensors takes; views and copies between shapes are free.
+
+    Args:
+      tensors:  not computed yet: values, gradients, directional derivatives
+      known:    tensors whose own operations do not count, as the loss for its gradients
+
+    >>> x = Tensor([0.5, 1.5], requires_grad=True)
+    >>> y = x.sin() * x
+    >>> count_ops(y)
+    {'SIN': 1, 'MUL': 1}
+    >>> count_ops(*grad(y.sum(), [x]), known=[y])
+    {'MUL': 3, 'COS': 1, 'ADD': 1}
+    """
+    found = ops_by_code([tensor.op for tensor in tensors], [tensor.op for tensor in known])
+    return {code.name: count for code, count in found.items()}
+
+
+# ---- memory ----
+def memory_allocated(device: str | None = None) -> int:
+    """Returns the bytes that tensors hold on a device now.
+
+    memory_allocated = sum of nbytes of live buffers + arenas of plans that run        (memory kept for reuse is not in it)
+
+    Args:
+      device:  name of a device; default PICOGRAD_DEVICE
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> x = pg.Tensor([1.0, 2.0, 3.0])
+    >>> pg.memory_allocated() >= x.nbytes
+    True
+    """
+    return _memory(device).in_use
+
+
+def max_memory_allocated(device: str | None = None, *, scratch: bool = False) -> int:
+    """Returns the most bytes that tensors held on a device at one time.
+
+    max_memory_allocated = max over time of memory_allocated, since reset_peak_memory_stats or the start
+
+    Args:
+      device:   name of a device; default PICOGRAD_DEVICE
+      scratch:  whether what kernels work in, such as packed operands of products, counts too
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> pg.reset_peak_memory_stats()
+    >>> total = (pg.Tensor([1.0, 2.0]) * 2).sum().realize()
+    >>> pg.max_memory_allocated(scratch=True) >= pg.max_memory_allocated() >= pg.memory_allocated()
+    True
+    """
+    use = _memory(device)
+    return use.peak_with_scratch if scratch else use.peak
+
+
+def reset_peak_memory_stats(device: str | None = None) -> None:
+    """Makes max_memory_allocated start from what a device holds now.
+
+    Args:
+      device:  name of a device; default PICOGRAD_DEVICE
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> pg.reset_peak_memory_stats("CPU")
+    """
+    _memory(device).reset_peak()
+
+
+def _memory(device: str | None) -> MemoryUse:
+    return memory_of(device_or_default(device))

@@ -1,1 +1,0 @@
-"""Tensors from nothing: constants, ranges, random numbers, window functions."""

@@ -1,0 +1,247 @@
+"""Windows along an axis, diagonals, and pieces put back in a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import both, compare, positions, where
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
+from picograd.tensor.core import T
+from picograd.tensor.host import fitting
+from picograd.tensor.variable import known
+from picograd.tensor.views import cut
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- windows and diagonals ----
+def unfold(self: T, dimension: int, size: int, step: int) -> T:
+    """Returns the view of all windows along one axis: `size` elements each, `step` from one to the next.
+
+    out[..., i, ..., j] = self[..., i * step + j, ...]; the elements of a window are the last axis. Windows that
+    overlap cannot be written to.
+
+    Raises:
+      ArgumentError: the step is not positive.
+      ShapeError:    a window is longer than the axis `dimension`.
+
+    >>> Tensor([1, 2, 3, 4]).unfold(0, 2, 1).tolist()
+    [[1, 2], [2, 3], [3, 4]]
+    """
+    if not self.ndim:
+        return self.reshape(1).unfold(0, size, step).reshape(whole("unfold", "size", size))
+    axis = axis_of("unfold", self.shape, dimension)
+    length, count = known("unfold", self.shape, axis), whole("unfold", "size", size)
+    step = whole("unfold", "step", step)
+    if step < 1:
+        raise ArgumentError(f"unfold: the step must be positive, got {step}.")
+    if not 0 <= count <= length:
+        raise ShapeError(f"unfold: a window of {count} is longer than axis {dimension} of {self.shape}.")
+    line = self.movedim(axis, -1)
+    windows = (length - count) // step + 1
+    if step < count:
+        return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
+    span = (windows - 1) * step + count  # side by side: a shape, cut
+    padded = _with_margin(cut(line, self.ndim - 1, 0, span), windows * step - span)
+    return cut(padded.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
+
+
+def _with_margin(self: T, after: int) -> T:
+    """Returns a view with zeros after the end of the last axis."""
+    return self.viewed(OpCode.PAD, ((0, 0),) * (self.ndim - 1) + ((0, after),)) if after else self
+
+
+def _overlapping(self: T, count: int) -> T:
+    """Returns the view (..., windows, count) of all windows along the last axis.
+
+    The line again and again, cut into rows longer by one: so row j begins with element j.
+    """
+    rows, length = self.shape[:-1], self.shape[-1]
+    lines = self.unsqueeze(-2).expand(*rows, count + 1, length).flatten(-2)
+    windows = cut(lines, self.ndim - 1, 0, count * (length + 1)).unflatten(-1, (count, length + 1))
+    return cut(windows, self.ndim, 0, length - count + 1).transpose(-1, -2)
+
+
+def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    """Returns the view of a diagonal of two axes, which become the last one.
+
+    out[..., i] = self[..., i, i + offset] with `dim1` and `dim2` as last axes; below the main diagonal where
+    `offset` is negative.
+
+    Raises:
+      ArgumentError: dim1 and dim2 are one axis.
+      ShapeError:    there are less than two axes.
+
+    >>> Tensor([[1, 2], [3, 4]]).diagonal()
+    Tensor([1, 4])
+    """
+    shape = self.shape
+    if len(shape) < 2:
+        raise ShapeError(f"diagonal: needs two axes, got shape {shape}.")
+    first, second = axis_of("diagonal", shape, dim1), axis_of("diagonal", shape, dim2)
+    if first == second:
+        raise ArgumentError(f"diagonal: dim1 {dim1} and dim2 {dim2} are one axis of {shape}.")
+    rows, columns = known("diagonal", shape, first), known("diagonal", shape, second)
+    start = whole("diagonal", "offset", offset)
+    count = max(0, min(rows + min(start, 0), columns - max(start, 0)))
+    top, left = (min(max(0, -start), rows), min(max(0, start), columns)) if count else (0, 0)
+    square = cut(self.movedim((first, second), (-2, -1)), self.ndim - 2, top, top + count)
+    square = cut(square, self.ndim - 1, left, left + count)
+    if count < 2:
+        return square.reshape(*square.shape[:-2], count)
+    # count x count elements and count zeros, in rows longer by one: the diagonal is the first column
+    rows_of = _with_margin(square.flatten(-2), count).unflatten(-1, (count, count + 1))
+    return cut(rows_of, self.ndim - 1, 0, 1).reshape(*rows_of.shape[:-2], count)
+
+
+def diag(self: T, diagonal: int = 0) -> T:
+    """Returns a copy of a diagonal of a matrix; or a square matrix with a vector as its diagonal.
+
+    Raises:
+      ShapeError: there are other than one or two axes.
+
+    >>> Tensor([[1, 2], [3, 4]]).diag()
+    Tensor([1, 4])
+    >>> Tensor([1, 2]).diag().tolist()
+    [[1, 0], [0, 2]]
+    """
+    if self.ndim not in (1, 2):
+        raise ShapeError(f"diag: needs one or two axes, got shape {self.shape}.", hint="use diagonal or diag_embed.")
+    return self.diag_embed(diagonal) if self.ndim == 1 else self.diagonal(diagonal).clone()
+
+
+def diagflat(self: T, offset: int = 0) -> T:
+    """Returns a square matrix with all elements, in order, along the diagonal at `offset`.
+
+    >>> Tensor([[1, 2]]).diagflat().tolist()
+    [[1, 0], [0, 2]]
+    """
+    return self.reshape(-1 if self.op.numel else 0).diag_embed(offset)
+
+
+def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
+    """Returns square matrices with the last axis along the diagonal of the axes `dim1` and `dim2`, zeros elsewhere.
+
+    Args:
+      offset:      above the main diagonal, below it if negative
+      dim1, dim2:  axes of the result; self[..., i] stands at (i, i + offset)
+
+    Raises:
+      ArgumentError: dim1 and dim2 are one axis.
+      ShapeError:    there is no axis.
+
+    >>> Tensor([1, 2]).diag_embed(1).tolist()
+    [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+    """
+    shape = self.shape
+    if not shape:
+        raise ShapeError("diag_embed: needs an axis, got shape ().")
+    length, start = known("diag_embed", shape, len(shape) - 1), whole("diag_embed", "offset", offset)
+    first, second = (axis_of("diag_embed", shape, dim, extra=1) for dim in (dim1, dim2))
+    if first == second:
+        raise ArgumentError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are one axis.")
+    # The diagonal is the first column of rows longer by one: see diagonal.
+    rows = self.unsqueeze(-1).viewed(OpCode.PAD, ((0, 0),) * len(shape) + ((0, length),)).flatten(-2)
+    square = cut(rows, self.ndim - 1, 0, length * length).reshape(*shape, length)
+    margins = ((max(0, -start), max(0, start)), (max(0, start), max(0, -start)))
+    placed = square.viewed(OpCode.PAD, ((0, 0),) * (len(shape) - 1) + margins) if start else square
+    return placed.movedim((-2, -1), (first, second)).clone()
+
+
+# ---- pieces put back ----
+def _with_piece(self: T, function: str, piece: T, copy: T, src: Tensor) -> T:
+    """Returns `copy`, a new tensor, with `src` in the place of its view `piece`."""
+    if src.shape != piece.shape:
+        raise ShapeError(f"{function}: src of shape {src.shape} does not fit the piece of shape {piece.shape}.")
+    copy.cell.device = copy.other_device(function, src)
+    piece.write(function, broadcast_to(cast(src.read(), copy.dtype), piece.op.shape))
+    return copy
+
+
+def select_scatter(self: T, src: Tensor, dim: int, index: int) -> T:
+    """Returns a copy with `src` at `index` along one axis.
+
+    Raises:
+      ShapeError: src does not fit.
+
+    >>> Tensor([[1, 2], [3, 4]]).select_scatter(Tensor([8, 9]), 0, 1).tolist()
+    [[1, 2], [8, 9]]
+    """
+    copy = self.clone()
+    return _with_piece(self, "select_scatter", copy.select(dim, index), copy, src)
+
+
+def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> T:
+    """Returns a copy with `src` in the slice from `start` up to `end`, by `step`, along one axis.
+
+    Raises:
+      ShapeError:    src does not fit.
+      ArgumentError: the step is not positive.
+
+    >>> Tensor([1, 2, 3]).slice_scatter(Tensor([8, 9]), 0, 0, None, 2)
+    Tensor([8, 2, 9])
+    """
+    copy = self.clone()
+    axis = axis_of("slice_scatter", self.shape, dim)
+    length = known("slice_scatter", self.shape, axis)
+    step = whole("slice_scatter", "step", step)
+    if step < 1:
+        raise ArgumentError(f"slice_scatter: the step must be positive, got {step}.")
+    first, last, by = slice(start, end, step).indices(length)
+    piece = cut(copy, axis, first, max(first, last))
+    return _with_piece(self, "slice_scatter", _thinned(piece.movedim(axis, 0), by).movedim(0, axis), copy, src)
+
+
+def _thinned(self: T, step: int) -> T:
+    """Returns the view of every `step`-th element of axis 0."""
+    return self if step == 1 else self.unfold(0, 1, step).select(-1, 0)
+
+
+def diagonal_scatter(self: T, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    """Returns a copy with `src` in a diagonal of two axes, as `diagonal` shows it.
+
+    Args:
+      src:         the new diagonal, of the shape of self.diagonal(offset, dim1, dim2)
+      offset:      above the main diagonal, below it if negative
+      dim1, dim2:  the two axes
+
+    Raises:
+      ShapeError: src does not fit.
+
+    >>> Tensor([[1, 2], [3, 4]]).diagonal_scatter(Tensor([8, 9])).tolist()
+    [[8, 2], [3, 9]]
+    """
+    copy = self.clone()
+    return _with_piece(self, "diagonal_scatter", copy.diagonal(offset, dim1, dim2), copy, src)
+
+
+def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
+    """Stores the number `fill_value` along the diagonal in place.
+
+    Args:
+      fill_value:  what is stored
+      wrap:        the diagonal of a matrix with more rows than columns begins anew after each block of n + 1 rows
+
+    Raises:
+      ShapeError: fewer than two axes, or more than two that are not of one length.
+
+    >>> Tensor.zeros(2, 3).fill_diagonal_(7)
+    Tensor([[7., 0., 0.],
+            [0., 7., 0.]])
+    """
+    shape = tuple(map(static, self.op.shape))
+    if len(shape) < 2 or (len(shape) > 2 and len({*shape}) > 1):
+        raise ShapeError(f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}.")
+    rows = positions(shape, 0)
+    if wrap and len(shape) == 2:
+        rows = Op(OpCode.MOD, rows.dtype, (rows, filled(shape[1] + 1, rows.dtype, shape)))
+    chosen = compare(OpCode.CMPEQ, rows, positions(shape, 1))
+    for axis in range(2, len(shape)):
+        chosen = both(chosen, compare(OpCode.CMPEQ, rows, positions(shape, axis)))
+    value = filled(fitting("fill_diagonal_", fill_value, self.dtype), self.dtype, shape)
+    return self.write("fill_diagonal_", where(chosen, value, self.read()))

@@ -1,1 +1,0 @@
-"""Tensors and the rest of the world: Python numbers, NumPy, DLPack, einops, memory shared with others."""

@@ -1,0 +1,147 @@
+"""Host data on its way into a tensor: numbers, nested lists and arrays."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.annotations import fits, shown
+from picograd.device import device
+from picograd.dtype import DType, Scalar
+from picograd.engine.devices import check_exists, check_usable
+from picograd.engine.realize import default_device as default_device
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.shape import ARRAY_NDIM_MAX
+
+Array = np.ndarray[Any, Any]
+
+
+def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
+    """Returns an array of `data` and the dtype it is kept in.
+
+    Raises:
+      ShapeError: the list is ragged.
+      DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
+    """
+    if isinstance(data, int) and isinstance(dtype, int):  # NOTE: not a DType, as PyTorch's Tensor(5, 4) has it
+        raise DTypeError(f"Tensor: takes data and a dtype, got {data} and {dtype}.", hint=f"empty({data}, {dtype}, ...)")
+    if dtype is not None:
+        dtype = dtypes.known("Tensor", dtype, dtypes.default_float)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        if "maximum number of dimension" in str(error):
+            fact = f"Tensor: NumPy's arrays have up to {ARRAY_NDIM_MAX} axes, these lists are nested deeper."
+            raise ShapeError(fact, hint="give the numbers in one list, and reshape.") from None
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ShapeError(
+            "Tensor: the nested list is ragged: lists at one depth must be of one length.",
+            hint="pad the short ones.",
+        ) from None
+    own_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    kept = dtypes.from_numpy(array.dtype) if array.dtype.kind in "biufV" else None
+    if kept is None:
+        raise DTypeError(f"Tensor: needs real numbers or bools, got {_said(data, array)}.", _instead(array))
+    if dtype is None and not own_dtype and kept is dtypes.float64:
+        dtype = dtypes.default_float
+    if dtype is not None and not own_dtype and array.dtype.kind in "iu" and array.size and dtype.kind in "iu":
+        fitting("Tensor", int(array.min()), dtype)
+        fitting("Tensor", int(array.max()), dtype)
+    return convert(array, dtype or kept), dtype or kept
+
+
+def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
+    """Returns what is no number: of a list of objects the first that is none, or an integer of more than 64 bits."""
+    for one in array.flat if array.dtype.kind == "O" else ():
+        if not fits(one, float):
+            return shown(one)
+        if isinstance(one, int) and not -(2**63) <= one < 2**64:
+            return f"{one}, which does not fit 64 bits"
+    return f"{type(data).__name__} of NumPy dtype {array.dtype}"
+
+
+def _instead(array: np.ndarray[Any, Any]) -> str | None:
+    """Returns a hint for an array of values that no tensor holds."""
+    if array.dtype.kind == "c":
+        return "the real and the imaginary part are two tensors; pg.fft takes such pairs."
+    if array.dtype.kind == "O" and all(one is None or fits(one, float) for one in array.flat):
+        return "np.asarray(data, float)"
+    return "number the words first: one integer for each." if array.dtype.kind == "U" else None
+
+
+def array_of(value: Any) -> Array:
+    """Returns a number, an array or a tensor of another library, which may need gradients there, as an array."""
+    return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value)
+
+
+def convert(array: Array, dtype: DType) -> Array:
+    """Returns `array` in the layout of `dtype`; integers wrap, floats become integers toward zero."""
+    if array.dtype == dtype.numpy:
+        return array
+    with np.errstate(invalid="ignore", over="ignore"):
+        return array.astype(dtype.numpy)
+
+
+def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
+    """Returns a number that is to be stored as `dtype`.
+
+    Raises:
+      DTypeError: an integer dtype that cannot hold it (floats lose their fraction; -1 of an unsigned one wraps).
+    """
+    if dtype.kind not in "iu":
+        return value
+    low, high = (-dtype.max if dtype.kind == "u" else dtype.min), dtype.max
+    if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
+        raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
+    return value
+
+
+def device_or_default(name: str | None) -> str:
+    """Returns the device that an argument `device` names, the default one for None.
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    return default_device() if name is None else usable_device(name)
+
+
+def gpu_named(wanted: str | int | None) -> str:
+    """Returns the device that an argument of `cuda(device)` names: a number, a name, or None for the GPU.
+
+    Raises:
+      ArgumentError: it names another device, or none.
+      DeviceError:   another number than 0, or this machine has no GPU.
+    """
+    chosen = "CUDA" if wanted is None else device("cuda", wanted) if isinstance(wanted, int) else wanted
+    if device_named(chosen) != "CUDA":
+        raise ArgumentError(f'cuda: needs a GPU, such as 0 or "cuda:0", got {wanted!r}.', ".to(...) moves to any device")
+    return usable_device("CUDA")
+
+
+def usable_device(name: str) -> str:
+    """Returns a device's name as picograd spells it, once this machine can use it.
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no such device, or this machine cannot use it.
+    """
+    plain = device_named(name)
+    check_usable(plain)
+    return plain
+
+
+def device_named(name: str) -> str:
+    """Returns a device's name as picograd spells it ("cuda" and "cuda:0" are "CUDA").
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no device of that name.
+    """
+    plain = sys.intern(str(device(name)))  # the devices of two cells are compared by identity first
+    check_exists(plain)
+    return plain

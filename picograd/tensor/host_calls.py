@@ -1,0 +1,239 @@
+"""Linear algebra on Ops: what is asked of the operands, and what is made of the functions of the host."""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import DTypeError, ShapeError
+from picograd.ir.build import (
+    compare,
+    diagonal,
+    factors_of,
+    gather,
+    pad_axis,
+    positions,
+    reduce,
+    shrink_axis,
+    swap_last,
+    triangle,
+    where,
+    with_diagonal,
+    zeros_like,
+)
+from picograd.ir.checks import Site
+from picograd.ir.host import Options, host_call
+from picograd.ir.lines import record
+from picograd.ir.op import Op, Shape, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
+
+
+# ---- operands ----
+def floats(function: str, op: Op) -> Op:
+    """Returns an operand that must be of 32 or 64 bits.
+
+    Raises:
+      DTypeError: it is not.
+    """
+    if op.dtype not in (dtypes.float32, dtypes.float64):
+        raise DTypeError(f"{function}: needs float32 or float64, got {op.dtype} of shape {op.shape}.", "x.float()")
+    return op
+
+
+def matrix(function: str, op: Op, square: bool = False) -> Op:
+    """Returns an operand that must be a stack of matrices of floats, of known rows and columns.
+
+    Raises:
+      DTypeError: it is not of 32 or 64 bits.
+      ShapeError: it has less than two axes, a symbolic length among the last two, or is not square where it must be.
+    """
+    floats(function, op)
+    if len(op.shape) < 2:
+        raise ShapeError(f"{function}: needs a matrix, got shape {op.shape}.")
+    rows, columns = op.shape[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise ShapeError(f"{function}: rows and columns must be numbers, got a matrix of shape {op.shape}.")
+    if square and rows != columns:
+        raise ShapeError(f"{function}: the matrix must be square, got shape {op.shape}.")
+    return op
+
+
+def sides(op: Op) -> tuple[int, int]:
+    """Returns rows and columns of what `matrix` has let pass."""
+    rows, columns = op.shape[-2:]
+    assert isinstance(rows, int) and isinstance(columns, int)
+    return rows, columns
+
+
+def in_one_batch(function: str, *ops: Op) -> list[Op]:
+    """Returns stacks of matrices with the batch axes that all of them broadcast to."""
+    batch = broadcast_shapes(function, *(op.shape[:-2] for op in ops))
+    return [broadcast_to(op, (*batch, *op.shape[-2:])) for op in ops]
+
+
+def call(
+    name: str, *src: Op, options: Options = (), site: Site | None = None, dtype: DType | None = None
+) -> Op:  # fmt: skip
+    """Returns a function of the host; the user's line is its own."""
+    op = host_call(name, dtype or src[0].dtype, src, options, site)
+    record(op)
+    return op
+
+
+def refusal(function: str, batch: Shape, what: str, hint: str | None = None) -> Site:
+    """Returns the words of an error about one matrix of a stack."""
+    which = f"matrix {{}} of a stack of {numel(batch)}" if batch else "the matrix"
+    return Site(f"{function}: {which} {what}.", hint)
+
+
+def singular(function: str, op: Op) -> Site:
+    """Returns the words for a matrix without an inverse."""
+    return refusal(function, op.shape[:-2], "is singular", "pg.linalg.pinv takes any matrix.")
+
+
+# ---- systems ----
+def inverse(function: str, a: Op) -> Op:
+    """Returns the inverse."""
+    return call("inv", matrix(function, a, square=True), site=singular(function, a))
+
+
+def solution(function: str, a: Op, b: Op) -> Op:
+    """Returns x with a x = b, for stacks (..., n, n) and (..., n, k) that broadcast."""
+    matrix(function, a, square=True)
+    matrix(function, b)
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"{function}: A {a.shape} has {a.shape[-1]} columns, B {b.shape} has {b.shape[-2]} rows.")
+    a, b = in_one_batch(function, a, b)
+    return call("solve", a, b, site=singular(function, a))
+
+
+def triangular(function: str, a: Op, b: Op, upper: bool, unit: bool = False) -> Op:
+    """Returns x with a x = b, where only one triangle of a is read."""
+    matrix(function, a, square=True)
+    matrix(function, b)
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"{function}: A {a.shape} has {a.shape[-1]} columns, B {b.shape} has {b.shape[-2]} rows.")
+    a, b = in_one_batch(function, a, b)
+    return call("solve_triangular", a, b, options=(upper, unit))
+
+
+# ---- factors ----
+def cholesky(function: str, a: Op, upper: bool = False) -> Op:
+    """Returns L with L L.T = a, or its transpose."""
+    matrix(function, a, square=True)
+    site = refusal(function, a.shape[:-2], "is not positive definite", "add a multiple of the identity to it.")
+    factor = call("cholesky", swap_last(a) if upper else a, site=site)
+    return swap_last(factor) if upper else factor
+
+
+def eigh(function: str, a: Op, upper: bool = False) -> tuple[Op, Op]:
+    """Returns eigenvalues, rising, and eigenvectors as columns."""
+    matrix(function, a, square=True)
+    n, batch = sides(a)[0], a.shape[:-2]
+    joined = call("eigh", swap_last(a) if upper else a, site=not_converged(function, a))
+    return Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -2, 0, 1),), (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
+
+
+def not_converged(function: str, a: Op) -> Site:
+    """Returns the words for a matrix whose iteration has no end: NaN is in it, most often."""
+    return refusal(function, a.shape[:-2], "has no factors: the iteration did not converge", "look for NaN in it.")
+
+
+def eigenvalues(function: str, a: Op, upper: bool = False) -> Op:
+    """Returns the eigenvalues of a symmetric matrix, rising."""
+    matrix(function, a, square=True)
+    return call("eigvalsh", swap_last(a) if upper else a, site=not_converged(function, a))
+
+
+def svd(function: str, a: Op) -> tuple[Op, Op, Op]:
+    """Returns u (..., m, k), singular values (..., k), falling, and vh (..., k, n), with k = min(m, n)."""
+    rows, columns = sides(matrix(function, a))
+    return factors_of(call("svd", a, site=not_converged(function, a)), rows, columns)
+
+
+def singular_values(function: str, a: Op) -> Op:
+    """Returns the singular values, falling."""
+    return call("svdvals", matrix(function, a), site=not_converged(function, a))
+
+
+def completed(q: Op) -> Op:
+    """Returns orthonormal columns with those that make them a basis; a gradient flows to the given ones alone."""
+    rows, columns = sides(q)
+    return q if rows <= columns else beside(q, call("complement", detached(q)))
+
+
+def beside(a: Op, b: Op, axis: int = -1) -> Op:
+    """Returns two matrices next to each other, along columns (-1), or one below the other (-2)."""
+    left, right = sides(a)[axis], sides(b)[axis]
+    return pad_axis(a, axis, 0, right) + pad_axis(b, axis, left, 0) if left and right else a if left else b
+
+
+def qr(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns q (..., m, k) and r (..., k, n), with k = min(m, n)."""
+    m, n = sides(matrix(function, a))
+    k, batch = min(m, n), a.shape[:-2]
+    joined = call("qr", shrink_axis(a, -1, 0, k))
+    q = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, 0, m * k),), (*batch, m, k))
+    r = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, m * k, m * k + k * k),), (*batch, k, k))
+    if n > k:  # the other columns in terms of q
+        r = beside(r, Op(OpCode.MATMUL, a.dtype, (swap_last(q), shrink_axis(a, -1, k, n))))
+    return q, r
+
+
+def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
+    """Returns L below the diagonal and U on it and above, of the rows in their new order, and that order (..., m)."""
+    m, n = sides(matrix(function, a))
+    k, rank = min(m, n), len(a.shape)
+    if pivot:
+        rows = call("lu_rows", detached(a), dtype=dtypes.int64)
+        a = gather(a, rows, rank - 2, rank - 2)
+    else:
+        rows = positions(a.shape[:-1], rank - 2)
+    corner = call("lu", shrink_axis(shrink_axis(a, -2, 0, k), -1, 0, k))
+    joined = corner
+    if n > k:
+        joined = beside(corner, call("solve_triangular", corner, shrink_axis(a, -1, k, n), options=(False, True)))
+    if m > k:
+        # NOTE: a column without a pivot is 0 from there on, and so are its factors.
+        pivots = diagonal(corner)
+        some = where(compare(OpCode.CMPEQ, pivots, 0), pivots.filled(1), pivots)
+        upper = swap_last(with_diagonal(triangle(corner, False), some))
+        below = call("solve_triangular", upper, swap_last(shrink_axis(a, -2, k, m)), options=(False, False))
+        joined = beside(joined, swap_last(below), -2)
+    return joined, rows
+
+
+def lu_parts(joined: Op) -> tuple[Op, Op]:
+    """Returns L (..., m, k), with ones on its diagonal, and U (..., k, n)."""
+    m, n = sides(joined)
+    k = min(m, n)
+    lower = triangle(shrink_axis(joined, -1, 0, k), True, 0.0)
+    last = len(lower.shape) - 1
+    on = compare(OpCode.CMPEQ, positions(lower.shape, last - 1), positions(lower.shape, last))
+    lower = where(on, lower.filled(1), lower)
+    return lower, triangle(shrink_axis(joined, -2, 0, k), False)
+
+
+def first_zero_pivot(function: str, a: Op) -> Op:
+    """Returns from 1 the first pivot of LU that is 0, and 0 where there is none: then there is an inverse; int32."""
+    pivots = diagonal(lu(function, detached(a))[0])
+    n, last = sides(a)[0], len(pivots.shape) - 1
+    number = positions(pivots.shape, last) + 1
+    found = where(compare(OpCode.CMPEQ, pivots, 0), number, n + 1)
+    least = reduce(found, OpCode.MIN, (last,)) if n else filled(0, dtypes.int64, pivots.shape[:-1])
+    return cast(where(compare(OpCode.CMPEQ, least, n + 1), zeros_like(least), least), dtypes.int32)
+
+
+def where_possible(a: Op, info: Op) -> Op:
+    """Returns the matrices whose info is 0, and for the others the identity."""
+    impossible = compare(OpCode.CMPNE, info, 0)
+    whole = broadcast_to(Op(OpCode.RESHAPE, impossible.dtype, (impossible,), (*impossible.shape, 1, 1)), a.shape)
+    one = with_diagonal(zeros_like(a), filled(1, a.dtype, a.shape[:-1]))
+    return where(whole, one, a)
+
+
+def pseudoinverse(function: str, a: Op, absolute: Op, relative: Op) -> Op:
+    """Returns the pseudoinverse; singular values up to `absolute`, or `relative` times the greatest, count as 0."""
+    matrix(function, a)
+    return call("pinv", a, absolute, relative, site=not_converged(function, a))

@@ -1,0 +1,819 @@
+"""Indexing: x[...] as views and gathers, x[...] = v as writes, and selection by index tensors.
+
+x[mask] *= 2 reads x[mask], multiplies, and stores under the same mask. What the mask leaves out is 1 meanwhile, at which
+no arithmetic and no derivative of it is infinite.
+
+Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
+decide, so it is computed at once; in a trace all elements are (`Chosen`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from picograd.ir.build import compare, iota, permute, reshape, shrink, where
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import bounds, subtract, with_values
+from picograd.record import Record, replace
+from picograd.tensor.arguments import brought_to, storing_device, value_at
+from picograd.tensor.build import axis_of, broadcast_to, cast
+from picograd.tensor.cell import Step, trace
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.host import Array, fitting
+from picograd.tensor.variable import Length, Variable
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- elements that a mask chooses in a trace ----
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+
+
+class Chosen:
+    """The result of x[mask] in a trace.
+
+    whole:   a tensor of the shape of x
+    mask:    over its leading axes, and
+    chosen:  its value, when it was read
+    """
+
+    def __init__(self, whole: TensorCore, mask: TensorCore, chosen: Op):
+        self.whole, self.mask, self.chosen = whole, mask, chosen
+
+    @classmethod
+    def of(cls, tensor: TensorCore, mask: TensorCore) -> Chosen:
+        """Returns the elements of a tensor that a mask chooses."""
+        op, device = tensor.read(), brought_to("index", tensor, mask)
+        over_all = mask_over("x[mask]", mask, op, device)
+        return cls(type(tensor).from_op(where(over_all, op, 1), device), mask, mask.op)
+
+    def is_of(self, mask: Any) -> bool:
+        """Returns whether these were chosen by a mask of this value."""
+        return is_mask(mask) and mask.op is self.chosen
+
+    def _with(self, call: Callable[[Any, Any], Any], other: Any) -> Chosen:
+        """Returns what arithmetic with another operand gives in the chosen places."""
+        if isinstance(other, Chosen):
+            if not other.is_of(self.mask):
+                self._refuse()
+            other = other.whole
+        elif isinstance(other, TensorCore):
+            num_others = self.whole.ndim - self.mask.ndim  # axes behind the one of the chosen
+            if other.ndim > num_others + 1 or other.ndim == num_others + 1 and other.shape[0] != 1:
+                self._refuse()
+        copy = type(self.whole).from_op(self.whole.read(), self.whole.cell.device)  # in-place arithmetic writes to it
+        return Chosen(call(copy, other), self.mask, self.chosen)
+
+    def __hash__(self) -> int:
+        self._refuse()  # it is no plain value, which a plan could return
+
+    def __neg__(self) -> Chosen:
+        return Chosen(-self.whole, self.mask, self.chosen)  # type: ignore[operator]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self.mask._host("index")  # which a trace refuses
+        raise AssertionError("chosen: used where nothing is traced")
+
+
+def _method(name: str, is_reflected: bool = False) -> Callable[[Chosen, Any], Chosen]:
+    call = getattr(operator, name)
+    return lambda self, other: self._with((lambda a, b: call(b, a)) if is_reflected else call, other)
+
+
+for _name in ARITHMETIC:
+    setattr(Chosen, f"__{_name}__", _method(_name))
+    setattr(Chosen, f"__r{_name}__", _method(_name, is_reflected=True))
+    setattr(Chosen, f"__i{_name}__", _method(f"i{_name}"))
+
+
+def mask_over(function: str, mask: TensorCore, op: Op, device: str | None) -> Op:
+    """Returns a mask over the leading axes of a value, for all of its axes.
+
+    Raises:
+      ShapeError: the mask does not fit.
+    """
+    if mask.op.shape != op.shape[: mask.ndim]:
+        raise ShapeError(f"{function}: a mask of shape {mask.shape} does not fit {op.shape}.")
+    return broadcast_to(reshape(value_at(mask, device), mask.op.shape + (1,) * (len(op.shape) - mask.ndim)), op.shape)
+
+
+def is_mask(index: Any) -> bool:
+    """Returns whether an index is one mask with axes."""
+    return isinstance(index, TensorCore) and index.dtype.kind == "b" and index.ndim > 0
+
+
+def in_a_trace() -> bool:
+    """Returns whether a function is traced, in which no value is known."""
+    return trace.get() is not None
+
+
+# ---- brackets, taken apart ----
+Place = int | Length
+ENDS = (int, type(None), TensorCore)  # of a slice
+
+
+class NewAxis(Record):
+    """A mask of no axes: the places, [0] or [], that it takes of a new axis of length 1."""
+
+    places: Array
+
+
+class Subscript(Record):
+    """An index taken apart.
+
+    steps:   view steps for all that is not an array
+    arrays:  integer arrays (tensors, or host arrays: along an axis of known length checked and not negative)
+    places:  for each array the axis of the view it selects from
+    """
+
+    steps: tuple[Step, ...]
+    arrays: tuple[TensorCore | Array, ...]
+    places: tuple[int, ...]
+
+
+def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> Subscript:
+    """Returns `index` taken apart for a tensor of `shape`; masks are read on the host.
+
+    Raises:
+      IndexingError: an index is outside its axis, or there are more indices than axes.
+      DTypeError:    an index is no int, slice, None, ..., integer array or bool mask.
+    """
+    block = _leading_block(index, shape)
+    if block is not None:
+        return Subscript(block, (), ())
+    items = _without_ellipsis(_without_masks(index, shape, host_value), shape)
+    steps, places = _view_steps(items, shape)
+    arrays: list[TensorCore | Array] = []
+    axis = 0
+    for item in items:
+        if isinstance(item, TensorCore):
+            arrays.append(item)
+        elif isinstance(item, NewAxis):
+            arrays.append(item.places)
+        elif isinstance(item, np.ndarray):
+            dim = shape[axis]
+            arrays.append(_checked(item, dim, axis, shape) if isinstance(dim, int) else item)
+        axis += item is not None and not isinstance(item, NewAxis)
+    return Subscript(steps, tuple(arrays), places)
+
+
+def _leading_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
+    """Returns the view steps of x[i] and of x[i:j], the commonest; None for all else, which is looked at part by part."""
+    if not shape or shape[0].__class__ is not int:
+        return None
+    dim: Any = shape[0]
+    final: tuple[Step, ...] = ()
+    if index.__class__ is int:
+        start = index if index >= 0 else dim + index
+        if not 0 <= start < dim:
+            return None
+        stop, final = start + 1, ((OpCode.RESHAPE, shape[1:]),)
+    elif index.__class__ is slice and index.step is None and isinstance(index.start, ENDS) and isinstance(index.stop, ENDS):
+        start, stop, _ = _slice_indices(index, dim)
+        if start >= stop:
+            return None
+    else:
+        return None
+    if (start, stop) == (0, dim):
+        return final
+    return ((OpCode.SHRINK, ((start, stop), *[(0, n) for n in shape[1:]])), *final)
+
+
+def one_place(axis: int, index: Place, shape: Shape) -> tuple[Step, ...]:
+    """Returns the view steps for one index along one axis, which disappears.
+
+    Raises:
+      IndexingError: it is outside the axis.
+    """
+    items = [index if a == axis else slice(None) for a in range(len(shape))]
+    return _view_steps(items, shape)[0]
+
+
+def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> list[Any]:
+    """Returns the index as a list: lists as arrays, each mask of k axes as the k arrays of its true places."""
+    if isinstance(index, list) and any(isinstance(part, (list, tuple)) for part in index):
+        fact = "index: a list of lists is an index for each axis to PyTorch, and one index of two axes to NumPy."
+        raise IndexingError(fact, hint="x[pg.tensor(rows)] for one index, x[tuple(rows)] for one for each axis")
+    given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
+    dots = max(0, len(shape) - sum(map(_num_axes, given)))
+    items: list[Any] = []
+    axis = 0
+    for item in given:
+        is_mask = isinstance(item, TensorCore) and item.dtype.kind == "b"
+        if is_mask or (isinstance(item, np.ndarray) and item.dtype.kind == "b"):
+            mask = host_value(item) if is_mask else item
+            covered = shape[axis : axis + mask.ndim]
+            if mask.shape != covered:
+                raise IndexingError(f"index: a mask of shape {mask.shape} does not fit the axes {covered} of {shape}.")
+            items.extend(np.nonzero(mask) if mask.ndim else [NewAxis(np.arange(int(mask)))])
+            axis += mask.ndim
+        else:
+            _check_kind(item)
+            items.append(item)
+            axis += dots if item is Ellipsis else _num_axes(item)
+    return items
+
+
+def _as_item(item: Any) -> Any:
+    """Returns lists and bools as arrays, NumPy's numbers as Python's."""
+    if isinstance(item, (list, range)):
+        return np.asarray(item, dtype=None if len(item) else np.int64)
+    if isinstance(item, np.generic):
+        item = item.item()
+    return np.array(item) if isinstance(item, bool) else item
+
+
+def _num_axes(item: Any) -> int:
+    """Returns how many axes one part of an index takes."""
+    if isinstance(item, (TensorCore, np.ndarray)) and item.dtype.kind == "b":
+        return item.ndim
+    return int(item is not None and item is not Ellipsis)
+
+
+def _check_kind(item: Any) -> None:
+    kind = item.dtype.kind if isinstance(item, (TensorCore, np.ndarray)) else ""
+    if kind and str(item.dtype).endswith("uint8"):
+        fact = "index: uint8 is a mask to PyTorch and positions to NumPy."
+        raise DTypeError(fact, hint="x[mask.bool()], or x[index.long()]")
+    allowed = item is None or item is Ellipsis or isinstance(item, slice | Length) or kind in tuple("iu")
+    if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
+        shown = f"{type(item).__name__} of dtype {item.dtype}" if kind else repr(item)
+        raise DTypeError(f"index: needs ints, slices, None, ..., integer arrays or bool masks, got {shown}.")
+
+
+def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
+    """Returns one item for each axis, and the Nones."""
+    used = sum(item is not None and item is not Ellipsis and not isinstance(item, NewAxis) for item in items)
+    if used > len(shape):
+        raise IndexingError(f"index: {used} indices are too many for shape {shape}.")
+    rest: list[Any] = [slice(None)] * (len(shape) - used)
+    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("index: only one ... can stand in an index.")
+    place = dots[0] if dots else len(items)
+    return items[:place] + rest + items[place + len(dots) :]
+
+
+def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+    """Returns the steps for ints, slices and Nones, and the axes left for the arrays."""
+    flips: list[int] = []
+    cuts: list[tuple[Dim, Dim]] = []
+    margins: list[tuple[int, int]] = []
+    strides: list[tuple[Dim, int]] = []  # (how many, step) of each axis
+    final: list[Dim] = []
+    places: list[int] = []
+    axis = 0
+    for item in items:
+        if item is None or isinstance(item, NewAxis):
+            places += [len(final)] * (item is not None)
+            final.append(1)
+            continue
+        dim = shape[axis]
+        cut: tuple[Dim, Dim] = (0, dim)
+        count, step, margin = dim, 1, 0
+        if isinstance(item, slice):
+            symbolic = isinstance(item.start, Length) or isinstance(item.stop, Length) or isinstance(dim, Op)
+            if symbolic and item != slice(None):
+                cut, count = _bound(item, dim, axis, shape)
+            elif item != slice(None):
+                assert isinstance(dim, int)
+                flipped, cut, count, step, margin = _slice(item, dim)
+                flips += [axis] * flipped
+            final.append(count)
+        elif isinstance(item, (TensorCore, np.ndarray)):
+            places.append(len(final))
+            final.append(dim)
+        elif isinstance(item, Length):
+            cut, count = _bound(slice(item, item + 1), dim, axis, shape)
+        elif isinstance(dim, Op):
+            place = _place(item, 0, dim)
+            cut, count = _bound(slice(place, place + 1), dim, axis, shape)
+        else:
+            start = _wrapped(operator.index(item), dim, axis, shape)
+            cut, count = (start, start + 1), 1
+        cuts.append(cut)
+        margins.append((0, margin))
+        strides.append((count, step))
+        axis += 1
+    return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
+
+
+def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, Dim], Dim]:
+    """Returns (block to cut, elements) of `x[:n]`, `x[n:]`, `x[n : n + 2]` where an end or the axis is symbolic."""
+    if item.step not in (None, 1):
+        raise IndexingError(
+            f"index: a slice to a symbolic length has step 1; got step {item.step} along axis {axis} of shape {shape}."
+        )
+    end = _end(dim)
+    start, stop = (_place(end_of, default, dim) for end_of, default in ((item.start, 0), (item.stop, end)))
+    said = f"of axis {axis} in shape {tuple(d if isinstance(d, int) else greatest(d) for d in shape)}"
+    _needs_order(0, start, f"index: {start} is before the beginning {said}.")
+    _needs_order(start, stop, f"index: {stop} is before {start}, where the slice {said} begins.")
+    _needs_order(stop, end, f"index: {stop} is longer than an axis of length {end}.")
+    first, last = (place.op if isinstance(place, Length) else place for place in (start, stop))
+    return (first, last), subtract(last, first)
+
+
+def _place(given: Any, default: Place, dim: Dim) -> Place:
+    """Returns one end of a slice, an int counted from the front."""
+    if given is None:
+        return default
+    if isinstance(given, Length):
+        return given
+    place = operator.index(given)
+    return place if place >= 0 else _end(dim) + place
+
+
+def _end(dim: Dim) -> Place:
+    """Returns the length of an axis as a place in it."""
+    return Length(dim, _now(dim), length_name(dim)) if isinstance(dim, Op) else dim
+
+
+def _needs_order(a: Place, b: Place, fact: str) -> None:
+    """Raises IndexingError where a > b; in a trace, where some value of the symbolic integers would make it so."""
+    first, last = (place.op if isinstance(place, Length) else place for place in (a, b))
+    if bounds(subtract(last, first))[0] >= 0:
+        return
+    if trace.get() is not None:
+        names = ", ".join(f"{p.name} is {p.bounds[0]} to {p.bounds[1]}" for p in (a, b) if isinstance(p, Length))
+        raise IndexingError(fact[:-1] + f" for some values: {names}.", "give the Variable narrower bounds.")
+    if (a.current if isinstance(a, Length) else a) > (b.current if isinstance(b, Length) else b):
+        raise IndexingError(fact)
+
+
+def _now(dim: Op) -> int:
+    """Returns the value a symbolic length has now."""
+    bindings = {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}
+    value = with_values(dim, bindings)
+    assert isinstance(value, int), f"{dim} has no value"
+    return value
+
+
+def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
+    try:
+        return item.indices(dim)
+    except (TypeError, ValueError):
+        parts = (item.start, item.stop, item.step)
+        hint = "n.bind(3) gives it a value." if any(isinstance(part, Variable) for part in parts) else None
+        raise IndexingError(f"index: {item} needs ints, and a step that is not 0.", hint) from None
+
+
+def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:
+    """Returns (flip first?, block to cut, elements, step within the block, elements missing at its end)."""
+    start, stop, step = _slice_indices(item, dim)
+    count = len(range(start, stop, step))
+    flipped = step < 0
+    if flipped:
+        start, step = dim - 1 - start, -step
+    if count <= 1:
+        return flipped and count == 1, (start, start + 1) if count else (0, 0), count, 1, 0
+    end = start + count * step
+    return flipped, (start, min(end, dim)), count, step, max(0, end - dim)
+
+
+def _as_steps(
+    shape: Shape,
+    flips: list[int],
+    cuts: list[tuple[Dim, Dim]],
+    margins: list[tuple[int, int]],
+    strides: list[tuple[Dim, int]],
+    final: Shape,
+) -> tuple[Step, ...]:
+    """Returns the view steps: reversed, cut, thinned out (by a shape with the stride as an axis), final shape."""
+    steps: list[Step] = []
+    if flips:
+        steps.append((OpCode.FLIP, tuple(flips)))
+    if any(cut != (0, dim) for cut, dim in zip(cuts, shape)):
+        steps.append((OpCode.SHRINK, tuple(cuts)))
+    if any(step > 1 for _, step in strides):
+        if any(after for _, after in margins):
+            steps.append((OpCode.PAD, tuple(margins)))
+        steps.append((OpCode.RESHAPE, tuple(n for pair in strides for n in pair)))
+        steps.append((OpCode.SHRINK, tuple(cut for count, _ in strides for cut in ((0, count), (0, 1)))))
+        steps.append((OpCode.RESHAPE, final))
+    elif final != tuple(count for count, _ in strides):
+        steps.append((OpCode.RESHAPE, final))
+    return tuple(steps)
+
+
+def _wrapped(index: int, dim: int, axis: int, shape: Shape) -> int:
+    if not -dim <= index < dim:
+        raise _outside(index, dim, axis, shape)
+    return index % dim
+
+
+def _outside(index: int, dim: int, axis: int, shape: Shape) -> IndexingError:
+    fact = f"index: {index} is out of range for axis {axis} of length {dim} in shape {shape}."
+    return IndexingError(fact, f"indices are -{dim} to {dim - 1}." if dim else None)
+
+
+def _checked(array: Array, dim: int, axis: int, shape: Shape) -> Array:
+    """Returns host indices counted from the front."""
+    wrong = array[(array < -dim) | (array >= dim)]
+    if wrong.size:
+        raise _outside(int(wrong[0]), dim, axis, shape)
+    return np.where(array < 0, array + dim, array).astype(np.int64)
+
+
+def common_shape(arrays: tuple[TensorCore | Array, ...]) -> Shape:
+    """Returns the shape index arrays repeat to.
+
+    Raises:
+      ShapeError: they do not broadcast.
+    """
+    shapes = [array.shape for array in arrays]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = ", ".join(str(shape) for shape in shapes)
+        raise ShapeError(f"index: index arrays of shapes {shown} do not broadcast.") from None
+
+
+# ---- x[...] ----
+def __getitem__(self: T, index: Any) -> T:
+    """Returns a view for ints, slices, None and ...; a new tensor for integer arrays and bool masks.
+
+    Raises:
+      IndexingError: an index is outside its axis, or there are too many.
+      DTypeError:    an index is of another kind.
+
+    >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
+    [2, 1, 0]
+    """
+    if is_mask(index) and in_a_trace():
+        return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+    subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+    view = self.viewed_by(subscript.steps)
+    if not subscript.arrays:
+        return view
+    subscript, device = _beside(self, "index", subscript)
+    index_op, axis, order = _selection(self, subscript, view.op.shape)
+    merged = _merge(view.read(), subscript.places, order)
+    return self.from_op(gather_op(merged, index_op, axis), device)
+
+
+def __setitem__(self: T, index: Any, value: Any) -> None:
+    """Stores `value`, broadcast, in the places that x[index] shows.
+
+    What a view shows takes a value from any device; where arrays or masks choose the places, one of no axes.
+
+    Raises:
+      ShapeError:    the value does not broadcast to x[index].
+      GradientError: self is (a view of) a leaf that requires grad, outside no_grad.
+    """
+    if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
+        return _fill_mask(self, index, value)
+    if isinstance(value, Chosen) and value.is_of(index):
+        return _fill_mask(self, index, value.whole)
+    subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+    view = self.viewed_by(subscript.steps)
+    if not subscript.arrays:
+        same = isinstance(value, TensorCore) and value.cell is self.cell and value.steps == view.steps
+        if same and not view.op.needs_grad:
+            return None  # x[index] += y has written it
+        view.write("x[...] = value", _stored(self, value, view.op.shape, from_anywhere=True))
+        return None
+    shape = _selected_shape(self, subscript, view.op.shape)
+    op = _combined(view, "index", subscript, _stored(self, value, shape), None)
+    view.write("x[...] = value", op)
+    return None
+
+
+def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
+    """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
+    before = self.read()
+    subscript, self.cell.device = _beside(self, function, subscript)
+    index_op, axis, order = _selection(self, subscript, before.shape, function)
+    merged = _merge(before, subscript.places, order)
+    scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
+    return _unmerge(scattered, before.shape, order)
+
+
+def _selected_shape(self: T, subscript: Subscript, shape: Shape) -> Shape:
+    """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
+    others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
+    at = _front(subscript)
+    return (*others[:at], *common_shape(subscript.arrays), *others[at:])
+
+
+def _fill_mask(self: T, mask: TensorCore, value: Any) -> None:
+    """Stores one number, or values for all places, where the mask, over the leading axes, holds."""
+    op, device = self.read(), brought_to("x[mask] = value", self, mask)
+    over_all = mask_over("x[mask] = value", mask, op, device)
+    self.cell.device = device
+    self.write("x[mask] = value", where(over_all, _stored(self, value, op.shape), op))
+
+
+def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
+    """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
+    if isinstance(value, TensorCore):
+        if not (from_anywhere and self.cell.device):
+            self.cell.device = storing_device("x[...] = value", self, value)
+        op = cast(value_at(value, self.cell.device), self.dtype)
+    elif isinstance(value, (bool, int, float)):
+        return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
+    else:
+        op = type(self)(value, self.dtype, self.device).op
+    while len(op.shape) > len(shape) and op.shape[0] == 1:
+        op = reshape(op, op.shape[1:])
+    if len(op.shape) > len(shape) or any(a not in (1, b) for a, b in zip(op.shape[::-1], shape[::-1])):
+        raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
+    return broadcast_to(op, shape)
+
+
+def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
+    """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
+    given = subscript.arrays
+    tensors = [a for a in given if isinstance(a, TensorCore)]
+    device = brought_to(function, self, *tensors)
+    if all(a.cell.device is device for a in tensors):
+        return subscript, device
+    moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)
+    return replace(subscript, arrays=tuple(moved)), device
+
+
+def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "index") -> tuple[Op, int, tuple[int, ...]]:
+    """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
+
+    Several arrays become one index into the merged axes.
+    """
+    places = subscript.places
+    axis = _front(subscript)
+    others = [a for a in range(len(shape)) if a not in places]
+    order = (*others[:axis], *places, *others[axis:])
+    common = common_shape(subscript.arrays)
+    index: Op | None = None
+    for array, place in zip(subscript.arrays, places):
+        part = broadcast_to(index_op(self, function, array, shape, place), common)
+        index = part if index is None else index * _repeated(shape[place], common) + part
+    assert index is not None
+    return index, axis, order
+
+
+def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:
+    """Returns an index array as int64, negative ones counted from the end."""
+    dim = shape[axis]
+    op = array.read() if isinstance(array, TensorCore) else type(self)(array, dtypes.int64, self.device).op
+    if not isinstance(array, TensorCore) and isinstance(dim, int):
+        return op
+    if op.dtype.kind == "u":
+        return along_axis(function, cast(op, dtypes.int64), shape, axis)
+    op = cast(op, dtypes.int64)
+    wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
+    return along_axis(function, wrapped, shape, axis, from_end=True)
+
+
+def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
+    """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
+
+    Args:
+      indices:     a tuple of integer tensors, bool masks and Nones, which stand for whole axes
+      values:      a tensor of this dtype
+      accumulate:  add to what is there; where a place is named several times, each time
+
+    Raises:
+      ShapeError:    the values do not broadcast to x[indices].
+      DTypeError:    the values are of another dtype.
+      ArgumentError: there is no index.
+
+    >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
+    Tensor([31,  2,  3])
+    """
+    copy = self.from_op(self.read(), self.cell.device)
+    return self.from_op(_put_at(copy, "index_put", indices, values, accumulate), copy.cell.device)
+
+
+def index_put_(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
+    """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.
+
+    >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([8, 9]))
+    Tensor([8, 2, 9])
+    """
+    return self.write("index_put_", _put_at(self, "index_put_", indices, values, accumulate))
+
+
+def _put_at(self: T, function: str, indices: Sequence[Any], values: Any, accumulate: bool) -> Op:
+    index = tuple(slice(None) if part is None else part for part in indices)
+    subscript = parse(index, self.op.shape, lambda mask: mask._host(function))
+    if subscript.steps or not subscript.arrays:
+        raise ArgumentError(f"{function}: needs integer tensors, bool masks and Nones, got {indices!r}.")
+    needs_dtype(self, function, "values", values)
+    shape = _selected_shape(self, subscript, self.op.shape)
+    return _combined(self, function, subscript, _stored(self, values, shape), OpCode.ADD if accumulate else None)
+
+
+def needs_dtype(self: T, function: str, name: str, source: Any) -> None:
+    """Raises DTypeError unless `source` is a tensor of this dtype."""
+    if not isinstance(source, TensorCore) or source.dtype is not self.dtype:
+        shown = f"{source.dtype} of shape {source.shape}" if isinstance(source, TensorCore) else repr(source)
+        raise DTypeError(
+            f"{function}: {name} must be a tensor of {self.dtype}, the dtype of x; got {shown}.",
+            hint=f"{name}.cast(dtypes.{self.dtype})",
+        )
+
+
+# ---- selection by tensors ----
+def gather(self: T, dim: int, index: Tensor) -> T:
+    """Returns self[..., index, ...]: each element taken from the place along `dim` that `index` says.
+
+    out[i][j] = self[index[i][j]][j] for dim=0; `index` is no longer than self along the other axes. Without elements it
+    may have any shape; a tensor of no axes counts as one of one element.
+
+    Raises:
+      ShapeError: the ranks differ, or index is too long along another axis.
+      DTypeError: index is no integer tensor.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
+    Tensor([[2],
+            [3]])
+    """
+    op, positions = self.read(), integer_index("gather", index)
+    axis = axis_of("gather", op.shape, dim)
+    if 0 in positions.shape:
+        return self.from_op(filled(0, op.dtype, positions.shape), self.other_device("gather", index))
+    op, places = reshape(op, op.shape or (1,)), reshape(positions, positions.shape or (1,))
+    if len(places.shape) != len(op.shape) or any(
+        bounds(subtract(n, m))[1] > 0 for a, (n, m) in enumerate(zip(places.shape, op.shape)) if a != axis
+    ):
+        raise ShapeError(f"gather: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
+    block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, places.shape)))
+    taken = along(shrink(op, block), along_axis("gather", places, op.shape, axis), axis)
+    return self.from_op(reshape(taken, positions.shape), self.other_device("gather", index))
+
+
+def take(self: T, index: Tensor) -> T:
+    """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
+
+    Raises:
+      DTypeError: index is no integer tensor.
+
+    >>> Tensor([[1, 2], [3, 4]]).take(Tensor([[0, -1]]))
+    Tensor([[1, 4]])
+    """
+    integer_index("take", index)
+    op = reshape(self.read(), (numel(self.op.shape),))
+    places = index_op(self, "take", index, op.shape, 0)
+    return self.from_op(gather_op(op, places, 0), self.other_device("take", index))
+
+
+def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
+    """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
+
+    Raises:
+      ShapeError: indices has another number of axes, or does not broadcast.
+
+    >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[-1], [0]]), 1)
+    Tensor([[2],
+            [3]])
+    """
+    if dim is None:
+        return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
+    op = self.read()
+    axis = axis_of("take_along_dim", op.shape, dim)
+    positions = index_op(self, "take_along_dim", indices, op.shape, axis)
+    if len(positions.shape) != len(op.shape):
+        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
+    pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
+    if any(m != n and 1 not in (m, n) for m, n in pairs):
+        raise ShapeError(f"take_along_dim: indices {indices.shape} do not broadcast to {self.shape}.")
+    common = [m if n == 1 else n for m, n in pairs]
+    whole = tuple(op.shape[a] if a == axis else n for a, n in enumerate(common))
+    wanted = tuple(positions.shape[a] if a == axis else n for a, n in enumerate(common))
+    taken = along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
+    return self.from_op(taken, self.other_device("take_along_dim", indices))
+
+
+def index_select(self: T, dim: int, index: Tensor) -> T:
+    """Returns the slices along one axis that `index`, a 1-d integer tensor, names.
+
+    Raises:
+      ShapeError: index has several axes, or not one element for a tensor of no axes.
+      DTypeError: index is no integer tensor.
+
+    >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
+    Tensor([[3, 4],
+            [3, 4]])
+    """
+    positions = integer_index("index_select", index)
+    if len(positions.shape) > 1:
+        raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
+    op = self.read()
+    line = reshape(positions, (positions.shape or (1,)))
+    axis = axis_of("index_select", op.shape, dim)
+    if not op.shape:
+        if line.shape != (1,):
+            raise ShapeError(f"index_select: a tensor of no axes has one element, index has shape {index.shape}.")
+        taken = gather_op(reshape(op, (1,)), along_axis("index_select", line, (1,), 0), 0)
+        return self.from_op(reshape(taken, ()), self.other_device("index_select", index))
+    taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
+    return self.from_op(taken, self.other_device("index_select", index))
+
+
+def _front(subscript: Subscript) -> int:
+    """Returns how many axes stand before what the arrays select: none, if a slice separates the arrays.
+
+    An array of no axes is an int to PyTorch: its axis is gone before it is asked where the other arrays stand.
+    """
+    places = subscript.places
+    lines = [place for place, array in zip(places, subscript.arrays) if array.ndim] or places[:1]
+    between = [axis for axis in range(lines[0], lines[-1]) if axis not in places]
+    return 0 if between else lines[0] - sum(place < lines[0] for place in places)
+
+
+# ---- on Ops ----
+def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool = False) -> Op:
+    """Returns an index as int64, which ends a run with an IndexingError where it is outside the axis.
+
+    Args:
+      from_end: the user's negative ones were counted from the end before
+    """
+    if not shape:
+        return cast(index, dtypes.int64)
+    return checked(index, shape[axis], _site(function, shape, axis, from_end))
+
+
+@lru_cache(maxsize=256)
+def _site(function: str, shape: Shape, axis: int, from_end: bool) -> Site:
+    """Returns what is said of an index outside an axis."""
+    dim = shape[axis]
+    fact = f"{function}: {{}} is out of range for axis {axis} of length {_shown(dim)} in shape {_shown(shape)}."
+    least = f"-{dim}" if from_end else "0"
+    hint = f"indices are {least} to {dim - 1}" if isinstance(dim, int) and dim else None
+    if hint and not from_end:
+        hint += f"; negative ones do not count from the end in {function}"
+    return Site(fact, hint and hint + ".", from_end)
+
+
+def _repeated(dim: Dim, shape: Shape) -> Any:
+    return broadcast_to(dim, shape) if isinstance(dim, Op) else dim
+
+
+def _shown(value: Any) -> str:
+    """Returns a length or a shape, symbolic integers by name: their values are no part of what is computed."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
+    return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)
+
+
+def gather_op(op: Op, index: Op, axis: int) -> Op:
+    """Returns the slices of `op` along `axis` that `index` names, in the shape of index."""
+    return Op(OpCode.GATHER, op.dtype, (op, index), (axis, 0))
+
+
+def same_as_iota(op: Op, shape: Shape) -> Op:
+    """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
+    line = cast(iota(shape[-1]), op.dtype)
+    return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
+
+
+def along(op: Op, index: Op, axis: int) -> Op:
+    """Returns op[..., index, ...] where both have the same other axes: GATHER with all of those as batch."""
+    rank = len(op.shape)
+    last = (*(a for a in range(rank) if a != axis), axis)
+    taken = Op(OpCode.GATHER, op.dtype, (permute(op, last), permute(index, last)), (rank - 1, rank - 1))
+    return permute(taken, tuple(last.index(a) for a in range(rank)))
+
+
+def _merge(op: Op, places: tuple[int, ...], order: tuple[int, ...]) -> Op:
+    """Returns `op` with the axes at `places` made one: in place if they are adjacent, else in front."""
+    if len(places) == 1:
+        return op
+    moved = permute(op, order)
+    first = order.index(places[0])
+    merged = numel(moved.shape[first : first + len(places)])
+    return reshape(moved, (*moved.shape[:first], merged, *moved.shape[first + len(places) :]))
+
+
+def _unmerge(op: Op, shape: Shape, order: tuple[int, ...]) -> Op:
+    """Undoes `_merge`."""
+    moved = reshape(op, tuple(shape[axis] for axis in order))
+    return permute(moved, tuple(order.index(axis) for axis in range(len(order))))
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) or (isinstance(value, TensorCore) and value.numel() == 1)
+
+
+def integer_index(function: str, index: TensorCore) -> Op:
+    if not isinstance(index, TensorCore):
+        raise DTypeError(f"{function}: the index must be an integer tensor, got {index!r}.")
+    if not index.dtype.is_int:
+        raise DTypeError(f"{function}: the index must be an integer tensor, got {index.dtype} of shape {index.shape}.")
+    return index.read()

@@ -1,1 +1,0 @@
-"""Elements named by index tensors and masks: read, written, scattered, chosen."""

@@ -1,0 +1,559 @@
+"""Tensors put together anew: repeated, reversed, padded, joined, stacked, brought to one shape."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from picograd.dtype import DType, bool_, int64
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import gather, pad_axis, reshape, unary, where
+from picograd.ir.build import pad as padded_op
+from picograd.ir.holders import out_of_memory
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import add, bounds, mod, mul, subtract
+from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole
+from picograd.tensor.build import broadcast_shapes as common_shape
+from picograd.tensor.compute import by_formula
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.variable import known, lengths
+from picograd.tensor.views import cut
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- repetitions, margins, joins ----
+def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
+    """Returns the tensor tiled `times`, or `repeats`, times along each axis.
+
+    Raises:
+      ShapeError:    there are fewer repeats than axes.
+      ArgumentError: one is negative.
+
+    >>> Tensor([1, 2]).repeat(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    counts = lengths("repeat", sizes("repeat", times, repeats))
+    if len(counts) < self.ndim:
+        raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+    if any(isinstance(count, int) and count < 0 for count in counts):
+        raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
+    shape = (1,) * (len(counts) - self.ndim) + self.shape
+    paired = tuple(n for dim in shape for n in (1, dim))
+    tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
+    op = broadcast_to(self.reshape(paired).read(), tiled)
+    joined = tuple(mul(count, dim) for count, dim in zip(counts, shape))
+    return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
+
+
+def tile(self: T, *times: Any, dims: Sequence[int] | None = None) -> T:
+    """Returns the tensor tiled `times`, or `dims`, times along its last axes; fewer leave the first axes as they are.
+
+    >>> Tensor([1, 2]).tile(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    counts = lengths("tile", sizes("tile", times, dims))
+    return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
+
+
+# ---- order ----
+def flip(self: T, *axes: Any, dims: int | Sequence[int] | None = None) -> T:
+    """Returns a tensor with the order of elements reversed along `axes`, or `dims`.
+
+    >>> Tensor([1, 2, 3]).flip(0)
+    Tensor([3, 2, 1])
+    """
+    chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
+    op = self.read()
+    return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
+
+
+def fliplr(self: T) -> T:
+    """Returns the elements in reverse order along axis 1.
+
+    Raises:
+      ShapeError: there are less than two axes.
+
+    >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
+    [[2, 1], [4, 3]]
+    """
+    if self.ndim < 2:
+        raise ShapeError(f"fliplr: needs two axes, got shape {self.shape}.")
+    return self.flip(1)
+
+
+def flipud(self: T) -> T:
+    """Returns the elements in reverse order along axis 0.
+
+    Raises:
+      ShapeError: there is no axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
+    [[3, 4], [1, 2]]
+    """
+    if not self.ndim:
+        raise ShapeError("flipud: needs an axis, got shape ().")
+    return self.flip(0)
+
+
+def rot90(self: T, k: int = 1, dims: Sequence[int] = (0, 1)) -> T:
+    """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
+
+    Raises:
+      ArgumentError: `dims` are not two different axes.
+
+    >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+    [[2, 4], [1, 3]]
+    """
+    axes = tuple(axis_of("rot90", self.shape, dim) for dim in dims)
+    if len(axes) != 2 or axes[0] == axes[1]:
+        raise ArgumentError(f"rot90: dims must be two different axes of {self.shape}, got {tuple(dims)}.")
+    turns = whole("rot90", "k", k) % 4
+    if turns == 2:
+        return self.flip(axes)
+    turned = self.flip(axes[1] if turns == 1 else axes[0]) if turns else self.clone()
+    return turned.transpose(*axes) if turns else turned
+
+
+def pad(self: T, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> T:
+    """Returns the tensor with `value` around it.
+
+    Args:
+      pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
+      mode:  "constant"
+      value: what is filled in
+
+    Raises:
+      ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
+
+    >>> Tensor([1, 2]).pad((1, 2), value=9)
+    Tensor([9, 1, 2, 9, 9])
+    """
+    if mode != "constant":
+        raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
+    if len(pad) % 2 or len(pad) > 2 * self.ndim:
+        raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
+    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+    pairs = [(0, 0)] * (self.ndim - len(given)) + given
+    cut = tuple((max(0, -before), dim - max(0, -after)) for (before, after), dim in zip(pairs, self.shape))
+    op = self.read()
+    if any(before < 0 or after < 0 for before, after in pairs):
+        op = Op(OpCode.SHRINK, op.dtype, (op,), cut)
+    margins = tuple((max(0, before), max(0, after)) for before, after in pairs)
+    padded = pad_op(op, margins, value)
+    return self.from_op(padded, self.cell.device)
+
+
+def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> T:
+    """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
+
+    Without `dims` the flattened tensor is rolled.
+
+    Raises:
+      ArgumentError: there are not as many shifts as dims.
+
+    >>> Tensor([1, 2, 3]).roll(1)
+    Tensor([3, 1, 2])
+    """
+    if dims is None:
+        return self.flatten().roll(shifts, 0).reshape(self.shape)
+    moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
+    axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
+    if len(moves) != len(axes):
+        raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
+    result = self
+    for move, dim in zip(moves, axes):
+        axis = axis_of("roll", self.shape, dim)
+        length = self.op.shape[axis]
+        first = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
+        twice = result.cat([result, result], axis)  # so that another shift is another offset, and no other length
+        result = self.from_op(cut(twice, axis, first, add(first, length)).read(), self.cell.device)
+    return result
+
+
+def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> T:
+    """Returns tensors joined along one axis; their other axes must be equal.
+
+    Raises:
+      ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
+      DTypeError:    one of them is no tensor.
+      ArgumentError: there is no tensor.
+
+    >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
+    [1, 2, 3]
+    """
+    if not tensors:
+        raise ArgumentError("cat: needs at least one tensor.")
+    for t in tensors:
+        if not isinstance(t, TensorCore):
+            raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
+        if not t.ndim:
+            raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
+    device = tensors[0].other_device("cat", *tensors[1:])
+    dtype = common_dtype([t.read() for t in tensors])
+    if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
+        tensors = [t for t in tensors if t.op.shape != (0,)]
+    first = tensors[0]
+    axis = axis_of("cat", first.shape, dim if axis is None else axis)
+    ops = [t.read() for t in tensors]
+    for op in ops:
+        if len(op.shape) != first.ndim or any(a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis):
+            shapes = ", ".join(str(t.shape) for t in tensors)
+            raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.", _axis_that_fits(tensors))
+    total = reduce(add, [op.shape[axis] for op in ops])
+    kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
+    (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
+    return cls.from_op(joined, device)
+
+
+def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> T:
+    """Returns tensors of one shape joined along a new axis.
+
+    Raises:
+      ShapeError:    the shapes differ.
+      ArgumentError: there is no tensor.
+
+    >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
+    Tensor([[1, 3],
+            [2, 4]])
+    """
+    if not tensors:
+        raise ArgumentError("stack: needs at least one tensor.")
+    ops = [t.read() for t in tensors]
+    each = ops[0].shape
+    if {op.shape for op in ops} != {each}:
+        shapes = ", ".join(str(op.shape) for op in ops)
+        raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
+    axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
+    dtype = common_dtype(ops)
+    kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
+    (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
+    return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
+
+
+def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
+    """Returns `op` with `value` around it."""
+    padded = padded_op(op, margins)
+    if padded is op or op.dtype.scalar(value) == 0:
+        return padded
+    inside = padded_op(filled(True, bool_, op.shape), margins)
+    return where(inside, padded, value)
+
+
+MOST_JOINED = 16
+
+
+def _axis_that_fits(tensors: Sequence[Tensor]) -> str | None:
+    """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one."""
+    shapes = [tensor.op.shape for tensor in tensors]
+    if len({len(shape) for shape in shapes}) > 1:
+        return "all need as many axes: unsqueeze or flatten the others."
+    differing = [axis for axis, dims in enumerate(zip(*shapes)) if len(set(dims)) > 1]
+    return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})." if len(differing) == 1 else None
+
+
+def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Returns Ops side by side along an axis, in a dtype."""
+    axis, dtype = options
+    return [_join([cast(op, dtype) for op in ops], axis)]
+
+
+def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Returns Ops side by side along a new axis, in a dtype."""
+    axis, _ = options
+    return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
+
+
+def _join(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side.
+
+    Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
+    element grows with the logarithm of their number.
+    """
+    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
+    while len(ops) > MOST_JOINED:
+        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
+        ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
+    return _side_by_side(ops, axis)
+
+
+def _side_by_side(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side: each padded to the whole length, chosen by position."""
+    if len(ops) == 1:
+        return ops[0]
+    total = reduce(add, (op.shape[axis] for op in ops))
+    start: Dim = 0
+    result: Op | None = None
+    for op in ops:
+        stop = add(start, op.shape[axis])
+        after = subtract(total, stop)
+        piece, inside = (pad_axis(x, axis, start, after) for x in (op, filled(True, bool_, op.shape)))
+        result = piece if result is None else where(inside, piece, result)
+        start = stop
+    assert result is not None
+    return result
+
+
+# ---- several tensors ----
+CHOSEN_AT_ONCE = 1 << 16
+
+
+# ---- at least so many axes ----
+def atleast_1d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with one axis or more: of one tensor, or a tuple for several `tensors`.
+
+    >>> Tensor.atleast_1d(Tensor(3))
+    Tensor([3])
+    """
+    return _each(cls, "atleast_1d", tensors, lambda x: x if x.ndim else x.reshape(1))
+
+
+def atleast_2d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with two axes or more, new ones in front: of one tensor, or a tuple for several `tensors`.
+
+    >>> Tensor.atleast_2d(Tensor([1, 2])).tolist()
+    [[1, 2]]
+    """
+    return _each(cls, "atleast_2d", tensors, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
+
+
+def atleast_3d(cls: Any, *tensors: Any) -> Any:
+    """Returns views with three axes or more: a vector in the middle one, a matrix in the first two.
+
+    Of one tensor, or a tuple for several `tensors`.
+
+    >>> Tensor.atleast_3d(Tensor([1, 2])).shape
+    (1, 2, 1)
+    """
+    return _each(cls, "atleast_3d", tensors, _in_three_axes)
+
+
+def _each(cls: type[T], function: str, tensors: tuple[Any, ...], convert: Any) -> Any:
+    listed = len(tensors) != 1 or isinstance(tensors[0], (list, tuple))
+    results = tuple(convert(x) for x in _listed(cls, function, tensors))
+    return results if listed else results[0]
+
+
+def _listed(cls: type[T], function: str, tensors: Sequence[Any]) -> list[T]:
+    """Returns tensors given as f(a, b) or as f([a, b])."""
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tensors[0]
+    for x in tensors:
+        if not isinstance(x, cls):
+            raise DTypeError(f"{function}: needs tensors, got {x!r}.", hint="Tensor(x)")
+    return list(tensors)
+
+
+# ---- joined along an axis of their own ----
+def hstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 1; vectors and numbers along axis 0.
+
+    >>> Tensor.hstack([Tensor([1, 2]), Tensor([3])])
+    Tensor([1, 2, 3])
+    """
+    parts = [cls.atleast_1d(x) for x in _listed(cls, "hstack", [tensors])]
+    return cls.cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+
+
+def vstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 0; vectors and numbers become rows.
+
+    >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return cls.cat([cls.atleast_2d(x) for x in _listed(cls, "vstack", [tensors])], 0)
+
+
+def row_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 0, as vstack does.
+
+    >>> Tensor.row_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return cls.vstack(tensors)
+
+
+def dstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 2, as `atleast_3d` shows them.
+
+    >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
+    return cls.cat([cls.atleast_3d(x) for x in _listed(cls, "dstack", [tensors])], 2)
+
+
+def column_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
+    """Returns `tensors` joined along axis 1; vectors and numbers become columns.
+
+    >>> Tensor.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    parts = _listed(cls, "column_stack", [tensors])
+    return cls.cat([x if x.ndim > 1 else x.reshape(-1, 1) for x in parts], 1)
+
+
+# ---- one shape ----
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """Returns the shape that tensors of all `shapes` repeat to; a number is the shape of a vector.
+
+    Raises:
+      ShapeError: two lengths of one axis differ and neither is 1.
+
+    >>> Tensor.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
+
+
+def broadcast_tensors(cls: type[T], *tensors: Any) -> tuple[T, ...]:
+    """Returns views of `tensors` that repeat to their common shape.
+
+    Raises:
+      ShapeError: two lengths of one axis differ and neither is 1.
+
+    >>> [x.tolist() for x in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    listed = _listed(cls, "broadcast_tensors", tensors)
+    if not listed:
+        return ()
+    shape = common_shape("broadcast_tensors", *(x.op.shape for x in listed))
+    return tuple(x.expand(shape) for x in listed)
+
+
+def meshgrid(cls: type[T], *tensors: Any, indexing: str = "ij") -> tuple[T, ...]:
+    """Returns views that repeat each vector along the axes of all the others.
+
+    out[k][i, j, ...] is element i, j, ... of vector k, whichever of these is its own.
+
+    Args:
+      tensors:   vectors, or numbers as vectors of one element
+      indexing:  "ij": axis k belongs to vector k; "xy": the first two are exchanged
+
+    Raises:
+      ArgumentError: another word.
+      ShapeError:    a tensor has several axes.
+
+    >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    listed = _listed(cls, "meshgrid", tensors)
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError(f'meshgrid: indexing must be "ij" or "xy", got {indexing!r}.')
+    for x in listed:
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: needs vectors, got shape {x.shape}.")
+    swapped = indexing == "xy" and len(listed) > 1
+    vectors = [x.reshape(-1) if x.ndim == 0 else x for x in listed]
+    if swapped:
+        vectors[:2] = vectors[1::-1]
+    shape = tuple(x.shape[0] for x in vectors)
+    grids = [
+        x.reshape((1,) * axis + (shape[axis],) + (1,) * (len(shape) - axis - 1)).expand(shape)
+        for axis, x in enumerate(vectors)
+    ]
+    if swapped:
+        grids[:2] = grids[1::-1]
+    return tuple(grids)
+
+
+# ---- blocks and choices ----
+def block_diag(cls: type[T], *tensors: Any) -> T:
+    """Returns a matrix with `tensors` along its diagonal, and zeros elsewhere.
+
+    Args:
+      tensors: matrices; a vector is a row, a number one element
+
+    Raises:
+      ShapeError: a tensor has more than two axes.
+
+    >>> Tensor.block_diag(Tensor([[1, 2]]), Tensor(3)).tolist()
+    [[1, 2, 0], [0, 0, 3]]
+    """
+    blocks = [cls.atleast_2d(x) for x in _listed(cls, "block_diag", tensors)] or [cls([[]])]
+    for x in blocks:
+        if x.ndim > 2:
+            raise ShapeError(f"block_diag: needs at most two axes, got shape {x.shape}.")
+    dtype, left = common_dtype([x.read() for x in blocks]), 0
+    total = sum(known("block_diag", x.shape, 1) for x in blocks)
+    rows = []
+    for x in blocks:
+        op, after = cast(x.read(), dtype), left + x.shape[1]
+        rows.append(cls.from_op(padded_op(op, ((0, 0), (left, total - after))), x.cell.device))
+        left = after
+    return cls.cat(rows, 0)
+
+
+def cartesian_prod(cls: type[T], *tensors: Any) -> T:
+    """Returns all choices of one element of each vector, a row each, the last changing fastest.
+
+    Args:
+      tensors: vectors; of a single one it is that vector
+
+    >>> Tensor.cartesian_prod(Tensor([1, 2]), Tensor([3, 4])).tolist()
+    [[1, 3], [1, 4], [2, 3], [2, 4]]
+    """
+    listed = _listed(cls, "cartesian_prod", tensors)
+    grids = cls.meshgrid(*listed)
+    return grids[0] if len(grids) == 1 else cls.stack([x.reshape(-1) for x in grids], 1)
+
+
+def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
+    """Returns all choices of `r` elements of a vector, a row each, in its order.
+
+    Args:
+      r:                 how many are chosen
+      with_replacement:  an element may be chosen again
+
+    Raises:
+      ShapeError:       it is no vector.
+      ArgumentError:    r is negative.
+      OutOfMemoryError: there are too many choices.
+
+    >>> Tensor([1, 2, 3]).combinations().tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    if self.ndim != 1:
+        raise ShapeError(f"combinations: needs a vector, got shape {self.shape}.")
+    r = whole("combinations", "r", r)
+    if r < 0:
+        raise ArgumentError(f"combinations: r must not be negative, got {r}.")
+    length = known("combinations", self.shape, 0)
+    if not r:
+        return cut(self.clone(), 0, 0, 0)
+    places = type(self)(_choices(length, r, with_replacement), dtype=int64, device=self.device).read()
+    rows = reshape(gather(self.read(), reshape(places, (numel(places.shape),)), 0, 0), places.shape)
+    return self.from_op(rows, self.cell.device)
+
+
+def _choices(length: int, r: int, with_replacement: bool) -> np.ndarray[Any, Any]:
+    """Returns (choices, r): which of `length` elements each choice takes; an interrupt comes between two pieces of it.
+
+    Raises:
+      OutOfMemoryError: they are too many.
+    """
+    count = math.comb(length + r - 1, r) if with_replacement and length else math.comb(length, r)
+    try:
+        chosen = np.empty((count, r), np.int64)
+    except (MemoryError, ValueError):
+        raise out_of_memory("combinations", 8 * count * r) from None
+    rows = (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(length), r)
+    for start in range(0, count, CHOSEN_AT_ONCE):
+        piece = chosen[start : start + CHOSEN_AT_ONCE]
+        piece[:] = [*itertools.islice(rows, len(piece))]
+    return chosen
+
+
+def _in_three_axes(x: Any) -> Any:
+    if x.ndim > 2:
+        return x
+    return x.reshape(*x.shape, 1) if x.ndim == 2 else x.reshape(1, -1, 1)

@@ -1,1 +1,0 @@
-"""Elements at other places: views, pieces, joins, stacks, windows. Nothing is computed."""

@@ -1,0 +1,669 @@
+"""Elements in order: sorts, ranks, searches, sets.
+
+All of them sort: n log n; for the k-th of few, n log k. A search halves what is left at each step: log2(n) reads for each
+value. Of sets only the number of values is read on the host: equal ones are neighbours once they are sorted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import (
+    both,
+    compare,
+    either,
+    gather,
+    iota,
+    pad,
+    pad_axis,
+    positions,
+    reduce,
+    reshape,
+    scan,
+    scatter,
+    shrink,
+    shrink_axis,
+    where,
+)
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.tensor import pointwise
+from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
+from picograd.tensor.compute import formula
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.indexing import along, needs_dtype
+from picograd.tensor.variable import known
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+__all__ = [
+    "argsort", "bucketize", "isin", "kthvalue", "median", "mode", "msort", "nanmedian", "nanquantile", "quantile",
+    "searchsorted", "sort", "topk", "unique", "unique_consecutive",
+]  # fmt: skip
+
+
+# ---- places in rows that are in order ----
+@formula
+def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
+    """Returns how many elements of a row (..., N) in order come before each value (..., M).
+
+    Of the places known to come before, the last is moved on by halves of what is left: 2^k, ... 2, 1.
+    """
+    batch = len(ordered.shape) - 1
+    count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
+    for bit in reversed(range(length.bit_length())):
+        further = count + (1 << bit)
+        place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
+        element = gather(ordered, place, batch, batch)
+        comes_before = not_above(element, values) if right else below(element, values)
+        inside = compare(OpCode.CMPLE, further, length)
+        count = where(both(inside, comes_before), further, count)
+    return count
+
+
+def below(a: Op, b: Op) -> Op:
+    """Returns a < b, NaN being greater than every number."""
+    less = compare(OpCode.CMPLT, a, b)
+    if not a.dtype.is_float:
+        return less
+    return either(less, both(compare(OpCode.CMPNE, b, b), compare(OpCode.CMPEQ, a, a)))
+
+
+def not_above(a: Op, b: Op) -> Op:
+    """Returns a <= b, NaN being greater than every number and equal to itself."""
+    less = compare(OpCode.CMPLE, a, b)
+    return either(less, compare(OpCode.CMPNE, b, b)) if a.dtype.is_float else less
+
+
+# ---- sorts ----
+LEAST_BLOCK = 64  # elements that topk puts in order at once, at least
+MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
+
+
+class SortResult(NamedTuple):
+    """What sort and topk return.
+
+    values:   the elements in order
+    indices:  where each stood, int64
+    """
+
+    values: Any
+    indices: Any
+
+
+def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> T:
+    """Returns where the elements stand that make the order along `dim`, int64; greatest first if `descending`.
+
+    Equal elements keep their order, whether `stable` asks for that or not.
+
+    >>> Tensor([3, 1, 2]).argsort()
+    Tensor([1, 2, 0])
+    """
+    op, dim = self.read(), one_name("argsort", dim, axis, -1)
+    if not op.shape:
+        axis_of("argsort", op.shape, dim)
+        return self.from_op(Op(OpCode.CONST, dtypes.int64, (), 0), self.cell.device)
+    order = Op(OpCode.SORT, dtypes.int64, (op,), (axis_of("argsort", op.shape, dim), descending))
+    return self.from_op(order, self.cell.device)
+
+
+def sort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> SortResult:
+    """Returns the elements in order along `dim`, and where they stood; greatest first if `descending`.
+
+    Equal elements keep their order, whether `stable` asks for that or not.
+
+    >>> Tensor([3, 1, 2]).sort(descending=True).values
+    Tensor([3, 2, 1])
+    """
+    dim = one_name("sort", dim, axis, -1)
+    return _taken(self, argsort(self, dim, descending), dim)
+
+
+def msort(self: T) -> T:
+    """Returns the elements in order along axis 0.
+
+    >>> Tensor([3, 1, 2]).msort()
+    Tensor([1, 2, 3])
+    """
+    values: T = sort(self, 0).values
+    return values
+
+
+def topk(
+    self: T,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
+    *,
+    axis: int | None = None,
+) -> SortResult:
+    """Returns the k greatest elements along `dim`, or the least unless `largest`, and where they stood.
+
+    They come in order whether `sorted` says so or not.
+
+    Raises:
+      ArgumentError: k is no integer, negative, or more than the axis has.
+
+    >>> Tensor([3, 1, 2]).topk(2)
+    SortResult(values=Tensor([3, 2]), indices=Tensor([0, 2]))
+    """
+    dim = one_name("topk", dim, axis, -1)
+    length = known("topk", self.shape, axis_of("topk", self.op.shape, dim)) if self.ndim else 1
+    if not isinstance(k, SupportsIndex) or not 0 <= (k := k.__index__()) <= length:
+        raise ArgumentError(f"topk: k must be from 0 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
+    if not self.ndim:
+        return _taken(self, argsort(self, dim, largest), dim)
+    return _taken(self, first_in_order(self.movedim(dim, -1), k, largest).movedim(-1, dim), dim)
+
+
+def first_in_order(self: T, k: int, descending: bool) -> T:
+    """Returns where the first k elements of the order along the last axis stand: argsort, cut after k.
+
+    A long axis is cut into blocks, and what comes first in each is put in order in turn: a quarter of it, at most.
+    Equal elements keep their order, since blocks do, and what fills up the last block stands at its end.
+    Cost: n log k.
+    """
+    length, block = known("topk", self.shape, self.ndim - 1), max(LEAST_BLOCK, 4 * k)
+    if length < MANY_BLOCKS * block:
+        return argsort(self, -1, descending).narrow(-1, 0, k)
+    last = math.nan if self.dtype.is_float else self.dtype.max
+    filled_up = self.detach().pad((0, -length % block), value=self.dtype.min if descending else last)
+    blocks = filled_up.unflatten(-1, (-(-length // block), block))
+    inside = argsort(blocks, -1, descending).narrow(-1, 0, k)
+    starts = self.from_op(iota(blocks.shape[-2]) * block, self.cell.device).unsqueeze(-1)
+    first = first_in_order(blocks.take_along_dim(inside, -1).flatten(-2), k, descending)
+    return (inside + starts).flatten(-2).take_along_dim(first, -1)
+
+
+def _taken(self: T, order: T, dim: int) -> SortResult:
+    return SortResult(self.take_along_dim(order, dim) if self.ndim else self, order)
+
+
+# ---- ranks ----
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
+    """Returns the k-th smallest element along `dim`, and where it stands; `k` counts from 1.
+
+    Raises:
+      ArgumentError: k is not from 1 to the length of the axis.
+
+    >>> Tensor([3, 1, 2]).kthvalue(2)
+    SortResult(values=Tensor(2), indices=Tensor(2))
+    """
+    dim = one_name("kthvalue", dim, axis, -1)
+    length = known("kthvalue", self.shape, axis_of("kthvalue", self.op.shape, dim)) if self.ndim else 1
+    if not 1 <= whole("kthvalue", "k", k) <= length:
+        raise ArgumentError(f"kthvalue: k must be from 1 to {length}, the axis {dim} of {self.shape}, got {k}.")
+    line = _row(self, "kthvalue", dim)
+    return _at_rank(line, first_in_order(line, k, False).narrow(-1, k - 1, 1), dim, keepdim, self.ndim)
+
+
+def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
+    """Returns the median of all elements; along one axis also where it stands. Of an even number the lower one.
+
+    NaN where there is a NaN. Of all elements, those equal to the median share its gradient.
+
+    Raises:
+      ShapeError: the axis has no element.
+
+    >>> Tensor([3.0, 1.0, 2.0, 4.0]).median()
+    Tensor(2.)
+    >>> Tensor([[3, 1, 2]]).median(1)
+    SortResult(values=Tensor([2]), indices=Tensor([2]))
+    """
+    return _median(self, "median", one_name("median", dim, axis), keepdim, skips_nan=False)
+
+
+def nanmedian(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
+    """Returns the median of all elements that are no NaN; along one axis also where it stands.
+
+    Raises:
+      ShapeError: the axis has no element.
+
+    >>> Tensor([3.0, float("nan"), 2.0, 1.0]).nanmedian()
+    Tensor(2.)
+    """
+    return _median(self, "nanmedian", one_name("nanmedian", dim, axis), keepdim, skips_nan=True)
+
+
+def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+    """Returns the median of all elements, or along an axis with its place: of an even count the lower of both."""
+    if dim is None:
+        flat = self.flatten()
+        if not flat.shape[0]:
+            if not self.dtype.is_float:
+                raise ShapeError(f"{function}: shape {self.shape} has no element.")
+            return self.from_op(filled(float("nan"), self.dtype, ()), self.cell.device)
+        found = _median(flat.detach(), function, 0, False, skips_nan).values
+        return self.from_op(_shared_by_equals(flat.read(), found.op), self.cell.device)
+    line = _row(self, function, dim)
+    length, order, op = line.shape[-1], argsort(line, -1), detached(line.read())
+    if not length:
+        raise ShapeError(f"{function}: shape {self.shape} has no element along axis {dim}.")
+    rank = filled((length - 1) // 2, dtypes.int64, (*op.shape[:-1], 1))
+    if op.dtype.is_float:
+        axis = len(op.shape) - 1
+        count = reduce(cast(pointwise.is_nan(op), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)
+        if skips_nan:
+            rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
+            rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
+        else:  # the first NaN stands behind all numbers
+            rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
+    places = order.take_along_dim(self.from_op(rank, self.cell.device), -1)
+    return _at_rank(line, places, dim, keepdim, self.ndim)
+
+
+def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
+    """Returns the element found most often along `dim`, the smallest of several, and where it stands last.
+
+    Raises:
+      ShapeError: the axis has no element.
+
+    >>> Tensor([3, 1, 1, 3, 2]).mode()
+    SortResult(values=Tensor(1), indices=Tensor(2))
+    """
+    dim = one_name("mode", dim, axis, -1)
+    line = _row(self, "mode", dim)
+    if not line.shape[-1]:
+        raise ShapeError(f"mode: shape {self.shape} has no element along axis {dim}.")
+    order = argsort(line, -1)
+    ordered = line.detach().take_along_dim(order, -1)
+    runs = self.from_op(_place_in_run(ordered.read()), self.cell.device)
+    places = order.take_along_dim(runs.argmax(-1, keepdim=True), -1)
+    return _at_rank(line, places, dim, keepdim, self.ndim)
+
+
+def _row(self: T, function: str, dim: int) -> T:
+    """Returns the tensor with one axis moved behind the others; a number as a vector."""
+    axis = axis_of(function, self.op.shape, dim)
+    if not self.ndim:
+        return self.reshape(1)
+    known(function, self.shape, axis)
+    return self.movedim(axis, -1)
+
+
+def _at_rank(self: T, places: T, dim: int, keepdim: bool, ndim: int) -> SortResult:
+    """Returns the elements of rows at `places` (..., 1), with the last axis moved back or dropped."""
+    values = self.take_along_dim(places, -1)
+    if not ndim:
+        return SortResult(values.reshape(()), places.reshape(()))
+    values, places = values.movedim(-1, dim), places.movedim(-1, dim)
+    return SortResult(values, places) if keepdim else SortResult(values.squeeze(dim), places.squeeze(dim))
+
+
+# ---- quantiles ----
+def quantile(
+    self: T,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    axis: int | None = None,
+) -> T:
+    """Returns the value below which a fraction `q` of the elements lies, between neighbours by `interpolation`.
+
+    The rank q * (n - 1) is rounded down for i; out = x[i] + (rank - i) * (x[i + 1] - x[i]), x in order.
+
+    Args:
+      q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
+      interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
+
+    Raises:
+      ArgumentError: another word, or a number outside 0 to 1.
+      DTypeError:    self is no float, or q of another dtype.
+      ShapeError:    there is no element, or q has several axes.
+      IndexingError: when it is computed: an element of q is outside 0 to 1.
+
+    >>> Tensor([3.0, 1.0, 2.0, 4.0]).quantile(0.5)
+    Tensor(2.5)
+    """
+    return _quantile(self, "quantile", q, one_name("quantile", dim, axis), keepdim, interpolation, False)
+
+
+def nanquantile(
+    self: T,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    axis: int | None = None,
+) -> T:
+    """Returns the value below which a fraction `q` of the elements lies that are no NaN.
+
+    Args:
+      q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
+      interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
+
+    Raises:
+      ArgumentError: another word, or a number outside 0 to 1.
+      DTypeError:    self is no float, or q of another dtype.
+      ShapeError:    there is no element, or q has several axes.
+      IndexingError: when it is computed: an element of q is outside 0 to 1.
+
+    >>> Tensor([3.0, float("nan"), 2.0]).nanquantile(0.5)
+    Tensor(2.5)
+    """
+    return _quantile(self, "nanquantile", q, one_name("nanquantile", dim, axis), keepdim, interpolation, True)
+
+
+def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool) -> T:
+    """Returns the quantiles `q`: a vector of them is a new first axis."""
+    if interpolation not in INTERPOLATIONS:
+        words = ", ".join(INTERPOLATIONS)
+        raise ArgumentError(f"{function}: interpolation must be one of {words}, got {interpolation!r}.")
+    need_float(function, self.op)
+    if 0 in [known(function, self.shape, a) for a in range(self.ndim)]:
+        raise ShapeError(f"{function}: shape {self.shape} has no element.")
+    fractions, device = _fractions(self, function, q), self.cell.device
+    line = self.flatten() if dim is None else _row(self, function, dim)
+    ordered = sort(line, -1).values.read()
+    rank = _ranks(ordered, fractions, skips_nan)
+    found = self.from_op(_between(ordered, rank, interpolation), device)  # (..., Q)
+    rest = found.shape[:-1]
+    if keepdim:
+        axis = axis_of(function, self.shape, dim) if dim is not None else 0
+        rest = (1,) * self.ndim if dim is None else (*rest[:axis], 1, *rest[axis:]) if self.ndim else ()
+    found = found.movedim(-1, 0)
+    is_vector = isinstance(q, TensorCore) and q.ndim
+    return found.reshape(*found.shape[:1], *rest) if is_vector else found.reshape(rest)
+
+
+def _fractions(self: T, function: str, q: Any) -> Op:
+    """Returns q as a vector; an IndexingError ends the run where it is outside 0 to 1."""
+    if not isinstance(q, TensorCore):
+        if not isinstance(q, (int, float)) or not 0 <= q <= 1:
+            raise ArgumentError(f"{function}: q must be a number from 0 to 1, got {q!r}.")
+        return filled(q, self.dtype, (1,))
+    needs_dtype(self, function, "q", q)
+    if q.ndim > 1:
+        raise ShapeError(f"{function}: q must be a number or a vector, got shape {q.shape}.")
+    self.other_device(function, q)
+    op = reshape(q.read(), q.op.shape or (1,))
+    inside = both(compare(OpCode.CMPLE, 0, op), compare(OpCode.CMPLE, op, 1))
+    wrong = where(inside, filled(0, dtypes.int64, op.shape), 1)
+    passed = checked(wrong, 1, Site(f"{function}: an element of q is not from 0 to 1."))
+    return where(compare(OpCode.CMPEQ, passed, 0), op, 0)
+
+
+# ---- on Ops ----
+def _shared_by_equals(op: Op, value: Op) -> Op:
+    """Returns `value`, an element of the vector `op`, as the maximum of all that equal it: they share its gradient."""
+    wanted = broadcast_to(value, op.shape)
+    chosen = compare(OpCode.CMPEQ, op, wanted)
+    if op.dtype.is_float:
+        chosen = either(chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted)))
+    return reduce(where(chosen, op, op.dtype.min), OpCode.MAX, (0,))
+
+
+def starts_run(ordered: Op) -> Op:
+    """Returns, along the last axis, whether an element differs from the one before it."""
+    last, length = len(ordered.shape) - 1, ordered.shape[-1]
+    differs = compare(OpCode.CMPNE, shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
+    first = compare(OpCode.CMPEQ, positions(ordered.shape, last), 0)
+    return either(first, pad_axis(differs, last, 1, 0))
+
+
+def _place_in_run(ordered: Op) -> Op:
+    """Returns, along the last axis, how many equal elements come directly before each."""
+    axis = len(ordered.shape) - 1
+    place = positions(ordered.shape, axis)
+    return place - scan(where(starts_run(ordered), place, 0), OpCode.MAX, axis)
+
+
+def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
+    """Returns the rank (..., Q), a float, of each fraction in rows (..., N) in order; of a row with NaN the last."""
+    axis, length, wide = len(ordered.shape) - 1, ordered.shape[-1], ordered.dtype.compute_dtype
+    assert isinstance(length, int)
+    shape = (*ordered.shape[:-1], *fractions.shape)
+    nans = reduce(cast(pointwise.is_nan(ordered), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)
+    part = broadcast_to(cast(fractions, wide), shape)
+    last = nans.filled(length - 1)
+    if skips_nan:
+        count = Op(OpCode.MAX, dtypes.int64, (last - nans, last.filled(0)))
+        return part * broadcast_to(cast(count, wide), shape)
+    rank = part * float(length - 1)
+    has_nan = broadcast_to(compare(OpCode.CMPLT, 0, nans), shape)
+    return where(has_nan, rank.filled(length - 1), rank)
+
+
+def _between(ordered: Op, rank: Op, interpolation: str) -> Op:
+    """Returns the values at ranks that lie between those of elements."""
+    axis = len(ordered.shape) - 1
+    if interpolation == "nearest":
+        rank = pointwise.round_even(rank)
+    below = pointwise.ceil(rank) if interpolation == "higher" else pointwise.floor(rank)
+    low = _value_at(ordered, below, axis)
+    if interpolation in ("lower", "higher", "nearest"):
+        return low
+    weight = rank - below
+    if interpolation == "midpoint":
+        weight = where(compare(OpCode.CMPLT, 0, weight), weight.filled(0.5), weight)
+    high = _value_at(ordered, pointwise.ceil(rank), axis)
+    return low + cast(weight, low.dtype) * (high - low)
+
+
+def _value_at(ordered: Op, rank: Op, axis: int) -> Op:
+    return along(ordered, cast(rank, dtypes.int64), axis)
+
+
+# ---- searches ----
+def searchsorted(
+    self: T,
+    input: Any,  # noqa: A002
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> T:
+    """Returns where each value of `input` would be inserted into the rows of this tensor to keep their order.
+
+    The first place i with self[i - 1] < v <= self[i]; with `right`, self[i - 1] <= v < self[i]. NaN is greatest.
+
+    Args:
+      input:      values: for a vector a number or a tensor of any shape, else of self's shape but for the last axis
+      out_int32:  the result is int32, else int64
+      right:      behind equal elements, not before them
+      side:       "left" or "right", in place of `right`
+      sorter:     self.argsort(), where the rows are not in order themselves
+
+    Raises:
+      ShapeError:    the rows of input are not those of self.
+      ArgumentError: side says another thing than right, or another word.
+
+    >>> Tensor([1, 3, 3, 5]).searchsorted(Tensor([0, 3, 9]))
+    Tensor([0, 1, 4])
+    >>> Tensor([1, 3, 3, 5]).searchsorted(3, right=True)
+    Tensor(3)
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ArgumentError(f'searchsorted: side must be "left" or "right", as right={right} says; got {side!r}.')
+    ordered = self
+    if sorter is not None:
+        if sorter.shape != self.shape:
+            raise ShapeError(f"searchsorted: sorter of shape {sorter.shape} must have the shape {self.shape} of x.")
+        ordered = self.take_along_dim(sorter, -1)
+    return places_of(ordered, "searchsorted", input, right or side == "right", out_int32)
+
+
+def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> T:
+    """Returns the number of the bucket each element lies in; `boundaries`, a vector in order, lie between buckets.
+
+    boundaries[i - 1] < x <= boundaries[i]; with `right`, boundaries[i - 1] <= x < boundaries[i].
+
+    Args:
+      boundaries: where one bucket ends and the next begins
+      out_int32:  the result is int32, else int64
+      right:      an element equal to a boundary lies behind it
+
+    Raises:
+      ShapeError: boundaries is no vector.
+
+    >>> Tensor([0, 3, 9]).bucketize(Tensor([1, 3, 5]))
+    Tensor([0, 1, 3])
+    """
+    if boundaries.ndim != 1:
+        raise ShapeError(f"bucketize: boundaries must be a vector, got shape {boundaries.shape}.")
+    rows = type(self).from_op(boundaries.read(), boundaries.cell.device)
+    return places_of(rows, "bucketize", self, right, out_int32)
+
+
+def isin(self: T, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
+    """Returns True for each element that is among `test_elements`; with `invert`, False.
+
+    Args:
+      test_elements:  a tensor of any shape, or a number; they are sorted, and searched
+      assume_unique:  neither has an element twice: it changes nothing here
+      invert:         says the opposite
+
+    >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
+    Tensor([ True, False,  True])
+    """
+    if not isinstance(test_elements, TensorCore):
+        return self.ne(test_elements) if invert else self.eq(test_elements)
+    tests: T = type(self).from_op(test_elements.read(), test_elements.cell.device).flatten()
+    if not known("isin", tests.shape, 0):
+        return self.from_op(filled(invert, dtypes.bool_, self.op.shape), self.other_device("isin", test_elements))
+    ordered: T = sort(tests).values
+    place = places_of(ordered, "isin", self, False, False).clamp(max=tests.shape[0] - 1)
+    found = ordered.take(place)
+    return self.ne(found) if invert else self.eq(found)
+
+
+def places_of(self: T, function: str, values: Any, right: bool, out_int32: bool) -> T:
+    """Returns the places of values in rows in order."""
+    if not self.ndim:
+        raise ShapeError(f"{function}: a sequence in order needs an axis, got shape ().")
+    if not isinstance(values, TensorCore):
+        dtype = dtypes.promote_scalar(self.dtype, values) if isinstance(values, (bool, int, float)) else None
+        values = type(self)(values, dtype, self.device)
+    rows, length = self.op.shape[:-1], known(function, self.shape, self.ndim - 1)
+    if rows and values.op.shape[:-1] != rows:
+        raise ShapeError(f"{function}: values of shape {values.shape} do not fit the rows of {self.shape}.")
+    ordered, wanted = detached(self.read()), detached(values.read())
+    dtype = dtypes.promote(ordered.dtype, wanted.dtype)
+    found = lower_bound(cast(ordered, dtype), cast(wanted, dtype), length, right)
+    device = self.other_device(function, values)
+    return self.from_op(cast(found, dtypes.int32) if out_int32 else found, device)
+
+
+# ---- sets ----
+def unique(
+    self: T,
+    sorted: bool = True,  # noqa: A002
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Returns every element once, in order; computes the tensor. NaNs are all different.
+
+    Args:
+      sorted:          in order, which they are in any case
+      return_inverse:  also, for each element, its place in the result: out[inverse] = self
+      return_counts:   also how often each one came
+      dim:             the slices along this axis are compared, from their first element on; None: all elements
+
+    Raises:
+      ShapeError: an axis beside `dim` has no elements.
+
+    >>> Tensor([3, 1, 3]).unique()
+    Tensor([1, 3])
+    >>> Tensor([3, 1, 3]).unique(return_inverse=True, return_counts=True)
+    (Tensor([1, 3]), Tensor([1, 0, 1]), Tensor([1, 2]))
+    """
+    return _once(self, "unique", return_inverse, return_counts, dim, sorts=True)
+
+
+def unique_consecutive(self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """Returns the first of each run of equal elements; computes the tensor.
+
+    Args:
+      return_inverse:  also, for each element, the place of its run in the result
+      return_counts:   also how long each run is
+      dim:             the slices along this axis are compared; None: all elements
+
+    Raises:
+      ShapeError: an axis beside `dim` has no elements.
+
+    >>> Tensor([3, 3, 1, 3]).unique_consecutive()
+    Tensor([3, 1, 3])
+    """
+    return _once(self, "unique_consecutive", return_inverse, return_counts, dim, sorts=False)
+
+
+def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:
+    """Returns the first of each run of equal elements or slices, once sorted if asked for."""
+    axis, shape, device = axis_of(function, self.op.shape, dim or 0), self.op.shape, self.cell.device
+    for a in range(len(shape)):
+        known(function, self.shape, a)
+    line = reshape(self.read(), (numel(shape),)) if dim is None or not shape else self.movedim(axis, 0).read()
+    length = line.shape[0]
+    assert isinstance(length, int)
+    if length and not line.numel:
+        raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
+    order, starts = _runs(line, sorts) if length else (iota(0), filled(False, dtypes.bool_, (0,)))
+    number = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # of its run
+    total = int(self.from_op(number, device)._host(function)[-1]) + 1 if length else 0
+    begins = scatter(iota(total), where(starts, number, -1), iota(length), None, 0, 0)
+    taken = gather(line, gather(order, begins, 0, 0), 0, 0)
+    result = self.from_op(taken, device)
+    results = [result if dim is None or not shape else result.movedim(0, axis)]
+    if inverse:
+        places = scatter(iota(length), order, number, None, 0, 0)
+        results.append(self.from_op(reshape(places, shape) if dim is None or not shape else places, device))
+    if counts:
+        ends = pad(shrink(begins, ((min(1, total), total),)), ((0, min(1, total)),))
+        last = compare(OpCode.CMPEQ, iota(total), total - 1)
+        results.append(self.from_op(where(last, length, ends) - begins, device))
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+# ---- on Ops ----
+def _runs(line: Op, sorts: bool) -> tuple[Op, Op]:
+    """Returns (order, whether a run of equal slices starts at each place of it)."""
+    length = line.shape[0]
+    keys = detached(line) if len(line.shape) == 1 else _dense_ranks(detached(line))
+    if not sorts:
+        return iota(length), starts_run(keys)
+    order = Op(OpCode.SORT, dtypes.int64, (keys,), (0, False))
+    return order, starts_run(gather(keys, order, 0, 0))
+
+
+def _dense_ranks(rows: Op) -> Op:
+    """Returns one integer for each row, in the order of rows compared from their first element on.
+
+    Columns are ranked; then two and two of them become one, of pairs of ranks, which is ranked again: log2(columns) rounds.
+    """
+    length = rows.shape[0]
+    columns = reshape(rows, (length, numel(rows.shape[1:])))
+    ranks = _ranked(columns)
+    while (count := ranks.shape[1]) != 1:
+        assert isinstance(count, int) and isinstance(length, int)
+        paired = pad(ranks, ((0, 0), (0, count % 2)))
+        half = (count + 1) // 2
+        pairs = reshape(paired, (length, half, 2))
+        high, low = (reshape(shrink(pairs, ((0, length), (0, half), (i, i + 1))), (length, half)) for i in (0, 1))
+        ranks = _ranked(high * length + low)
+    return reshape(ranks, (length,))
+
+
+def _ranked(columns: Op) -> Op:
+    """Returns, in each column, how many different values are less than each."""
+    order = Op(OpCode.SORT, dtypes.int64, (columns,), (0, False))
+    ordered = Op(OpCode.PERMUTE, columns.dtype, (along(columns, order, 0),), (1, 0))
+    number = scan(where(starts_run(ordered), filled(1, dtypes.int64, ordered.shape), 0), OpCode.ADD, 1) - 1
+    back = Op(OpCode.PERMUTE, dtypes.int64, (order,), (1, 0))
+    placed = scatter(filled(0, dtypes.int64, ordered.shape), back, number, None, 1, 1)
+    return Op(OpCode.PERMUTE, dtypes.int64, (placed,), (1, 0))

@@ -1,1 +1,0 @@
-"""What needs elements in order: sorts, ranks, searches, sets."""

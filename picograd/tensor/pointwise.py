@@ -1,0 +1,647 @@
+"""Functions of numbers as compositions of few opcodes, exact where it matters and with gradients free of NaN.
+
+Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
+branch not taken never multiplies a zero gradient by infinity.
+
+Series are Taylor's, not minimax polynomials: their derivatives, which the chain rules take, are as exact as they are.
+What holds for one sign is used for both by turning the sign over and back, not by |x|, whose derivative at 0 is 0.
+Where a function is infinitely steep it is the leading term of its series, whose derivatives of all orders are the limits:
+those of a composition would be infinity - infinity or 0 infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from picograd.dtype import DType, Scalar, float64, int8, int16, int32, int64
+from picograd.ir.build import both, compare, either, maximum, unary, where
+from picograd.ir.build import cast as ir_cast
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast, detached
+from picograd.tensor.compute import formula
+
+# ---- exponentials, activations, bounds ----
+Function = Callable[..., Op]
+
+
+@formula
+def absolute(x: Op) -> Op:
+    """|x|, of any number; the derivative at 0 is 0."""
+    if x.dtype.kind in "bu":
+        return x
+    greater = maximum(x, -x)
+    return greater + 0.0 if x.dtype.is_float else greater  # of 0.0 and -0.0 either may be taken; the sum is 0.0
+
+
+@formula
+def sign(x: Op) -> Op:
+    """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
+    minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
+    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x) + 0.0, zero) if x.dtype.is_float else zero
+    positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
+    return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
+
+
+# ---- rounding ----
+def floor(x: Op) -> Op:
+    """Greatest integer <= x; integers are their own."""
+    return unary(OpCode.FLOOR, x) if x.dtype.is_float else x
+
+
+def ceil(x: Op) -> Op:
+    """Least integer >= x; integers are their own."""
+    return -unary(OpCode.FLOOR, -x) if x.dtype.is_float else x
+
+
+@formula
+def trunc(x: Op) -> Op:
+    """x without its fraction; integers are their own."""
+    return where(compare(OpCode.CMPLT, x, 0), ceil(x), floor(x)) if x.dtype.is_float else x
+
+
+@formula
+def round_even(x: Op) -> Op:
+    """Nearest integer, halves to the even one; integers are their own."""
+    if not x.dtype.is_float:
+        return x
+    low = floor(x)
+    rest = x - low
+    odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)
+    up = either(compare(OpCode.CMPLT, 0.5, rest), both(compare(OpCode.CMPEQ, rest, 0.5), odd))
+    return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
+
+
+@formula
+def floor_divide(a: Op, b: Op) -> Op:
+    """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
+    quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
+    nearest = round_even(quotient)
+    signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
+    result = where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
+    apart = compare(OpCode.CMPLT, where(is_infinite(b), a * sign(b), a), 0.0)  # of a number and infinity: -1 or 0
+    return where(both(is_infinite(b), is_finite(a)), where(apart, a.filled(-1.0), a / b), result)
+
+
+@formula
+def trunc_divide(a: Op, b: Op) -> Op:
+    """a / b rounded toward zero; of integers exactly, without a float between."""
+    if a.dtype.is_float:
+        return trunc(a / b)
+    low = Op(OpCode.IDIV, a.dtype, (a, b))
+    if a.dtype.kind == "u":
+        return low
+    rest = compare(OpCode.CMPNE, Op(OpCode.MOD, a.dtype, (a, b)), 0)
+    below = compare(OpCode.CMPLT, Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
+    return low + cast(both(rest, below), a.dtype)
+
+
+# ---- tests ----
+def is_nan(x: Op) -> Op:
+    """True for NaN."""
+    return compare(OpCode.CMPNE, x, x)
+
+
+def nan_unless(condition: Op, x: Op) -> Op:
+    """x where the condition holds, else NaN, with the derivative NaN."""
+    return x * where(condition, x.filled(1.0), math.nan)
+
+
+def is_infinite(x: Op) -> Op:
+    """True for plus and minus infinity."""
+    return compare(OpCode.CMPEQ, absolute(x), math.inf)
+
+
+def is_finite(x: Op) -> Op:
+    """True for neither NaN nor infinity."""
+    return compare(OpCode.CMPLT, absolute(x), math.inf)
+
+
+def is_extreme(x: Op, extreme: Op) -> Op:
+    """True where x is the extreme of what it stands among, of any number: the extreme itself, or a NaN, which wins."""
+    found = compare(OpCode.CMPEQ, x, extreme)
+    return either(found, is_nan(x)) if x.dtype.is_float else found
+
+
+# ---- powers and logarithms ----
+def polynomial(x: Op, coefficients: Sequence[float]) -> Op:
+    """c0 + c1 x + c2 x^2 + ..., by Horner's rule."""
+    total = x.filled(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total
+
+
+def constant_power(x: Op, exponent: Scalar) -> Op | None:
+    """x ** exponent for the exponents that are products, roots or quotients; None for others."""
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return x * x
+    if exponent == 3:
+        return x * x * x
+    if not x.dtype.is_float:
+        return None
+    if exponent == 0.5:
+        return unary(OpCode.SQRT, x)
+    if exponent == -0.5:
+        return rsqrt(x)
+    if exponent == -1:
+        return unary(OpCode.RECIPROCAL, x)
+    if exponent == -2:  # not 1 / (x * x), of whose derivative 0 infinity is a factor at 0 and at infinity
+        return unary(OpCode.RECIPROCAL, x) * unary(OpCode.RECIPROCAL, x)
+    return None
+
+
+@formula
+def rsqrt(x: Op) -> Op:
+    """1 / sqrt(x)."""
+    return unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, x))
+
+
+@formula
+def flat_sqrt(x: Op) -> Op:
+    """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of what was squared."""
+    zero = compare(OpCode.CMPEQ, x, 0.0)
+    return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
+
+
+def log10(x: Op) -> Op:
+    """Logarithm to base 10."""
+    return unary(OpCode.LOG2, x) * math.log10(2)
+
+
+@formula
+def log1p(x: Op) -> Op:
+    """log(1 + x), exact near 0: log1p(x) = 2 artanh(s) with s = x / (2 + x), a series in s^2."""
+    near = compare(OpCode.CMPLT, absolute(x), 0.25)
+    small = where(near, x, 0.0)
+    s = small / (small + 2.0)
+    square = s * s  # s^2 < 0.0205, so that six terms leave 2^-30, twelve 2^-64
+    terms = 12 if x.dtype is float64 else 6
+    series = polynomial(square, [1 / (2 * k + 1) for k in range(terms + 1)])
+    held = where(near, 1.0, x)
+    total = held + 1.0
+    divisor = where(compare(OpCode.CMPEQ, total, 0.0), 1.0, total)
+    lost = detached((held - (total - 1.0)) / divisor)  # what the sum has rounded away, as a part of it
+    lost = where(compare(OpCode.CMPLT, absolute(held), 2.0**52), lost, 0.0)
+    return where(near, s * series * 2.0, unary(OpCode.LOG, total) + lost)
+
+
+@formula
+def expm1(x: Op) -> Op:
+    """exp(x) - 1, exact near 0: 2 t / (1 - t) with t = tanh(x / 2)."""
+    near = compare(OpCode.CMPLT, absolute(x), 0.5)
+    t = unary(OpCode.TANH, where(near, x, 0.0) * 0.5)
+    return where(near, t * 2.0 / (-t + 1.0), unary(OpCode.EXP, x) - 1.0)
+
+
+# ---- trigonometry ----
+@formula
+def tan(x: Op) -> Op:
+    """sin(x) / cos(x)."""
+    return unary(OpCode.SIN, x) / unary(OpCode.COS, x)
+
+
+@formula
+def sinh(x: Op) -> Op:
+    """(exp(x) - exp(-x)) / 2, exact near 0."""
+    near = compare(OpCode.CMPLT, absolute(x), 0.5)
+    e = expm1(where(near, x, 0.0))
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    middle = (unary(OpCode.EXP, held) - unary(OpCode.EXP, -held)) * 0.5
+    return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(compare(OpCode.CMPLT, x, 0), -large, large), middle))
+
+
+@formula
+def cosh(x: Op) -> Op:
+    """(exp(x) + exp(-x)) / 2."""
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    return where(far, large, (unary(OpCode.EXP, held) + unary(OpCode.EXP, -held)) * 0.5)
+
+
+def _half_exp(x: Op) -> tuple[Op, Op]:
+    """Returns where |x| is so large that exp(|x|) may overflow, and exp(|x|) / 2 there."""
+    magnitude = absolute(x)
+    far = compare(OpCode.CMPLT, _exp_limit(x) - 1, magnitude)
+    root = unary(OpCode.EXP, where(far, magnitude, 0.0) * 0.5)
+    return far, root * 0.5 * root
+
+
+@formula
+def sinc(x: Op) -> Op:
+    """sin(pi x) / (pi x); near 0, where derivatives of the quotient lose digits, its series in x^2."""
+    near = compare(OpCode.CMPLT, absolute(x), 0.15)
+    small = where(near, x, 0.0) * math.pi
+    terms = 9 if x.dtype is float64 else 5
+    series = polynomial(small * small, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
+    held = where(near, 1.0, x)
+    whole = round_even(held)
+    sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of what is left of whole turns: pi x has too few digits
+    odd = compare(OpCode.CMPNE, floor(whole * 0.5) * 2.0, whole)
+    return where(near, series, where(odd, -sine, sine) / (held * math.pi))
+
+
+@formula
+def logit(x: Op, eps: float | None) -> Op:
+    """log(x / (1 - x)), of x held between eps and 1 - eps; near 1/2 by way of 2 x - 1, which is exact there."""
+    if eps is not None:
+        x = clamp(x, eps, 1.0 - eps)
+    else:
+        x = nan_unless(both(compare(OpCode.CMPLE, 0.0, x), compare(OpCode.CMPLE, x, 1.0)), x)
+    centered = x * 2.0 - 1.0
+    near = compare(OpCode.CMPLT, absolute(centered), 0.5)
+    z, held = where(near, centered, 0.0), where(near, 0.5, x)
+    return where(near, log1p(z) - log1p(-z), unary(OpCode.LOG, held) - log1p(-held))
+
+
+def nan_to_num(x: Op, nan: float, posinf: float, neginf: float) -> Op:
+    """x with numbers for NaN and infinities."""
+    x = where(is_nan(x), nan, x)
+    x = where(compare(OpCode.CMPEQ, x, math.inf), posinf, x)
+    return where(compare(OpCode.CMPEQ, x, -math.inf), neginf, x)
+
+
+# ---- activations ----
+@formula
+def relu(x: Op) -> Op:
+    """0 where x <= 0, else x; of any number. NaN stays."""
+    return where(compare(OpCode.CMPLE, x, 0), 0, x)
+
+
+@formula
+def sigmoid(x: Op) -> Op:
+    """1 / (1 + exp(-x))."""
+    return _logistic(_not_overflowing(x))
+
+
+@formula
+def silu(x: Op) -> Op:
+    """x * sigmoid(x); of -inf and what is near it 0 too."""
+    held = _not_overflowing(x)
+    return held * _logistic(held)
+
+
+@formula
+def mish(x: Op) -> Op:
+    """x * tanh(softplus(x)); of -inf and what is near it 0 too."""
+    held = _not_overflowing(x)
+    return held * unary(OpCode.TANH, softplus(held, 1.0, 20.0))
+
+
+def _not_overflowing(x: Op) -> Op:
+    """x, but no less than where exp(-x) overflows: so the gradient is 0 there and not NaN."""
+    least = -_exp_limit(x)
+    return where(compare(OpCode.CMPLT, x, least), least, x)
+
+
+def _exp_limit(x: Op) -> int:
+    """Greatest integer whose exponential is finite."""
+    return math.floor(math.log(x.dtype.largest))
+
+
+def _logistic(x: Op) -> Op:
+    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, -x) + 1.0)
+
+
+@formula
+def softplus(x: Op, beta: float, threshold: float) -> Op:
+    """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
+    scaled = x * beta
+    large = compare(OpCode.CMPLT, threshold, scaled)
+    return where(large, x, log1p(unary(OpCode.EXP, where(large, 0.0, scaled))) / beta)
+
+
+@formula
+def gelu(x: Op, approximate: bool) -> Op:
+    """x times the normal distribution function of x (Hendrycks, Gimpel 2016, arXiv:1606.08415), or its tanh form."""
+    if approximate:
+        inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
+        return x * 0.5 * (unary(OpCode.TANH, inner) + 1.0)
+    return x * 0.5 * (unary(OpCode.ERF, x * math.sqrt(0.5)) + 1.0)
+
+
+def clamp(x: Op, low: Any, high: Any) -> Op:
+    """x held between low and high (scalars or None); the gradient at a bound is 1, as in PyTorch."""
+    if low is not None:
+        x = where(compare(OpCode.CMPLT, x, low), low, x)
+    if high is not None:
+        x = where(compare(OpCode.CMPLT, high, x), high, x)
+    return x
+
+
+def clamp_to(x: Op, limit: Op, low: bool) -> Op:
+    """x held above or below a limit; a limit that is NaN gives NaN."""
+    past = compare(OpCode.CMPLT, x, limit) if low else compare(OpCode.CMPLT, limit, x)
+    return where(either(past, is_nan(limit)) if x.dtype.is_float else past, limit, x)
+
+
+# ---- inverse functions ----
+BITS: dict[int, DType] = {1: int8, 2: int16, 4: int32, 8: int64}  # the integer that holds the bits of a float
+MOST_OF_SQUARE = {True: 1e150, False: 1e18}  # below this the square of a float64, or of a float32, is finite
+
+
+def is_negative(x: Op) -> Op:
+    """True where the sign bit is set, of -0.0 and of a negative NaN too; of any number."""
+    if x.dtype.is_float:
+        x = Op(OpCode.BITCAST, BITS[x.dtype.itemsize], (x,))
+    return compare(OpCode.CMPLT, x, 0)
+
+
+def negated(condition: Op, x: Op) -> Op:
+    """-x where the condition holds, else x."""
+    return where(condition, -x, x)
+
+
+# ---- angles ----
+def _angle(t: Op) -> Op:
+    """atan(t) for 0 <= t <= 1: above tan(pi / 12) the angle pi / 6 is taken off, and a series gives the rest."""
+    far = compare(OpCode.CMPLT, math.tan(math.pi / 12), t)
+    rest = where(far, (t * math.sqrt(3) - 1.0) / (t + math.sqrt(3)), t)
+    square = rest * rest  # < 0.0718, so that seven terms leave 2^-30, fourteen 2^-58
+    terms = 14 if t.dtype is float64 else 7
+    angle = rest * polynomial(square, [(-1) ** k / (2 * k + 1) for k in range(terms)])
+    return where(far, angle + math.pi / 6, angle)
+
+
+def atan(x: Op) -> Op:
+    """The angle with the tangent x: pi / 2 - atan(1 / x) where x > 1."""
+    below = is_negative(x)
+    magnitude = negated(below, x)
+    far = compare(OpCode.CMPLT, 1.0, magnitude)
+    angle = _angle(where(far, unary(OpCode.RECIPROCAL, where(far, magnitude, 1.0)), magnitude))
+    return negated(below, where(far, -angle + math.pi / 2, angle))
+
+
+def atan2(y: Op, x: Op) -> Op:
+    """The angle of the point (x, y), in -pi..pi; signs of zeros count. The gradient at (0, 0) is 0, as in PyTorch."""
+    low, left = is_negative(y), is_negative(x)
+    a, b = negated(low, y), negated(left, x)
+    steep = compare(OpCode.CMPLT, b, a)
+    num, den = where(steep, b, a), where(steep, a, b)
+    diagonal = both(is_infinite(num), is_infinite(den))
+    nothing = both(compare(OpCode.CMPEQ, num, 0.0), compare(OpCode.CMPEQ, den, 0.0))
+    ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
+    angle = _angle(ratio)
+    angle = where(steep, -angle + math.pi / 2, angle)
+    return negated(low, where(left, -angle + math.pi, angle))
+
+
+def _arc(z: Op) -> Op:
+    """asin(z) for |z| <= 1/2: the angle with the tangent z / sqrt(1 - z^2)."""
+    return atan(z / unary(OpCode.SQRT, -(z * z) + 1.0))
+
+
+def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
+    """Returns where |x| > 1/2, and acos(|x|) / 2 = asin(sqrt((1 - |x|) / 2)) there, asin(|x|) elsewhere."""
+    far, end = compare(OpCode.CMPLT, 0.5, magnitude), compare(OpCode.CMPEQ, magnitude, 1.0)
+    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
+    return far, where(end, half, _arc(where(end, 0.0, where(far, half, magnitude))))
+
+
+def asin(x: Op) -> Op:
+    """The angle with the sine x; near the ends pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), where x itself is steep."""
+    below = is_negative(x)
+    magnitude = negated(below, x)
+    far, angle = _arc_or_half(magnitude)
+    return negated(below, where(far, angle * -2.0 + math.pi / 2, angle))
+
+
+def acos(x: Op) -> Op:
+    """The angle with the cosine x; near the ends 2 asin(sqrt((1 - |x|) / 2)), or pi less that."""
+    below = is_negative(x)
+    magnitude = negated(below, x)
+    far, angle = _arc_or_half(magnitude)
+    return where(far, where(below, angle * -2.0 + math.pi, angle * 2.0), -negated(below, angle) + math.pi / 2)
+
+
+# ---- hyperbolic ----
+def asinh(x: Op) -> Op:
+    """log(x + sqrt(x^2 + 1)), exact near 0: log1p(x + x^2 / (1 + sqrt(x^2 + 1))); log(2 x) where x^2 overflows."""
+    below = is_negative(x)
+    magnitude = negated(below, x)
+    far, m = _within(magnitude, MOST_OF_SQUARE[x.dtype is float64])
+    root = unary(OpCode.SQRT, m * m + 1.0)
+    near = log1p(m * (m / (root + 1.0) + 1.0))
+    return negated(below, where(far, _log_of_double(magnitude, far), near))
+
+
+def acosh(x: Op) -> Op:
+    """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
+    far, t = _within(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
+    end, root = compare(OpCode.CMPEQ, t, 0.0), unary(OpCode.SQRT, t)
+    inner = where(end, 1.0, t)
+    near = log1p(inner + where(end, 1.0, root) * unary(OpCode.SQRT, inner + 2.0))
+    return where(far, _log_of_double(x, far), where(end, root * math.sqrt(2), near))
+
+
+def atanh(x: Op) -> Op:
+    """(log(1 + x) - log(1 - x)) / 2; NaN beyond 1."""
+    return (log1p(x) - log1p(-x)) * 0.5
+
+
+def _within(x: Op, bound: float) -> tuple[Op, Op]:
+    """Returns where x is beyond the bound, and x with 1 in its place there."""
+    far = compare(OpCode.CMPLT, bound, x)
+    return far, where(far, 1.0, x)
+
+
+def _log_of_double(x: Op, far: Op) -> Op:
+    return unary(OpCode.LOG, where(far, x, 1.0)) + math.log(2)
+
+
+# ---- two legs ----
+def hypot(a: Op, b: Op) -> Op:
+    """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf and NaN give inf.
+
+    The gradient at (0, 0) is 0, as that of a norm.
+    """
+    infinite = either(is_infinite(a), is_infinite(b))
+    x, y = negated(is_negative(a), a), negated(is_negative(b), b)
+    steep = compare(OpCode.CMPLT, x, y)
+    longer, shorter = where(steep, y, x), where(steep, x, y)
+    nothing = both(compare(OpCode.CMPEQ, a, 0.0), compare(OpCode.CMPEQ, b, 0.0))
+    held = where(nothing, 1.0, longer)
+    ratio = where(infinite, 0.0, shorter / held)
+    length = where(nothing, 0.0, held * unary(OpCode.SQRT, ratio * ratio + 1.0))
+    return where(infinite, absolute(where(is_infinite(a), a, b)), length)
+
+
+# ---- two numbers ----
+DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
+
+
+# ---- remainders and divisors ----
+def fmod(a: Op, b: Op) -> Op:
+    """What division rounded toward zero leaves; it has the sign of a."""
+    if not a.dtype.is_float:
+        return a - trunc_divide(a, b) * b
+    below = is_negative(a)
+    return negated(below, Op(OpCode.MOD, a.dtype, (negated(below, a), negated(is_negative(b), b))))
+
+
+def gcd(a: Op, b: Op) -> Op:
+    """The greatest common divisor of integers, never negative, by as many divisions as the dtype can need."""
+    a, b = absolute(a), absolute(b)
+    for _ in range(DIVISIONS[a.dtype.bits]):
+        done = compare(OpCode.CMPEQ, b, 0)
+        a, b = where(done, a, b), where(done, b, Op(OpCode.MOD, a.dtype, (a, where(done, 1, b))))
+    return a
+
+
+def lcm(a: Op, b: Op) -> Op:
+    """The least common multiple of integers, 0 where one of them is 0; one that overflows wraps around, as products do."""
+    divisor = gcd(a, b)
+    return trunc_divide(absolute(a), where(compare(OpCode.CMPEQ, divisor, 0), 1, divisor)) * absolute(b)
+
+
+# ---- choices ----
+def fmax(a: Op, b: Op) -> Op:
+    """The greater of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
+    return where(either(compare(OpCode.CMPLE, b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
+
+
+def fmin(a: Op, b: Op) -> Op:
+    """The smaller of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
+    return where(either(compare(OpCode.CMPLE, a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
+
+
+def _extreme(code: OpCode, a: Op, b: Op) -> Op:
+    return Op(code, a.dtype, (a, b))
+
+
+def heaviside(x: Op, values: Op) -> Op:
+    """0 where x < 0, 1 where x > 0, `values` where x = 0; of NaN 0, as in PyTorch."""
+    above = compare(OpCode.CMPLT, 0, x)
+    return where(compare(OpCode.CMPEQ, x, 0), values, where(above, x.filled(1), 0))
+
+
+def copysign(a: Op, b: Op) -> Op:
+    """|a| with the sign bit of b; the derivative at a = 0 is 0, as in PyTorch."""
+    low = is_negative(b)
+    zero = where(low, a.filled(-0.0), a.filled(0.0))
+    differs = compare(OpCode.CMPNE, is_negative(a), low)
+    return where(compare(OpCode.CMPEQ, a, 0.0), zero, negated(differs, a))
+
+
+# ---- sums of exponentials ----
+def logaddexp(a: Op, b: Op) -> Op:
+    """log(e^a + e^b), the greater plus log1p(e^(smaller - greater)); equal infinities share the gradient."""
+    return _shared(a, b, joined_logs(a, b))
+
+
+def joined_logs(a: Op, b: Op) -> Op:
+    """The same, of which a takes the whole gradient of equal infinities."""
+    high, rest = _apart(a, b)
+    return high + log1p(unary(OpCode.EXP, rest))
+
+
+def logaddexp2(a: Op, b: Op) -> Op:
+    """log2(2^a + 2^b) without overflow; equal infinities share the gradient."""
+    high, rest = _apart(a, b)
+    return _shared(a, b, high + log1p(unary(OpCode.EXP2, rest)) / math.log(2))
+
+
+def _apart(a: Op, b: Op) -> tuple[Op, Op]:
+    """Returns the greater and what the smaller is below it; 0 of equal infinities."""
+    steep = compare(OpCode.CMPLT, a, b)
+    high, low = where(steep, b, a), where(steep, a, b)
+    same = _same_infinity(a, b)
+    return high, where(same, 0.0, where(same, 0.0, low) - where(same, 0.0, high))
+
+
+def _shared(a: Op, b: Op, total: Op) -> Op:
+    return where(_same_infinity(a, b), a * 0.5 + b * 0.5, total)
+
+
+def _same_infinity(a: Op, b: Op) -> Op:
+    return both(compare(OpCode.CMPEQ, a, b), is_infinite(a))
+
+
+# ---- products with logarithms ----
+def xlogy(x: Op, y: Op) -> Op:
+    """x log(y), and 0 where x = 0 unless y is NaN."""
+    return _steep(x, y, x * unary(OpCode.LOG, where(_no_logarithm(x, y), 1.0, y)))
+
+
+def xlog1py(x: Op, y: Op) -> Op:
+    """x log(1 + y), and 0 where x = 0 unless y is NaN."""
+    return _steep(x, y, x * log1p(where(_no_logarithm(x, y + 1.0), 0.0, y)))
+
+
+def _no_logarithm(x: Op, y: Op) -> Op:
+    outside = either(compare(OpCode.CMPLE, y, 0.0), is_infinite(y))
+    return both(compare(OpCode.CMPEQ, x, 0.0), outside)
+
+
+def _steep(x: Op, y: Op, product: Op) -> Op:
+    """The product, but with y = infinity a root of x = 0: its derivative is infinite, as the logarithm is."""
+    steep = both(compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, y, math.inf))
+    return where(steep, unary(OpCode.SQRT, where(steep, x, 1.0) + 0.0), product)
+
+
+# ---- the parts of a float ----
+def nextafter(a: Op, b: Op) -> Op:
+    """The next float after a in the direction of b, with the derivative 1 in a: a plus the step there, which is exact."""
+    after = detached(_next(a, b))
+    moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, after, 0.0))
+    return where(moves, a + (after - detached(where(moves, a, 0.0))), after)
+
+
+def _next(a: Op, b: Op) -> Op:
+    """The next float after a in the direction of b: its bits, as an integer, plus or minus 1."""
+    bits = BITS[a.dtype.itemsize]
+    number = Op(OpCode.BITCAST, bits, (a,))
+    outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, 0.0, a))
+    moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
+    least = Op(OpCode.BITCAST, a.dtype, (filled(1, bits, a.shape),))
+    result = where(compare(OpCode.CMPEQ, a, 0.0), negated(is_negative(b), least), moved)
+    result = where(compare(OpCode.CMPEQ, a, b), b, result)
+    return where(either(is_nan(a), is_nan(b)), a.filled(math.nan), result)
+
+
+def frexp(x: Op) -> tuple[Op, Op]:
+    """A mantissa of 1/2 <= |m| < 1 and an int32 exponent with x = m 2^e; 0 has the exponent 0, inf and NaN too."""
+    stored, bias = x.dtype.precision - 1, x.dtype.exponent_bias
+    width = x.dtype.bits - x.dtype.precision
+    normal = compare(OpCode.CMPLE, 2.0 ** (1 - bias), absolute(x))
+    raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
+    bits = BITS[x.dtype.itemsize]
+    number = Op(OpCode.BITCAST, bits, (raised,))
+    shifted = Op(OpCode.SHR, bits, (number, filled(stored, bits, x.shape)))
+    biased = Op(OpCode.AND, bits, (shifted, filled((1 << width) - 1, bits, x.shape)))
+    power = ir_cast(biased, int32) - (bias - 1)
+    odd = either(compare(OpCode.CMPEQ, x, 0.0), either(is_infinite(x), is_nan(x)))
+    power = where(odd, 0, power)
+    mantissa = where(odd, x, _scaled(raised, power))
+    return mantissa, where(normal, power, where(odd, 0, power - (stored + 2)))
+
+
+def _scaled(x: Op, power: Op) -> Op:
+    """x 2^-power in two steps, since one of the factors 2^-128 and 2^128 is none of a float32."""
+    half = Op(OpCode.SHR, power.dtype, (power, power.filled(1)))
+    for part in (half, power - half):
+        x = x * unary(OpCode.EXP2, ir_cast(-part, x.dtype))
+    return x
+
+
+# ---- nearness ----
+def is_close(a: Op, b: Op, rtol: float, atol: float, equal_nan: bool) -> Op:
+    """|a - b| <= atol + rtol |b|; equal infinities are close, NaN to NaN only if asked."""
+    near = compare(OpCode.CMPEQ, a, b)
+    if a.dtype.kind == "b" or (rtol == 0 and atol == 0):
+        close = near
+    elif a.dtype.is_float:
+        allowed = absolute(b * rtol) + atol
+        distance = absolute(a - b)
+        finite = compare(OpCode.CMPLT, distance, math.inf)
+        close = either(near, both(finite, compare(OpCode.CMPLE, distance, allowed)))
+    else:
+        wide = [ir_cast(x, int64) for x in (a, b)]
+        bound = absolute(ir_cast(wide[1], float64) * rtol) + atol
+        close = either(near, compare(OpCode.CMPLE, ir_cast(absolute(wide[0] - wide[1]), float64), bound))
+    return either(close, both(is_nan(a), is_nan(b))) if equal_nan and a.dtype.is_float else close

@@ -1,0 +1,86 @@
+"""The text of a tensor: its numbers as NumPy prints arrays, with options of picograd's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.annotations import fits, shown
+from picograd.dtype import DType
+from picograd.errors import ArgumentError
+
+__all__ = [
+    "set_printoptions",
+]  # fmt: skip
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "default": {},  # what NumPy's options say
+    "short": {"precision": 2, "threshold": 1000, "edgeitems": 2},
+    "full": {"threshold": math.inf},
+}
+_options: dict[str, Any] = {}  # arguments of numpy.array2string
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: Literal["default", "short", "full"] | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Says how tensors are printed; what is left out stays as it was, at first what numpy.set_printoptions says.
+
+    Args:
+      precision:  digits after the point
+      threshold:  elements from which on the middle of a tensor is left out
+      edgeitems:  elements of each axis that are shown then, at its beginning and at its end
+      linewidth:  characters of a line
+      profile:    "default" forgets what was set; "short" and "full" set several at once
+      sci_mode:   True: floats as 1.0000e+00. False: never so
+
+    Raises:
+      ArgumentError: a number is negative, or none.
+
+    >>> set_printoptions(precision=2)
+    >>> Tensor([3.14159, 2.0])
+    Tensor([3.14, 2.  ])
+    >>> set_printoptions(sci_mode=True)
+    >>> Tensor([3.14159, 2.0])
+    Tensor([3.14e+00, 2.00e+00])
+    >>> set_printoptions(profile="default")
+    """
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "max_line_width": linewidth}
+    for name, value in given.items():
+        kind = float if name == "threshold" else int  # all of a tensor is shown below infinity
+        if value is not None and (not fits(value, kind) or not value >= 0):
+            name = "linewidth" if name == "max_line_width" else name
+            number = "a number" if kind is float else "an integer"
+            raise ArgumentError(f"set_printoptions: {name} must be {number} from 0 on, got {shown(value)}.")
+    if profile is not None:
+        _options.clear()
+        _options.update(PROFILES[profile])
+    _options.update({name: value for name, value in given.items() if value is not None})
+    if sci_mode is not None:
+        _options.update(suppress_small=not sci_mode, formatter={"float_kind": _scientific} if sci_mode else None)
+
+
+def _scientific(value: float) -> str:
+    return f"{value:.{_options.get('precision', 4)}e}"
+
+
+def is_shortened(array: np.ndarray[Any, Any]) -> bool:
+    """Returns whether the text of an array leaves out its middle."""
+    return bool(array.size > _options.get("threshold", np.get_printoptions()["threshold"]))
+
+
+def text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
+    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
+    options = {"separator": ", ", "prefix": prefix, **_options}
+    if dtype.is_narrow and dtype is not dtypes.float16:
+        array = array.astype(np.float32)
+        options.setdefault("precision", 1 + math.ceil(dtype.precision * math.log10(2.0)))
+    return np.array2string(array, **options)

@@ -1,1 +1,0 @@
-"""Many elements become one: sums, extremes, norms, statistics, counts, and the running values on the way."""

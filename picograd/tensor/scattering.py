@@ -1,0 +1,586 @@
+"""Elements and slices written by index tensors, and chosen by masks and values.
+
+Each has a form that returns a new tensor and one that writes in place, with a _ at its end.
+
+Each has a form that returns a new tensor and one that writes in place, with a _ at its end.
+
+Where only the values decide how long a result is, the tensor is computed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.autodiff.reductions import no_candidate
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import gather, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import scatter as scatter_op
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import subtract
+from picograd.tensor.arguments import value_at
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, whole
+from picograd.tensor.core import Operand, T, TensorCore
+from picograd.tensor.host import fitting
+from picograd.tensor.indexing import along_axis, in_a_trace, index_op, integer_index, needs_dtype, same_as_iota
+from picograd.tensor.inplace import in_place, stored
+from picograd.tensor.variable import known
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+__all__ = [
+    "argwhere", "index_add", "index_copy", "index_fill", "index_reduce", "masked_scatter", "masked_select",
+    "nonzero", "put", "repeat_interleave", "scatter", "scatter_add", "scatter_reduce",
+]  # fmt: skip
+
+# ---- scatters on Ops ----
+Scatter = Callable[[Op, Op, Op, OpCode | None, int], Op]
+CODES = {"sum": OpCode.ADD, "prod": OpCode.MUL, "mean": OpCode.ADD, "amax": OpCode.MAX, "amin": OpCode.MIN}
+
+
+def scattered_along(base: Op, places: Op, updates: Op, code: OpCode | None, axis: int) -> Op:
+    """Returns base[..., places, ...] = updates along one axis, the others equal; `places` may be shorter along them."""
+    if not places.numel:
+        return base
+    block = tuple((0, dim if a == axis else n) for a, (dim, n) in enumerate(zip(base.shape, places.shape)))
+    part, batch = shrink(base, block), len(base.shape) - 1
+    target, index, values = (move_last(op, axis) for op in (part, places, updates))
+    moved = scatter_op(target, index, values, code, batch, batch)
+    result = move_back(moved, axis)
+    if part is base:
+        return result
+    margins = tuple((0, subtract(dim, stop)) for dim, (_, stop) in zip(base.shape, block))
+    return where(pad(filled(True, dtypes.bool_, result.shape), margins), pad(result, margins), base)
+
+
+def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool, axis: int, store: Scatter) -> Op:
+    """Returns `base` with all updates of one place combined there: "sum", "mean", "prod", "amax" or "amin".
+
+    Args:
+      include_self:  what `base` has there is combined, too
+      store:         how updates go to their places: `scattered_along`, or by slices
+    """
+    code = CODES[reduce]
+    if include_self:
+        result = store(base, places, updates, code, axis)
+    else:
+        covered = filled(False, dtypes.bool_, base.shape)
+        covered = store(covered, places, filled(True, dtypes.bool_, updates.shape), None, axis)
+        result = where(covered, store(no_candidate(base, code), places, updates, code, axis), base)
+    if reduce != "mean":
+        return result
+    ones = filled(int(include_self), dtypes.int64, base.shape)
+    count = store(ones, places, filled(1, dtypes.int64, updates.shape), OpCode.ADD, axis)
+    count = Op(OpCode.MAX, dtypes.int64, (count, filled(1, dtypes.int64, base.shape)))
+    if base.dtype.is_float:
+        return result / cast(count, base.dtype)
+    return Op(OpCode.IDIV, base.dtype, (result, cast(count, base.dtype)))
+
+
+def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
+    """Returns the elements of `source`, in order, where the mask holds, else `base`; base and mask are broadcast.
+
+    Raises:
+      DTypeError: the mask is not bool.
+      ShapeError: base and mask do not broadcast.
+    """
+    if mask.dtype is not dtypes.bool_:
+        raise DTypeError(f"masked_scatter: the mask must be bool, got {mask.dtype} of shape {mask.shape}.")
+    shape = broadcast_shapes("masked_scatter", base.shape, mask.shape)
+    base = broadcast_to(base, shape)
+    if not base.numel:
+        return base
+    flat, length = (numel(shape),), numel(source.shape)
+    chosen = reshape(broadcast_to(mask, shape), flat)
+    place = scan(cast(chosen, dtypes.int64), OpCode.ADD, 0) - 1
+    place = where(chosen, place, 0)
+    site = Site(f"masked_scatter: the mask needs element {{}} of a source of {length} elements.")
+    line = reshape(source, (length,))
+    if length == 0:  # one element to read where nothing is chosen
+        line = pad(line, ((0, 1),))
+        site = Site("masked_scatter: the mask needs elements of a source that has none.")
+        place = checked(where(chosen, filled(1, dtypes.int64, flat), 0), 1, site)
+    else:
+        place = checked(place, length, site)
+    taken = Op(OpCode.GATHER, base.dtype, (line, place), (0, 0))
+    return where(reshape(chosen, shape), reshape(taken, shape), base)
+
+
+# ---- an index for every element ----
+REDUCTIONS = tuple(CODES)
+
+
+# ---- an index for every element ----
+def scatter(
+    self: T,
+    dim: int,
+    index: Tensor,
+    src: Tensor | Scalar | None = None,
+    *,
+    value: Scalar | None = None,
+    reduce: str | None = None,
+) -> T:
+    """Returns a copy in which each element of `src` stands at the place along `dim` that `index` says.
+
+    out[index[i][j]][j] = src[i][j] for dim=0. Of equal places the last wins.
+
+    Args:
+      index:   integers, not longer than src, nor than self along the other axes
+      src:     a tensor of this dtype, or a number
+      value:   the number, by its name
+      reduce:  "add" or "multiply": combines what is there with src, instead of storing it
+
+    Raises:
+      ShapeError:    the shapes do not fit.
+      DTypeError:    index is no integer tensor, or src is of another dtype.
+      ArgumentError: another word, or neither src nor value is given.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor.zeros(3).scatter(0, Tensor([2, 0]), Tensor([1.0, 5.0]))
+    Tensor([5., 0., 1.])
+    """
+    if reduce not in (None, "add", "multiply"):
+        raise ArgumentError(f'scatter: reduce must be "add" or "multiply", got {reduce!r}.')
+    code = {None: None, "add": OpCode.ADD, "multiply": OpCode.MUL}[reduce]
+    given = value if src is None else src
+    if given is None:
+        raise ArgumentError("scatter: give src, a tensor, or value, a number.")
+    return _scattered(self, "scatter", dim, index, given, code)
+
+
+scatter_ = in_place(scatter)
+
+
+def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
+    """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
+
+    out[index[i][j]][j] += src[i][j] for dim=0.
+
+    Raises:
+      ShapeError:    the shapes do not fit.
+      DTypeError:    index is no integer tensor, or src is of another dtype.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor.zeros(3).scatter_add(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
+    Tensor([0., 0., 6.])
+    """
+    needs_dtype(self, "scatter_add", "src", src)
+    return _scattered(self, "scatter_add", dim, index, src, OpCode.ADD)
+
+
+scatter_add_ = in_place(scatter_add)
+
+
+def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> T:
+    """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
+    op, places, axis = _along_index(self, function, dim, index)
+    if isinstance(given, TensorCore):
+        needs_dtype(self, function, "src", given)
+        updates = _cut_to(self, function, given, index)
+        device = self.other_device(function, index, given)
+    else:
+        updates = filled(fitting(function, given, self.dtype), self.dtype, places.shape)
+        device = self.other_device(function, index)
+    result = scattered_along(op, places, updates, code, axis)
+    return self.from_op(reshape(result, self.op.shape), device)
+
+
+def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> T:
+    """Returns a copy in which all elements of `src` that `index` sends to one place are combined there.
+
+    Args:
+      index:         integers, not longer than src, nor than self along the other axes
+      src:           a tensor of this dtype
+      reduce:        "sum", "prod", "mean" (of integers rounded down), "amax" or "amin"
+      include_self:  what is there is combined, too; else it goes where anything comes
+
+    Raises:
+      ShapeError:    the shapes do not fit.
+      DTypeError:    index is no integer tensor, or src is of another dtype.
+      ArgumentError: another word.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([1.0, 1.0]).scatter_reduce(0, Tensor([0, 0]), Tensor([2.0, 6.0]), "mean", include_self=False)
+    Tensor([4., 1.])
+    """
+    check_reduction("scatter_reduce", reduce)
+    needs_dtype(self, "scatter_reduce", "src", src)
+    op, places, axis = _along_index(self, "scatter_reduce", dim, index)
+    updates = _cut_to(self, "scatter_reduce", src, index)
+    result = combined(op, places, updates, reduce, include_self, axis, scattered_along)
+    return self.from_op(reshape(result, self.op.shape), self.other_device("scatter_reduce", index, src))
+
+
+scatter_reduce_ = in_place(scatter_reduce)
+
+
+def _along_index(self: T, function: str, dim: int, index: TensorCore) -> tuple[Op, Op, int]:
+    """Returns (value, places, axis), numbers as vectors of one element."""
+    positions, op = integer_index(function, index), self.read()
+    axis = axis_of(function, op.shape, dim)
+    if not positions.shape:
+        positions = reshape(positions, (1,))
+    op = reshape(op, op.shape or (1,))
+    fits = len(positions.shape) == len(op.shape) and all(
+        a == axis or n == m or (isinstance(n, int) and isinstance(m, int) and n <= m)
+        for a, (n, m) in enumerate(zip(positions.shape, op.shape))
+    )
+    if not fits and positions.numel:
+        raise ShapeError(f"{function}: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
+    if not positions.numel:
+        return op, positions, axis
+    return op, along_axis(function, positions, op.shape, axis), axis
+
+
+def _cut_to(self: T, function: str, src: TensorCore, index: TensorCore) -> Op:
+    """Returns the part of `src` that has an index."""
+    op, shape = src.read(), index.op.shape or (1,)
+    op = reshape(op, op.shape or (1,))
+    if len(op.shape) != len(shape) or any(n != m and not n < m for n, m in zip(shape, op.shape)):
+        raise ShapeError(f"{function}: index of shape {index.shape} is larger than src of shape {src.shape}.")
+    return shrink(op, tuple((0, n) for n in shape))
+
+
+def of_slices(self: T, function: str, op: Op, *others: Tensor) -> T:
+    return self.from_op(reshape(op, self.op.shape), self.other_device(function, *others))
+
+
+# ---- of the flattened tensor ----
+def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
+    """Returns a copy with `source` at the places `index` of the flattened tensor.
+
+    Args:
+      index:       integers; negative ones count from the end
+      source:      a tensor of this dtype with as many elements
+      accumulate:  add to what is there
+
+    Raises:
+      ShapeError: source has not as many elements as index.
+      DTypeError: index is no integer tensor, or source of another dtype.
+
+    >>> Tensor([[1, 2], [3, 4]]).put(Tensor([1, -1]), Tensor([8, 9])).tolist()
+    [[1, 8], [3, 9]]
+    """
+    needs_dtype(self, "put", "source", source)
+    places, flat = integer_index("put", index), (numel(self.op.shape),)
+    if numel(places.shape) != numel(source.op.shape):
+        raise ShapeError(f"put: source of shape {source.shape} has not as many elements as index {index.shape}.")
+    line = (numel(places.shape),)
+    chosen = reshape(index_op(self, "put", index, flat, 0), line)
+    code = OpCode.ADD if accumulate else None
+    result = scatter_op(reshape(self.read(), flat), chosen, reshape(source.read(), line), code, 0, 0)
+    return of_slices(self, "put", result, index, source)
+
+
+put_ = in_place(put)
+
+
+def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
+    """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
+
+    Raises:
+      DTypeError:    the mask is not bool, or source of another dtype.
+      IndexingError: when it is computed: the source has fewer elements than the mask places.
+
+    >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
+    Tensor([8, 2, 9])
+    """
+    needs_dtype(self, "masked_scatter", "source", source)
+    op = mask_scattered(self.read(), mask.read(), source.read())
+    return self.from_op(op, self.other_device("masked_scatter", mask, source))
+
+
+masked_scatter_ = in_place(masked_scatter)
+
+
+def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:
+    """Raises unless `reduce` is one of the words known."""
+    if reduce not in known:
+        raise ArgumentError(f"{function}: reduce must be one of {', '.join(known)}, got {reduce!r}.")
+
+
+# ---- an index for every slice ----
+WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add is the sum
+
+
+def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> T:
+    """Returns a copy with alpha * source[i] added to the slice index[i] along one axis, for each i.
+
+    Args:
+      index:   a vector of integers
+      source:  a tensor of this dtype, of self's shape but as long as index along `dim`
+      alpha:   a number
+
+    Raises:
+      ShapeError:    source does not fit.
+      DTypeError:    index is no integer tensor, or source of another dtype.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([1, 1, 1]).index_add(0, Tensor([0, 0]), Tensor([5, 6]))
+    Tensor([12,  1,  1])
+    """
+    op, places, updates, axis = _slices(self, "index_add", dim, index, source)
+    if alpha != 1:
+        updates = updates * fitting("index_add", alpha, self.dtype)
+    return of_slices(self, "index_add", scatter_op(op, places, updates, OpCode.ADD, axis, 0), index, source)
+
+
+index_add_ = in_place(index_add)
+
+
+def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
+    """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
+
+    Raises:
+      ShapeError:    source is not of self's shape but as long as index along `dim`.
+      DTypeError:    index is no integer tensor, or source of another dtype.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([1, 1, 1]).index_copy(0, Tensor([0, 2]), Tensor([5, 6]))
+    Tensor([5, 1, 6])
+    """
+    op, places, updates, axis = _slices(self, "index_copy", dim, index, source)
+    return of_slices(self, "index_copy", scatter_op(op, places, updates, None, axis, 0), index, source)
+
+
+index_copy_ = in_place(index_copy)
+
+
+def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> T:
+    """Returns a copy in which all slices source[i] with one index[i] are combined at that place along one axis.
+
+    Args:
+      index:         a vector of integers
+      source:        a tensor of this dtype, of self's shape but as long as index along `dim`
+      reduce:        "prod", "mean" (of integers rounded down), "amax" or "amin"
+      include_self:  what is there is combined, too; else it goes where anything comes
+
+    Raises:
+      ShapeError:    source does not fit.
+      DTypeError:    index is no integer tensor, or source of another dtype.
+      ArgumentError: another word.
+      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+    >>> Tensor([4.0, 1.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 6.0]), "mean")
+    Tensor([5., 1.])
+    """
+    check_reduction("index_reduce", reduce, WITHOUT_SUMS)
+    op, places, updates, axis = _slices(self, "index_reduce", dim, index, source)
+    result = combined(op, places, updates, reduce, include_self, axis, _scattered_slices)
+    return of_slices(self, "index_reduce", result, index, source)
+
+
+index_reduce_ = in_place(index_reduce)
+
+
+def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
+    """Returns a copy with the number `value` in all slices along one axis that `index` names.
+
+    Args:
+      index:  a vector of integers; negative ones count from the end
+      value:  a number, or a tensor of no axes, from any device
+
+    Raises:
+      ShapeError:    index has several axes, or value has any.
+      DTypeError:    index is no integer tensor.
+      IndexingError: when it is computed: an index is outside the axis.
+
+    >>> Tensor([1, 1, 1]).index_fill(0, Tensor([0, -1]), 7)
+    Tensor([7, 1, 7])
+    """
+    line = _vector("index_fill", index)
+    op = self.read()
+    axis = axis_of("index_fill", op.shape, dim)
+    op = reshape(op, op.shape or (1,))
+    device = self.other_device("index_fill", index)
+    places = index_op(self, "index_fill", type(self).from_op(line, index.cell.device), op.shape, axis)
+    shape = (*op.shape[:axis], *line.shape, *op.shape[axis + 1 :])
+    if isinstance(value, TensorCore):
+        if value.ndim:
+            raise ShapeError(f"index_fill: value must be one number, got shape {value.shape}.")
+        device = device or value.cell.device
+        updates = broadcast_to(cast(value_at(value, device), self.dtype), shape)
+    else:
+        updates = filled(fitting("index_fill", value, self.dtype), self.dtype, shape)
+    return self.from_op(reshape(scatter_op(op, places, updates, None, axis, 0), self.op.shape), device)
+
+
+index_fill_ = in_place(index_fill)
+
+
+def _slices(self: T, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
+    """Returns (value, places, updates, axis), numbers as vectors of one element."""
+    needs_dtype(self, function, "source", source)
+    line = _vector(function, index)
+    op = self.read()
+    axis = axis_of(function, op.shape, dim)
+    op, updates = reshape(op, op.shape or (1,)), source.read()
+    wanted = (*op.shape[:axis], *line.shape, *op.shape[axis + 1 :])
+    if updates.shape != wanted and (updates.shape or (1,)) != wanted:
+        raise ShapeError(f"{function}: source of shape {source.shape} must be {wanted}: {self.shape} at {index.shape}.")
+    return op, along_axis(function, line, op.shape, axis), reshape(updates, wanted), axis
+
+
+def _vector(function: str, index: TensorCore) -> Op:
+    """Returns an index of at most one axis as a vector."""
+    op = integer_index(function, index)
+    if len(op.shape) > 1:
+        raise ShapeError(f"{function}: index must have one axis, got {index.shape}.")
+    return reshape(op, op.shape or (1,))
+
+
+def _scattered_slices(base: Op, places: Op, updates: Op, code: OpCode | None, axis: int) -> Op:
+    return scatter_op(base, places, updates, code, axis, 0)
+
+
+# ---- masks ----
+def masked_select(self: T, mask: Tensor) -> T:
+    """Returns the elements where the mask holds, in one axis; computes the mask.
+
+    >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
+    Tensor([1, 3])
+    """
+    for tensor in (self, mask):
+        for axis in range(tensor.ndim):
+            known("masked_select", tensor.shape, axis)
+    shape = broadcast_shapes("masked_select", self.op.shape, mask.op.shape)
+    whole_mask = type(self).from_op(broadcast_to(mask.read(), shape), mask.cell.device)
+    if in_a_trace():
+        whole_mask._host("masked_select")  # raises: how many elements there are only values tell
+    return self.expand(shape).reshape(-1)[whole_mask.reshape(-1)]
+
+
+def masked_fill_(self: T, mask: Tensor, value: Operand) -> T:
+    """Stores `value` where the mask holds; the mask broadcasts to self.
+
+    Raises:
+      ShapeError: the mask does not broadcast to this shape.
+
+    >>> Tensor([1, 2]).masked_fill_(Tensor([True, False]), 0)
+    Tensor([0, 2])
+    """
+    result = self.masked_fill(mask, value)
+    if result.op.shape != self.op.shape:
+        raise ShapeError(f"masked_fill_: a mask of shape {mask.shape} does not broadcast to {self.shape}.")
+    return stored("masked_fill_", self, result)
+
+
+def nonzero(self: T, *, as_tuple: bool = False) -> Any:
+    """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
+
+    Args:
+      as_tuple: a vector of places for each axis instead, as x[...] takes them
+
+    >>> Tensor([0, 5, 7]).nonzero()
+    Tensor([[1],
+            [2]])
+    >>> Tensor([0, 5, 7]).nonzero(as_tuple=True)
+    (Tensor([1, 2]),)
+    """
+    found = self._host("nonzero")
+    if as_tuple:
+        return tuple(type(self)(axis.astype(np.int64), device=self.device) for axis in np.atleast_1d(found).nonzero())
+    return type(self)(np.argwhere(found).astype(np.int64), dtypes.int64, self.device)
+
+
+def argwhere(self: T) -> T:
+    """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
+
+    >>> Tensor([[0, 5], [7, 0]]).argwhere().tolist()
+    [[0, 1], [1, 0]]
+    """
+    found: T = nonzero(self)
+    return found
+
+
+# ---- classes ----
+def one_hot(self: T, num_classes: int = -1) -> T:
+    """Returns int64 rows with a 1 where the class stands: shape (..., num_classes).
+
+    Without num_classes the tensor is computed to know the greatest class.
+
+    Raises:
+      DTypeError:    the classes are no integers.
+      ArgumentError: there is no class.
+      IndexingError: when it is computed: a class is negative, or not below num_classes.
+
+    >>> Tensor([0, 2]).one_hot(3)
+    Tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+    op = integer_index("one_hot", self)
+    num_classes = whole("one_hot", "num_classes", num_classes)
+    if num_classes < 0:
+        found = self._host("one_hot")
+        if not found.size:
+            raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
+        num_classes = max(int(found.max()) + 1, 1)
+    hint = f"classes are 0 .. {num_classes - 1}."
+    op = checked(op, num_classes, Site(f"one_hot: class {{}} is not one of the {num_classes} classes.", hint))
+    return self.from_op(cast(same_as_iota(op, (*op.shape, num_classes)), dtypes.int64), self.cell.device)
+
+
+# ---- repetition ----
+def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None) -> T:
+    """Returns each element repeated `repeats` times, along one axis or along the flattened tensor.
+
+    Args:
+      repeats:      a number, or a vector with one for each place of the axis; it is computed
+      output_size:  the sum of `repeats`, which then need not be computed
+
+    Raises:
+      ShapeError:    repeats has several axes, or not one element for each place.
+      ArgumentError: a number of repeats is negative.
+
+    >>> Tensor([1, 2]).repeat_interleave(2)
+    Tensor([1, 1, 2, 2])
+    >>> Tensor([1, 2]).repeat_interleave(Tensor([3, 1]))
+    Tensor([1, 1, 1, 2])
+    """
+    if dim is None:
+        return repeat_interleave(self.flatten(), repeats, 0, output_size=output_size)
+    shape = self.shape
+    axis = axis_of("repeat_interleave", shape, dim)
+    if isinstance(repeats, TensorCore):
+        return _repeated(self, repeats, axis, output_size)
+    repeats = whole("repeat_interleave", "repeats", repeats)
+    if repeats < 0:
+        raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {repeats}.")
+    view = self.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
+    return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
+
+
+def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
+    """Returns each slice of an axis as often as its element of `repeats` says.
+
+    Every slice but the first marks where it begins; the running sum of the marks is which slice a place has.
+    """
+    length = known("repeat_interleave", self.shape, axis)
+    times = cast(integer_index("repeat_interleave", repeats), dtypes.int64)
+    if times.shape not in ((), (1,), (length,)):
+        raise ShapeError(f"repeat_interleave: repeats of shape {repeats.shape} must be ({length},), the axis {axis}.")
+    if total is None:
+        counts = repeats._host("repeat_interleave")
+        if (counts < 0).any():
+            raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {counts.min()}.")
+        total = int(counts.sum()) * (1 if times.shape == (length,) else length)
+    total = whole("repeat_interleave", "output_size", total)
+    if total < 0:
+        raise ArgumentError(f"repeat_interleave: output_size must not be negative, got {total}.")
+    times = broadcast_to(reshape(times, times.shape or (1,)), (length,))
+    device = self.other_device("repeat_interleave", repeats)
+    if not total or not length:
+        empty = tuple((0, 0 if a == axis else dim) for a, dim in enumerate(self.op.shape))
+        return self.from_op(shrink(self.read(), empty), device)
+    begins = shrink(scan(times, OpCode.ADD, 0), ((0, length - 1),))
+    marks = scatter_op(filled(0, dtypes.int64, (total,)), begins, filled(1, dtypes.int64, (length - 1,)), OpCode.ADD, 0, 0)
+    return self.from_op(gather(self.read(), scan(marks, OpCode.ADD, 0), axis, 0), device)

@@ -1,0 +1,261 @@
+"""Values in storage: put aside, replaced, written from a tensor or a number; shapes by strides and sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.annotations import shown
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError
+from picograd.ir.build import gather, positions, reshape
+from picograd.ir.lines import record
+from picograd.ir.op import filled
+from picograd.ir.opcode import OpCode
+from picograd.living import LivingKeys, LivingValues
+from picograd.tensor.arguments import value_at
+from picograd.tensor.build import broadcast_to, detached, sizes, static
+from picograd.tensor.cell import Cell, note_move, set_op, trace
+from picograd.tensor.compute import settle
+from picograd.tensor.core import Operand, T, TensorCore
+from picograd.tensor.host import default_device, fitting
+from picograd.tensor.inplace import become_view
+from picograd.tensor.operators import scalar_of
+from picograd.tensor.sharing import is_shared
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- values ----
+if TYPE_CHECKING:
+    pass
+
+
+Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
+kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage
+
+
+def shared_data(self: T) -> T:
+    """Returns `x.data`: the same storage with no gradient."""
+    kept = self.detach()
+    kept_data.setdefault(self.cell, Kept())[id(trace.get()), id(kept)] = kept
+    return kept
+
+
+def replace_data(self: Tensor, value: Tensor) -> None:
+    """Puts a value of any shape and dtype in the place of the storage's; what `.data` gave before stays as it was."""
+    if not isinstance(value, TensorCore):
+        raise ArgumentTypeError(f"data: must be a tensor, got {shown(value)}.", hint="Tensor(value)")
+    op, device = detached(value.read()), value.cell.device
+    _leave_behind(self)
+    is_view = any(code not in (OpCode.LEAF, OpCode.DETACH) for code, _ in self.steps)
+    if trace.get() is not None or is_view or is_shared(self.cell):
+        self.detach().assign(value)
+        return
+    if self.requires_grad and not value.dtype.is_float:
+        raise DTypeError(f"data: only floats have gradients, got {value.dtype} of shape {value.shape}.")
+    before, self.cell.device = self.cell.kind(), device or self.cell.device
+    set_op(self.cell, op)
+    if self.cell.kind() != before:
+        note_move()
+    record(op)
+    settle(self.cell, op)
+
+
+def copy_(self: T, source: Operand) -> T:
+    """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
+
+    A tensor of another device is moved to this one's first.
+
+    Raises:
+      ShapeError: the source does not broadcast to this shape.
+
+    >>> Tensor.zeros(2).copy_(Tensor([1, 2]))
+    Tensor([1., 2.])
+    """
+    if not isinstance(source, TensorCore):
+        return self.fill_(scalar_of("copy_", source))
+    if source.cell.device is not None:
+        self.cell.device = self.cell.device or default_device()
+    value, shape = value_at(source, self.cell.device), self.op.shape
+    if len(value.shape) > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1])):
+        raise ShapeError(
+            f"copy_: a source of shape {source.shape} does not broadcast to {self.shape}.",
+            hint="it may have fewer axes, and length 1 where this tensor is longer.",
+        )
+    return self.write("copy_", broadcast_to(value, shape))
+
+
+def fill_(self: T, value: Scalar) -> T:
+    """Stores the number `value` everywhere, in place.
+
+    >>> Tensor.zeros(2).fill_(7)
+    Tensor([7., 7.])
+    """
+    return self.write("fill_", filled(fitting("fill_", value, self.dtype), self.dtype, self.op.shape))
+
+
+def zero_(self: T) -> T:
+    """Stores 0 everywhere, in place.
+
+    >>> Tensor([1, 2]).zero_()
+    Tensor([0, 0])
+    """
+    return self.write("zero_", filled(0, self.dtype, self.op.shape))
+
+
+def _leave_behind(self: T) -> None:
+    """Gives what `.data` has shown of this storage, and is still held, the value as storage of its own."""
+    active, shown = trace.get(), kept_data.get(self.cell, Kept())
+    kept = {key: one for key, one in shown.items() if key[0] == id(active)}
+    if not kept:
+        return
+    if active is not None:
+        active.on_read(self.cell)
+    cell = Cell(detached(self.cell.op), self.cell.device)
+    kept_data[cell] = left = Kept()
+    for key, one in kept.items():
+        one.cell, one._shown = cell, None
+        left[key] = one
+        del shown[key]
+
+
+# ---- other shapes ----
+def as_strided(self: T, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> T:
+    """Returns the elements at storage_offset + i stride[0] + j stride[1] + ..., of the storage that this shows.
+
+    Storage is the tensor that this is a view of, in order of its axes; a result of an operation is storage of its own.
+    Unlike PyTorch's it is a copy: a write to it is not seen. Gradients of an element that occurs more than once add up;
+    those of elements that only the storage shows, and not this view of it, count as well, where PyTorch drops them.
+
+    Args:
+      size:            lengths of the axes
+      stride:          for each axis the distance from an element to the next, not negative
+      storage_offset:  the first element
+
+    Raises:
+      ShapeError: size and stride differ in length, a number is negative, or an element is outside of the storage.
+
+    >>> Tensor([1.0, 2.0, 3.0, 4.0]).as_strided((3, 2), (1, 1))
+    Tensor([[1., 2.],
+            [2., 3.],
+            [3., 4.]])
+    """
+    lengths, strides = tuple(map(int, size)), tuple(map(int, stride))
+    if len(lengths) != len(strides) or min((0, storage_offset, *lengths, *strides)) < 0:
+        raise ShapeError(
+            f"as_strided: size {lengths} and stride {strides} must be as many numbers, and these and the"
+            f" offset {storage_offset} not negative."
+        )
+    op = _storage(self).read()
+    last = storage_offset + sum((n - 1) * step for n, step in zip(lengths, strides))
+    if 0 not in lengths and last >= op.numel:
+        raise ShapeError(f"as_strided: element {last} is outside of storage of shape {op.shape}, {op.numel} elements.")
+    place = filled(storage_offset, dtypes.int64, lengths)
+    for axis, step in enumerate(strides):
+        place = place + positions(lengths, axis) * step
+    flat = gather(reshape(op, (op.numel,)), reshape(place, (math.prod(lengths),)), 0, 0)
+    return self.from_op(reshape(flat, lengths), self.cell.device)
+
+
+def _storage(self: T) -> T:
+    """Returns the tensor that this is a view of, from where gradients are collected or cut off on."""
+    kept = [i + 1 for i, (code, _) in enumerate(self.steps) if code in (OpCode.LEAF, OpCode.DETACH)]
+    return self.from_cell(self.cell, self.steps[: max(kept, default=0)])
+
+
+def sum_to_size(self: T, *size: Any) -> T:
+    """Returns the sum over the axes that broadcasting from the lengths `size` to this shape makes longer.
+
+    Raises:
+      ShapeError: `size` does not broadcast to this shape.
+
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum_to_size(1, 2)
+    Tensor([[4., 6.]])
+    """
+    wanted = sizes("sum_to_size", size)
+    more = self.ndim - len(wanted)
+    if more < 0 or any(n not in (1, m) for n, m in zip(wanted, self.shape[more:])):
+        raise ShapeError(f"sum_to_size: {wanted} does not broadcast to {self.shape}.")
+    longer = [more + i for i, n in enumerate(wanted) if n != self.shape[more + i]]
+    axes = [*range(more), *longer]
+    return self.sum(axes, keepdim=True).reshape(wanted) if axes else self.clone()
+
+
+def resize_(self: T, *size: Any) -> T:
+    """Makes this the first elements of its own, in a new shape; where that has more elements, zeros follow.
+
+    Args:
+      size: the new lengths
+
+    Raises:
+      GradientError: gradients flow here.
+
+    >>> Tensor([1, 2, 3, 4]).resize_(2, 3)
+    Tensor([[1, 2, 3],
+            [4, 0, 0]])
+    """
+    lengths = tuple(map(int, sizes("resize_", size)))
+    if self.requires_grad:
+        raise GradientError(f"resize_: a tensor of shape {self.shape} that needs gradients keeps its shape.")
+    count = math.prod(lengths)
+    if count == self.numel():
+        return become_view("resize_", self, type(self).reshape, lengths)
+    flat = self.flatten()[:count]
+    self.data = flat.cat((flat, self.new_zeros(count - flat.numel()))).reshape(lengths)
+    return self
+
+
+def resize_as_(self: T, other: Tensor) -> T:
+    """Makes this the first elements of its own, in the shape of `other`.
+
+    Raises:
+      GradientError: gradients flow here.
+
+    >>> Tensor([1, 2, 3, 4]).resize_as_(Tensor.zeros(2, 1)).tolist()
+    [[1], [2]]
+    """
+    return self.resize_(tuple(map(static, other.op.shape)))
+
+
+# ---- by Python ----
+def apply_(self: T, function: Callable[[Any], Any]) -> T:
+    """Stores in place what a function of Python's makes of each number, one after the other: slow.
+
+    Raises:
+      ArgumentError: `function` cannot be called.
+
+    >>> Tensor([1, 2]).apply_(lambda number: number * 10)
+    Tensor([10, 20])
+    """
+    if not callable(function):
+        raise ArgumentError(f"apply_: needs a function of one number, got {function!r}.", hint="x.apply_(math.sqrt)")
+    array = self.detach()._host("apply_")
+    new = np.array([function(number) for number in array.ravel().tolist()], dtype=array.dtype)
+    return self.copy_(type(self)(new.reshape(array.shape), self.dtype, self.device))
+
+
+# ---- questions that have one answer here ----
+
+
+def is_inference(self: T) -> bool:
+    """Returns False: a tensor that inference_mode made is like any other.
+
+    >>> Tensor([1.0]).is_inference()
+    False
+    """
+    return False
+
+
+def to_dense(self: T) -> T:
+    """Returns this tensor: none is sparse.
+
+    >>> Tensor([1.0]).to_dense()
+    Tensor([1.])
+    """
+    return self

@@ -1,0 +1,639 @@
+"""Views of the same storage, in other shapes and orders, and pieces of them.
+
+Elements lie in memory with their lowest bits first, as on every machine picograd runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, named
+from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.ir.build import expand as expand_op
+from picograd.ir.build import reduce
+from picograd.ir.build import reshape as reshape_op
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import floordiv, mul
+from picograd.tensor.build import INTS, axes_of, axis_of, sizes, whole
+from picograd.tensor.core import T, TensorCore
+from picograd.tensor.indexing import one_place
+from picograd.tensor.inplace import in_place_view
+from picograd.tensor.variable import Length, known, lengths
+
+if TYPE_CHECKING:
+    from picograd.tensor.tensor import Tensor
+
+
+# ---- elements as another dtype ----
+UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+
+
+def with_width(op: Op, dtype: DType) -> Op:
+    """Returns the bits of `op` as elements of `dtype`, along the last axis.
+
+    Raises:
+      ShapeError: a number has no axis to cut, or the last axis no whole number of wider elements.
+    """
+    width, wanted = op.dtype.itemsize, dtype.itemsize
+    if width == wanted:
+        return Op(OpCode.BITCAST, dtype, (op,))
+    if not op.shape:
+        raise ShapeError(f"view: a number of {op.dtype} has no axis along which {dtype} fits its bits.")
+    length = op.shape[-1]
+    bits = Op(OpCode.BITCAST, UNSIGNED[width], (op,))
+    if width > wanted:
+        parts = _cut(bits, width // wanted, UNSIGNED[wanted])
+        return Op(OpCode.BITCAST, dtype, (reshape_op(parts, (*op.shape[:-1], mul(length, width // wanted))),))
+    count = wanted // width
+    if mul(floordiv(length, count), count) != length:
+        raise ShapeError(f"view: the last axis of {op.shape} is not a multiple of {count}, the {op.dtype} in one {dtype}.")
+    rows = reshape_op(bits, (*op.shape[:-1], floordiv(length, count), count))
+    return Op(OpCode.BITCAST, dtype, (_joined(rows, UNSIGNED[wanted]),))
+
+
+def _cut(bits: Op, count: int, part: DType) -> Op:
+    """Returns (..., count): unsigned integers cut into narrower ones, the lowest first."""
+    shape = (*bits.shape, count)
+    wide = expand_op(reshape_op(bits, (*bits.shape, 1)), shape)
+    low = Op(OpCode.SHR, bits.dtype, (wide, _places(count, part.itemsize, bits.dtype, (*bits.shape, count))))
+    mask = filled((1 << 8 * part.itemsize) - 1, bits.dtype, shape)
+    return Op(OpCode.CAST, part, (Op(OpCode.AND, bits.dtype, (low, mask)),))
+
+
+def _joined(rows: Op, whole: DType) -> Op:
+    """Returns (...): the narrower unsigned integers of the last axis, the lowest first, as one."""
+    wide = Op(OpCode.CAST, whole, (rows,))
+    shifted = Op(OpCode.SHL, whole, (wide, _places(rows.shape[-1], rows.dtype.itemsize, whole, rows.shape)))
+    return reduce(shifted, OpCode.ADD, (len(rows.shape) - 1,))
+
+
+def _places(count: object, itemsize: int, dtype: DType, shape: tuple[object, ...]) -> Op:
+    """Returns the place of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
+    line = Op(OpCode.IOTA, dtypes.int64, (), count)
+    bits = Op(OpCode.CAST, dtype, (line,)) * (8 * itemsize)
+    return expand_op(reshape_op(bits, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
+
+
+# ---- shape ----
+def reshape(self: T, *dims: Any, shape: Any = None) -> T:
+    """Returns a view of another shape, given by its `dims` or as `shape`; one dimension may be -1.
+
+    A write goes through it to the tensor it shows, of a transpose too, where PyTorch's reshape is a copy; write to
+    x.reshape(...).clone() where that tensor should stay as it is.
+
+    Raises:
+      ShapeError: the numbers of elements differ.
+
+    >>> Tensor.arange(6).reshape(2, -1).tolist()
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    target = lengths("reshape", sizes("reshape", dims, shape))
+    if target == self.op.shape:
+        return self.viewed(OpCode.RESHAPE, target)
+    return self.viewed(OpCode.RESHAPE, _full_shape(self, target))
+
+
+def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the shape with -1 replaced by the length that is left."""
+    unknown = [axis for axis, dim in enumerate(target) if isinstance(dim, int) and dim < 0]
+    if not unknown:
+        return tuple(dim if isinstance(dim, Op) else int(dim) for dim in target)
+    if len(unknown) > 1 or target[unknown[0]] != -1:
+        raise ShapeError(f"reshape: {target} may have one unknown dimension, written -1.")
+    left, count = numel(tuple(dim for dim in target if dim != -1)), numel(self.op.shape)
+    rest = 0 if left == 0 else floordiv(count, left)
+    if left == 0 or mul(rest, left) != count:
+        raise ShapeError(f"reshape: {self.shape} has {count} elements, {target} needs a multiple of {left}.")
+    return tuple(rest if dim == -1 else dim if isinstance(dim, Op) else int(dim) for dim in target)
+
+
+def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> T:
+    """Returns a view of another shape, as reshape does, or a copy of the bits as elements of another dtype.
+
+    Args:
+      shape: lengths, or a dtype; the last axis of narrower elements is longer, of wider ones shorter
+      size:  the lengths, and
+      dtype: the dtype, by PyTorch's names
+
+    Raises:
+      ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
+      DTypeError: `dtype` is none.
+
+    >>> Tensor([1.0]).view(dtypes.int32)
+    Tensor([1065353216], dtype=int32)
+    >>> Tensor([1, 2], dtype=dtypes.int16).view(dtypes.uint8).tolist()
+    [1, 0, 2, 0]
+    """
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        (dtype,) = shape
+    if dtype is not None:
+        return self.from_op(with_width(self.read(), named("view", dtype)), self.cell.device)
+    return self.reshape(*shape, shape=size)
+
+
+def reshape_as(self: T, other: Tensor) -> T:
+    """Returns a view of the shape of `other`.
+
+    >>> Tensor([1, 2]).reshape_as(Tensor.zeros(2, 1)).shape
+    (2, 1)
+    """
+    return self.reshape(other.shape)
+
+
+def ravel(self: T) -> T:
+    """Returns a view with one axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).ravel()
+    Tensor([1, 2, 3, 4])
+    """
+    return self.reshape(-1) if self.op.numel else self.reshape(0)
+
+
+def view_as(self: T, other: Tensor) -> T:
+    """Returns a view of the shape of `other`.
+
+    >>> Tensor([1, 2]).view_as(Tensor.zeros(2, 1)).shape
+    (2, 1)
+    """
+    return self.reshape(other.shape)
+
+
+def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
+    """Returns a view with the axes start_dim..end_dim made one.
+
+    Raises:
+      ArgumentError: start_dim comes after end_dim.
+
+    >>> Tensor.zeros(2, 3, 4).flatten(1).shape
+    (2, 12)
+    """
+    shape = self.shape
+    if not shape:
+        return self.reshape(1)
+    start, end = axis_of("flatten", shape, start_dim), axis_of("flatten", shape, end_dim)
+    if start > end:
+        raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}.")
+    return self.reshape(*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :])
+
+
+def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002
+    """Returns a view with one axis split into axes of `sizes`; one of them may be -1.
+
+    Raises:
+      ShapeError: the sizes do not multiply to the length of the axis.
+
+    >>> Tensor.zeros(6, 2).unflatten(0, (2, -1)).shape
+    (2, 3, 2)
+    """
+    shape = self.shape
+    axis = axis_of("unflatten", shape, dim)
+    if not shape:
+        raise ShapeError("unflatten: needs at least one axis, got shape ().")
+    left = numel(tuple(length for length in sizes if length != -1))
+    if -1 in sizes and left == 0:
+        raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
+    parts = tuple(floordiv(shape[axis], left) if length == -1 else length for length in sizes)
+    return self.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
+
+
+def squeeze(self: T, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> T:
+    """Returns a view without axes of length 1: all of them, or those named.
+
+    >>> Tensor.zeros(1, 3, 1).squeeze().shape
+    (3,)
+    """
+    shape = self.shape
+    chosen = axes_of("squeeze", shape, dim, axis)
+    return self.reshape(*(n for axis, n in enumerate(shape) if axis not in chosen or n != 1))
+
+
+squeeze_ = in_place_view(squeeze)
+
+
+def unsqueeze(self: T, dim: int | None = None, *, axis: int | None = None) -> T:
+    """Returns a view with an axis of length 1 at `dim`.
+
+    >>> Tensor.zeros(3).unsqueeze(0).shape
+    (1, 3)
+    """
+    shape = self.shape
+    axis = axis_of("unsqueeze", shape, dim if axis is None else axis, extra=1)  # type: ignore[arg-type]  # it says so
+    return self.reshape(*shape[:axis], 1, *shape[axis:])
+
+
+unsqueeze_ = in_place_view(unsqueeze)
+
+
+# ---- order ----
+def permute(self: T, *order: Any, dims: Sequence[int] | None = None) -> T:
+    """Returns a view with the axes in the `order` given, or by the name `dims`.
+
+    Raises:
+      ShapeError: the order does not name each axis once.
+
+    >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
+    (4, 2, 3)
+    """
+    axes = tuple(axis_of("permute", self.shape, d) for d in sizes("permute", order, dims))
+    if sorted(axes) != list(range(self.ndim)):
+        raise ShapeError(
+            f"permute: {axes} does not name each of the {self.ndim} axes of {self.shape} once.",
+            hint="x.transpose(0, 1) exchanges two axes.",
+        )
+    return self.viewed(OpCode.PERMUTE, axes)
+
+
+def transpose(self: T, dim0: int, dim1: int) -> T:
+    """Returns a view with the axes `dim0` and `dim1` exchanged.
+
+    >>> Tensor([[1, 2], [3, 4]]).transpose(0, 1)
+    Tensor([[1, 3],
+            [2, 4]])
+    """
+    first, second = axis_of("transpose", self.shape, dim0), axis_of("transpose", self.shape, dim1)
+    axes = list(range(self.ndim))
+    if axes:
+        axes[first], axes[second] = axes[second], axes[first]
+    return self.viewed(OpCode.PERMUTE, tuple(axes))
+
+
+transpose_ = in_place_view(transpose)
+
+
+def swapaxes(self: T, axis0: int, axis1: int) -> T:
+    """Returns a view with the axes `axis0` and `axis1` exchanged: NumPy's name of transpose.
+
+    >>> Tensor.zeros(2, 3, 4).swapaxes(0, 2).shape
+    (4, 3, 2)
+    """
+    return self.transpose(axis0, axis1)
+
+
+swapaxes_ = in_place_view(swapaxes)
+
+
+def swapdims(self: T, dim0: int, dim1: int) -> T:
+    """Returns a view with the axes `dim0` and `dim1` exchanged: another name of transpose.
+
+    >>> Tensor.zeros(2, 3, 4).swapdims(0, 2).shape
+    (4, 3, 2)
+    """
+    return self.transpose(dim0, dim1)
+
+
+swapdims_ = in_place_view(swapdims)
+
+
+def t(self: T) -> T:
+    """Returns a view of a matrix with its axes exchanged; a vector or a number as it is.
+
+    Raises:
+      ShapeError: there are more than two axes.
+
+    >>> Tensor([[1, 2], [3, 4]]).t()
+    Tensor([[1, 3],
+            [2, 4]])
+    """
+    if self.ndim > 2:
+        raise ShapeError(f"t: needs at most two axes, got shape {self.shape}.", hint="use x.mT or x.transpose(...).")
+    return self.T
+
+
+t_ = in_place_view(t)
+
+
+def adjoint(self: T) -> T:
+    """Returns a view with the last two axes exchanged: real numbers are their own conjugates.
+
+    Raises:
+      ShapeError: there is one axis, or none.
+
+    >>> Tensor([[1, 2], [3, 4]]).adjoint()
+    Tensor([[1, 3],
+            [2, 4]])
+    """
+    return matrices(self, "adjoint")
+
+
+def matrices(self: T, function: str) -> T:
+    if self.ndim < 2:
+        raise ShapeError(f"{function}: needs two axes, got shape {self.shape}.")
+    return self.transpose(-2, -1)
+
+
+def movedim(self: T, source: int | Sequence[int], destination: int | Sequence[int]) -> T:
+    """Returns a view with the axes `source` moved to the places `destination`; the others keep their order.
+
+    Raises:
+      ArgumentError: an axis or a place is named twice, or there are not as many of both.
+
+    >>> Tensor.zeros(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    >>> Tensor.zeros(2, 3, 4).movedim((0, 1), (1, 2)).shape
+    (4, 2, 3)
+    """
+    shape = self.shape
+    starts, ends = (
+        tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, INTS) else dims))
+        for dims in (source, destination)
+    )
+    if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
+        raise ArgumentError(
+            f"movedim: source {source} and destination {destination} must name as many axes of {shape}, each once."
+        )
+    axes = [axis for axis in range(len(shape)) if axis not in starts]
+    for end, start in sorted(zip(ends, starts)):
+        axes.insert(end, start)
+    return self.permute(*axes)
+
+
+def moveaxis(self: T, source: int | Sequence[int], destination: int | Sequence[int]) -> T:
+    """Returns a view with the axes `source` moved to the places `destination`: NumPy's name of movedim.
+
+    >>> Tensor.zeros(2, 3, 4).moveaxis(0, -1).shape
+    (3, 4, 2)
+    """
+    return self.movedim(source, destination)
+
+
+# ---- repetition ----
+def expand(self: T, *shape: Any, size: Any = None) -> T:
+    """Returns a view of `shape`, or of the shape `size`, that repeats axes of length 1; -1 keeps an axis.
+
+    Raises:
+      ShapeError: an axis to be changed is not of length 1.
+
+    >>> Tensor([[1], [2]]).expand(-1, 3)
+    Tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
+    target = lengths("expand", sizes("expand", shape, size))
+    own: tuple[int, ...] = self.shape
+    extra = len(target) - len(own)
+    if extra < 0:
+        raise ShapeError(f"expand: {own} has more axes than {target}.")
+    own = (1,) * extra + own
+    full = tuple(own[axis] if dim == -1 else dim for axis, dim in enumerate(target))
+    if any(have not in (1, want) for have, want in zip(own, full)):
+        raise ShapeError(f"expand: {self.shape} does not fit {full}: each axis must be equal or of length 1.")
+    view = self.reshape(own) if extra and self.ndim else self
+    return view.viewed(OpCode.RESHAPE if full == view.shape else OpCode.EXPAND, full)  # never self: see unsqueeze_
+
+
+def expand_as(self: T, other: Tensor) -> T:
+    """Returns a view repeated to the shape of `other`.
+
+    >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2))
+    Tensor([[1, 2],
+            [1, 2]])
+    """
+    return self.expand(other.shape)
+
+
+def broadcast_to(self: T, size: Sequence[int]) -> T:
+    """Returns a view repeated to the shape `size`.
+
+    >>> Tensor([1, 2]).broadcast_to((2, 2))
+    Tensor([[1, 2],
+            [1, 2]])
+    """
+    return self.expand(tuple(size))
+
+
+# ---- one piece ----
+def narrow(self: T, dim: int, start: int | Length, length: int) -> T:
+    """Returns the view of `length` elements from `start` along one axis; a negative start counts from the end.
+
+    Raises:
+      IndexingError: the piece is not inside the axis.
+      ShapeError:    there is no axis.
+      ArgumentError: start or length is no integer.
+
+    >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2)
+    Tensor([2, 3])
+    """
+    shape = self.shape
+    axis = axis_of("narrow", shape, dim)
+    if not shape:
+        raise ShapeError("narrow: a tensor of shape () has no axis to narrow.")
+    if isinstance(start, Length) or isinstance(length, Length):
+        return cut(self, axis, getattr(start, "op", start), getattr(start + length, "op", start + length))
+    begin, count, whole_axis = whole("narrow", "start", start), whole("narrow", "length", length), shape[axis]
+    if isinstance(whole_axis, int):
+        begin = begin + whole_axis if begin < 0 else begin
+        if begin < 0 or count < 0 or begin + count > whole_axis:
+            raise IndexingError(
+                f"narrow: {count} elements from {start} on are not inside axis {dim} of length {whole_axis} in {shape}."
+            )
+    return cut(self, axis, begin, begin + count)
+
+
+def cut(self: T, axis: int, start: Any, stop: Any) -> T:
+    bounds = tuple((start, stop) if a == axis else (0, n) for a, n in enumerate(self.op.shape))
+    return self.viewed(OpCode.SHRINK, bounds)
+
+
+def narrow_copy(self: T, dim: int, start: int, length: int) -> T:
+    """Returns a copy of `length` elements from `start` along one axis.
+
+    >>> Tensor([1, 2, 3, 4]).narrow_copy(0, 1, 2)
+    Tensor([2, 3])
+    """
+    return self.narrow(dim, start, length).clone()
+
+
+def select(self: T, dim: int, index: int | Length) -> T:
+    """Returns the view of the elements at `index` along one axis, which disappears.
+
+    Raises:
+      IndexingError: the axis has no such element.
+      ShapeError:    there is no axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).select(1, -1)
+    Tensor([2, 4])
+    """
+    shape = self.shape
+    axis = axis_of("select", shape, dim)
+    if not shape:
+        raise ShapeError("select: a tensor of shape () has no axis to select from.")
+    length = shape[axis]
+    if isinstance(length, Op) or isinstance(index, Length):
+        place = index if isinstance(index, Length) else whole("select", "index", index)
+        return self.viewed_by(one_place(axis, place, self.op.shape))
+    at = whole("select", "index", index)
+    if not -length <= at < length:
+        raise IndexingError(f"select: {at} is out of range for axis {dim} of length {length} in shape {shape}.")
+    return cut(self, axis, at % length, at % length + 1).reshape(shape[:axis] + shape[axis + 1 :])
+
+
+# ---- several pieces ----
+def split(self: T, split_size: int | Sequence[int], dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
+    """Returns views of pieces along one axis: of length `split_size` (the last may be shorter), or of several lengths.
+
+    Raises:
+      ShapeError:    the lengths given do not add up to the axis.
+      ArgumentError: a length below 1, or below 0 in a list.
+
+    >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split(2)]
+    [[1, 2], [3]]
+    """
+    if not isinstance(split_size, int):
+        return self.split_with_sizes(split_size, dim if axis is None else axis)
+    axis = axis_of("split", self.shape, dim if axis is None else axis)
+    if not self.ndim:
+        raise ShapeError("split: a tensor of shape () has no axis to split.")
+    length = known("split", self.shape, axis)
+    if split_size < 1 and length:
+        raise ArgumentError(f"split: a piece must have at least 1 element, got {split_size}.")
+    starts = range(0, max(length, 1), max(split_size, 1))
+    return tuple(cut(self, axis, start, min(start + split_size, length)) for start in starts)
+
+
+def split_with_sizes(self: T, split_sizes: Sequence[int], dim: int = 0) -> tuple[T, ...]:
+    """Returns views of pieces of the lengths `split_sizes` along one axis.
+
+    Raises:
+      ShapeError:    the lengths do not add up to the axis.
+      ArgumentError: a length is below 0.
+
+    >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split_with_sizes([1, 2])]
+    [[1], [2, 3]]
+    """
+    axis = axis_of("split", self.shape, dim)
+    length = known("split", self.shape, axis)
+    lengths = [whole("split", "a length", n) for n in split_sizes]
+    if any(n < 0 for n in lengths):
+        raise ArgumentError(f"split: lengths must not be negative, got {lengths}.")
+    if sum(lengths) != length:
+        raise ShapeError(f"split: {lengths} adds up to {sum(lengths)}, axis {dim} of {self.shape} is {length}.")
+    stops = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return tuple(cut(self, axis, stop - n, stop) for stop, n in zip(stops, lengths))
+
+
+def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
+    """Returns views of at most `chunks` pieces of one length along one axis.
+
+    Raises:
+      ArgumentError: `chunks` is not positive.
+
+    >>> [piece.tolist() for piece in Tensor([1, 2, 3]).chunk(2)]
+    [[1, 2], [3]]
+    """
+    chunks = whole("chunk", "chunks", chunks)
+    if chunks < 1:
+        raise ArgumentError(f"chunk: chunks must be positive, got {chunks}.")
+    axis = axis_of("chunk", self.shape, dim if axis is None else axis)
+    length = known("chunk", self.shape, axis)
+    if length == 0:
+        return (cut(self, axis, 0, 0),) * chunks
+    return self.split(-(-length // chunks), axis)
+
+
+def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ...]:
+    """Returns views of pieces along one axis: so many, of lengths that differ by one at most; or cut at indices.
+
+    Args:
+      indices_or_sections: the number of pieces, or the indices where all but the first begin, as in a slice
+
+    Raises:
+      ArgumentError: the number of pieces is not positive.
+      ShapeError:    there is no axis.
+
+    >>> [piece.tolist() for piece in Tensor([1, 2, 3]).tensor_split(2)]
+    [[1, 2], [3]]
+    >>> [piece.tolist() for piece in Tensor([1, 2, 3]).tensor_split((1, 1))]
+    [[1], [], [2, 3]]
+    """
+    return _split_at(self, "tensor_split", indices_or_sections, dim)
+
+
+def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
+    """Returns the pieces of an axis: cut before each of the places `where`, or so many of nearly one length."""
+    shape = self.shape
+    if not shape:
+        raise ShapeError(f"{function}: a tensor of shape () has no axis to split.")
+    axis = axis_of(function, shape, dim)
+    length = known(function, shape, axis)
+    if isinstance(where, TensorCore):
+        where = where._host(function).tolist()
+    if isinstance(where, (list, tuple)):
+        cuts = [slice(whole(function, "an index", cut)).indices(length)[1] for cut in where]
+    else:
+        count = whole(function, "the number of pieces", where)
+        if count < 1:
+            raise ArgumentError(f"{function}: the number of pieces must be positive, got {count}.")
+        cuts = [i * (length // count) + min(i, length % count) for i in range(1, count)]
+    bounds = zip([0, *cuts], [*cuts, length])
+    return tuple(cut(self, axis, start, max(start, stop)) for start, stop in bounds)
+
+
+def _split_evenly(self: T, function: str, where: Any, axis: int, least: int) -> tuple[T, ...]:
+    """Splits along an axis; into a number of pieces only if it divides the length."""
+    if self.ndim < least:
+        raise ShapeError(f"{function}: needs {least} axes or more, got shape {self.shape}.")
+    if isinstance(where, int) and where > 0 and known(function, self.shape, axis) % where:
+        raise ShapeError(f"{function}: axis {axis} of {self.shape} has no {where} pieces of one length.")
+    return _split_at(self, function, where, axis)
+
+
+def hsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
+    """Returns views of pieces along axis 1, of a vector along axis 0.
+
+    Args:
+      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+
+    Raises:
+      ShapeError: the axis cannot be cut into so many equal pieces.
+
+    >>> [piece.tolist() for piece in Tensor([[1, 2], [3, 4]]).hsplit(2)]
+    [[[1], [3]], [[2], [4]]]
+    """
+    return _split_evenly(self, "hsplit", indices_or_sections, 0 if self.ndim == 1 else 1, 1)
+
+
+def vsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
+    """Returns views of pieces along axis 0 of two axes or more.
+
+    Args:
+      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+
+    Raises:
+      ShapeError: the axis cannot be cut into so many equal pieces.
+
+    >>> [piece.tolist() for piece in Tensor([[1, 2], [3, 4]]).vsplit(2)]
+    [[[1, 2]], [[3, 4]]]
+    """
+    return _split_evenly(self, "vsplit", indices_or_sections, 0, 2)
+
+
+def dsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
+    """Returns views of pieces along axis 2 of three axes or more.
+
+    Args:
+      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+
+    Raises:
+      ShapeError: the axis cannot be cut into so many equal pieces.
+
+    >>> [piece.tolist() for piece in Tensor([[[1, 2]]]).dsplit(2)]
+    [[[[1]]], [[[2]]]]
+    """
+    return _split_evenly(self, "dsplit", indices_or_sections, 2, 3)
+
+
+def unbind(self: T, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
+    """Returns the views along one axis, which disappears.
+
+    >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
+    [[1, 2], [3, 4]]
+    """
+    shape = self.shape
+    axis = axis_of("unbind", shape, dim if axis is None else axis)
+    before, after = [tuple([(0, length) for length in part]) for part in (shape[:axis], shape[axis + 1 :])]
+    rest = (OpCode.RESHAPE, (*shape[:axis], *shape[axis + 1 :]))
+    pieces = [(OpCode.SHRINK, (*before, (i, i + 1), *after)) for i in range(known("unbind", shape, axis))]
+    return tuple([self.viewed_by((piece, rest)) for piece in pieces])
