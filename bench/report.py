@@ -23,7 +23,7 @@ from bench.grids import Figures, Grid, all_grids, nbytes
 from bench.kernels import KernelTimes
 from bench.rounds import Measured
 from bench.startup import Startup
-from picograd.tools.pages import replace_marked
+from picograd_lab.ladder.run import replace_marked
 
 # ---- screen and JSON ----
 

@@ -23,15 +23,17 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import array_api as array_api
     from picograd import autograd as autograd
     from picograd import cuda as cuda
+    from picograd import data as data
     from picograd import distributions as distributions
     from picograd import fft as fft
     from picograd import func as func
+    from picograd import models as models
     from picograd import onnx as onnx
     from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special
+    from picograd.drawing import draw
     from picograd.formats.state_file import load, save
-    from picograd.tools.view import draw
     from picograd.transforms.compile import compile
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
     from picograd.transforms.gradients import grad, value_and_grad, vjp
@@ -186,7 +188,7 @@ _LATE_PAGES = frozenset({
     "signal", "special",
 })  # fmt: skip
 _LATE = {
-    "compile": "transforms.compile", "draw": "tools.view", "functional_call": "transforms.modules",
+    "compile": "transforms.compile", "draw": "drawing", "functional_call": "transforms.modules",
     "grad": "transforms.gradients", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
     "hessian": "transforms.jacobians", "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians",
     "jacrev": "transforms.jacobians", "jvp": "transforms.tangents", "linearize": "transforms.tangents",

@@ -6,7 +6,7 @@ Out:   an exit status
 
 import sys
 
-from picograd.cli import main
+from picograd_programs.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

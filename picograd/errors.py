@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy
 
 # The core, and the packages beside it.
-PACKAGES = ("picograd", "picograd_array_api", "picograd_onnx")
+PACKAGES = ("picograd", "picograd_array_api", "picograd_onnx", "picograd_lab", "picograd_programs")
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE_FOLDERS = tuple(os.path.join(_PLACE, package, "") for package in PACKAGES)
 # Files by which picograd calls itself, too, or by which NumPy's functions call it.

@@ -15,7 +15,7 @@ from picograd import Tensor
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Source
-from picograd.tools.doctor import examine_devices
+from picograd_lab.doctor import examine_devices
 from tests.conftest import DEVICES
 from tests.device_checks import Check, checks
 from tests.on_devices import check_interrupt, check_threads

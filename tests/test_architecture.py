@@ -27,15 +27,16 @@ ORDER = [
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"},
     {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "cuda", "distributions"},
-    {"backends"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"backends"}, {"drawing"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
 BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
-BESIDE = ["picograd_array_api", "picograd_onnx"]
-NAMES_BESIDE = {"array_api.py", "onnx.py"}  # of names that users know: picograd.array_api is picograd_array_api
+BESIDE = ["picograd_array_api", "picograd_onnx", "picograd_lab", "picograd_programs"]
+# Names that users know: picograd.onnx is the package picograd_onnx.
+NAMES_BESIDE = {"array_api.py", "onnx.py", "data.py", "models.py", "__main__.py"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {
@@ -149,7 +150,6 @@ NAMES_A_DEVICE = {
     "engine/devices.py": "the folders, by name",
     "engine/host_memory.py": "memory of the CPU, which is the host's",
     "engine/choose.py": "kernels that are written by hand for one GPU",
-    "tools/doctor.py": "the library that a GPU may lack",
 }
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from picograd import __version__, cli
+from picograd import __version__
 from picograd.errors import DataError
-from picograd.tools.doctor import Finding, examine_devices, processor_name
-from picograd.train.gpt import GptConfig
-from picograd.train.lstm import LstmConfig, SampleLstmConfig
-from picograd.train.mnist import MnistConfig
-from picograd.train.names import NamesConfig
-from picograd.train.sample import SampleGptConfig
+from picograd_lab.doctor import Finding, examine_devices, processor_name
+from picograd_programs import cli
+from picograd_programs.train.gpt import GptConfig, SampleGptConfig
+from picograd_programs.train.lstm import LstmConfig, SampleLstmConfig
+from picograd_programs.train.mnist import MnistConfig
+from picograd_programs.train.names import NamesConfig
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 sys.argv = ["/usr/bin/picograd", "doctor"]
-import picograd.cli
+import picograd_programs.cli
 """
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (made.returncode, made.stdout, made.stderr) == (-signal.SIGINT, "", "")
@@ -230,13 +230,13 @@ def test_processor_without_a_name_is_called_by_its_architecture(tmp_path: Path) 
 
 
 def test_command_runs_as_a_process(cache: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
+    command = [sys.executable, "-c", "import sys; from picograd_programs.cli import main; sys.exit(main())", "cache", "ls"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{cache} is empty\n", "")
 
 
 def test_output_that_nobody_reads_any_more_ends_without_a_traceback(cache: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
+    command = [sys.executable, "-c", "import sys; from picograd_programs.cli import main; sys.exit(main())", "cache", "ls"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)

@@ -16,7 +16,7 @@ from picograd import ArgumentError, DeviceError, Tensor, __version__, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.devices.cpu.pool import Crew
 from picograd.engine.pipeline import ahead, pipelined
-from picograd.tools.doctor import examine_cache
+from picograd_lab.doctor import examine_cache
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 MARKED = re.compile("(?<=<!-- settings -->\n).*?(?=<!-- /settings -->)", re.DOTALL)

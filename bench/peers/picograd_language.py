@@ -14,7 +14,7 @@ import picograd as pg
 from bench.language import Language, Transformer, flat, is_decayed, mapped, network_weights
 from bench.singles import Generation, generation_weights, prompts
 from bench.workloads import LAYER_NORM_EPS
-from picograd.models.gpt import GPT, GPTConfig
+from picograd_programs.models.gpt import GPT, GPTConfig
 
 F = pg.nn.functional
 Weights = dict[str, Any]
@@ -110,7 +110,7 @@ def _logits(weights: Weights, stream: Any) -> Any:
 
 
 class Generator:
-    """`picograd.models.gpt.GPT` with a cache for as many tokens as are read and written in all."""
+    """`picograd_programs.models.gpt.GPT` with a cache for as many tokens as are read and written in all."""
 
     def __init__(self, workload: Generation, is_jitted: bool) -> None:
         self.workload, network = workload, workload.network

@@ -28,8 +28,8 @@ from picograd.ir.spec import verify_program
 from picograd.ir.stages import Schedule
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.road import finish, lower, schedule_graphs
-from picograd.tools.ladder.product import product_for
-from picograd.tools.ladder.rungs import RUNGS
+from picograd_lab.ladder.product import product_for
+from picograd_lab.ladder.rungs import RUNGS
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 AVX512, AVX2, SSE = (processor_target(X86, *GENERATIONS[name]) for name in ("avx512", "avx2", "sse"))

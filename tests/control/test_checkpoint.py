@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.models.gpt import GPT, GPTConfig
+from picograd_programs.models.gpt import GPT, GPTConfig
 
 B, T, C, V = 8, 32, 32, 16  # batch, length, width, vocabulary
 STREAM_NBYTES = 4 * B * T * C

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from picograd.data import fetch, load_names, load_text
-from picograd.data.fetch import Carrier, DataFile, get_files
-from picograd.data.files import sha256_of
+from picograd.data import load_names, load_text
 from picograd.errors import DataError
+from picograd_programs.data import fetch
+from picograd_programs.data.fetch import Carrier, DataFile, get_files, sha256_of
 
 BODY = b"some bytes of a data set" * 100
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from picograd.data.idx import format_idx, parse_idx
 from picograd.errors import DataError
+from picograd_programs.data.mnist import format_idx, parse_idx
 
 DTYPES = ["u1", "i1", "i2", "i4", "f4", "f8"]
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data import mnist
-from picograd.data.fetch import DataFile
-from picograd.data.files import sha256_of
-from picograd.data.idx import format_idx, parse_idx
 from picograd.errors import DataError
+from picograd_programs.data import mnist
+from picograd_programs.data.fetch import DataFile, sha256_of
+from picograd_programs.data.mnist import format_idx, parse_idx
 
 
 def carrier(contents: object, kept: int | None = None) -> zipfile.ZipFile:

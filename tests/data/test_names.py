@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from picograd.data import names
 from picograd.errors import DataError
+from picograd_programs.data import names
 
 
 def test_windows_pad_with_dots_and_end_with_one() -> None:

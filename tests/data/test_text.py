@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data import text
-from picograd.data.text import (
+from picograd.errors import DataError
+from picograd_programs.data import text
+from picograd_programs.data.text import (
     Vocabulary,
     load_text,
     python_source,
@@ -18,7 +19,6 @@ from picograd.data.text import (
     spaced_windows,
     split,
 )
-from picograd.errors import DataError
 
 
 # ---- where text comes from ----

@@ -17,8 +17,8 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel
 from picograd.latest import Latest
-from picograd.models.gpt import GPT, GPTConfig, optimizer_of
 from picograd.road import create_schedule, lower
+from picograd_programs.models.gpt import GPT, GPTConfig, optimizer_of
 from tests.calls import calls
 
 MOST_BINARIES = 60  # of a training step of a GPT, its start weights included

@@ -16,8 +16,8 @@ import picograd as pg
 from picograd.engine import devices, entries, realize
 from picograd.engine.watch import watch
 from picograd.latest import Latest
-from picograd.tools import doctor
-from picograd.tools.cache import clear_cache
+from picograd_lab import doctor
+from picograd_programs.cache import clear_cache
 
 pytestmark = pytest.mark.req("G8")
 NUM_DAMAGED = 1000

@@ -13,10 +13,10 @@ import pytest
 import picograd as pg
 from examples.micrograd_cuda import train
 from picograd import Tensor, nn, optim
-from picograd.models.cnn import PixelCNN
-from picograd.models.gpt import GPT, GPTConfig
 from picograd.nn import functional as F
 from picograd.optim.optimizer import Optimizer
+from picograd_programs.models.gpt import GPT, GPTConfig
+from picograd_programs.models.pictures import PixelCNN
 from tests.nn.test_training import test_micrograd_cudas_twenty_steps as twenty_steps
 from tests.on_devices import device_params
 

@@ -21,7 +21,7 @@ from picograd.devices.opencl import device as opencl
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Binary, Launch
-from picograd.tools.doctor import examine_devices
+from picograd_lab.doctor import examine_devices
 from tests.device_checks import Check, checks
 from tests.on_devices import device_params
 

@@ -12,11 +12,10 @@ import pytest
 from picograd.ir.bodies import bodies_in
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.tools.fuzz.graphs import any_graph
-from picograd.tools.fuzz.run import try_seed
-from picograd.tools.fuzz.script import script
-from picograd.tools.fuzz.shrink import shrink
-from picograd.tools.fuzz.values import Graph
+from picograd_lab.fuzz.failures import script, shrink
+from picograd_lab.fuzz.graphs import any_graph
+from picograd_lab.fuzz.run import try_seed
+from picograd_lab.fuzz.values import Graph
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 FEW = 600  # elements of one value; what runs in Python is slow

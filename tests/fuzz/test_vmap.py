@@ -15,8 +15,8 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.text import format_graph
 from picograd.rewrites.vmap import Examples, for_all
-from picograd.tools.fuzz.graphs import any_graph
-from picograd.tools.fuzz.values import Graph
+from picograd_lab.fuzz.graphs import any_graph
+from picograd_lab.fuzz.values import Graph
 from tests.fuzz.seeds import run_seeds
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.tools.fuzz import writes
-from picograd.tools.fuzz.writes import Pair, check_writes
+from picograd_lab.fuzz import writes
+from picograd_lab.fuzz.writes import Pair, check_writes
 
 SEEDS = range(80)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from picograd.models.bengio import BengioModel
 from picograd.tensor.tensor import Tensor
+from picograd_programs.models.names import BengioModel
 
 
 def test_logits_are_those_of_the_equation() -> None:

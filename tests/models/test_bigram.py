@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.data.names import bigrams
-from picograd.models.bigram import average_nll, bigram_probabilities, count_bigrams, train_logistic_bigram
 from picograd.tensor.tensor import Tensor
+from picograd_programs.data.names import bigrams
+from picograd_programs.models.names import average_nll, bigram_probabilities, count_bigrams, train_logistic_bigram
 
 
 def pairs(words: list[str]) -> tuple[np.ndarray, np.ndarray]:

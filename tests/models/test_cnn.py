@@ -9,9 +9,9 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import ShapeError
-from picograd.models.cnn import PixelCNN
 from picograd.nn import functional as F
 from picograd.optim import AdamW
+from picograd_programs.models.pictures import PixelCNN
 
 
 class Reference(torch.nn.Module):

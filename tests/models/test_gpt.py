@@ -12,8 +12,8 @@ import picograd as pg
 from picograd import Tensor, int64
 from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, ShapeError
-from picograd.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from picograd.nn.utils import clip_grad_norm_
+from picograd_programs.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from tests.helpers import same_value
 from tests.models.twins import TorchGPT, torch_optimizer, with_weights_of
 

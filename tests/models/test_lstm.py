@@ -8,7 +8,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
-from picograd.models.lstm import CharacterLSTM
+from picograd_programs.models.names import CharacterLSTM
 from tests.helpers import same_value
 from tests.models.twins import TorchCharacterLSTM, with_weights_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.models.sampling import drawn_from
+from picograd_programs.models.gpt import drawn_from
 
 
 def test_drawn_tokens_follow_temperature_and_top_k() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from picograd import Tensor, nn
-from picograd.models.gpt import GPTConfig
+from picograd_programs.models.gpt import GPTConfig
 
 
 class TorchBlock(torch.nn.Module):

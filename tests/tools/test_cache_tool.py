@@ -8,7 +8,7 @@ import pytest
 
 from picograd.errors import DataError
 from picograd.ir.holders import format_nbytes
-from picograd.tools.cache import PARTS, clear_cache, list_cache
+from picograd_programs.cache import PARTS, clear_cache, list_cache
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd import cli
 from picograd.engine.devices import compiler_for
 from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator import evaluate_program
@@ -19,14 +18,12 @@ from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import For, Let, Load, Statement, Store, lanes_of, walk
 from picograd.road import finish
-from picograd.tools.ladder import blas, measure
-from picograd.tools.ladder.blas import Blas
-from picograd.tools.ladder.measure import Figure
-from picograd.tools.ladder.peak import CHAINS, peak_flops, peak_program
-from picograd.tools.ladder.product import Product, product_for
-from picograd.tools.ladder.programs import Runnable
-from picograd.tools.ladder.report import rows_of, shown_programs
-from picograd.tools.ladder.rungs import FUSED, RUNGS, Rung
+from picograd_lab.ladder import measure
+from picograd_lab.ladder.measure import CHAINS, Blas, Figure, peak_flops, peak_program
+from picograd_lab.ladder.product import Product, Runnable, product_for
+from picograd_lab.ladder.run import rows_of, shown_programs
+from picograd_lab.ladder.rungs import FUSED, RUNGS, Rung
+from picograd_programs import cli
 from tests.same_meaning import CPU_TARGETS, backwards
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ladder.md"
@@ -177,7 +174,7 @@ def test_the_peak_is_chains_of_fmas_and_nothing_else(target, num_threads: int) -
 # ---- the command ----
 @pytest.fixture
 def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(blas, "LIBRARIES", ("numpy",))
+    monkeypatch.setattr(measure, "LIBRARIES", ("numpy",))
     monkeypatch.setattr(measure, "LEAST_S", 0.0)
     monkeypatch.setenv("PICOGRAD_THREADS", "2")
     yield
@@ -283,8 +280,8 @@ def test_a_library_runs_with_its_threads_and_its_end_is_said() -> None:
 
 
 def test_a_library_that_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "WORKER", "import sys\nif sys.argv[1] == 'torch': sys.exit(1)\n" + blas.WORKER)
-    found = blas.start_all(2, 4, 4, 4)
+    monkeypatch.setattr(measure, "WORKER", "import sys\nif sys.argv[1] == 'torch': sys.exit(1)\n" + measure.WORKER)
+    found = measure.start_all(2, 4, 4, 4)
     for one in found:
         one.close()
     assert [(one.library, one.num_threads) for one in found] == [("numpy", 1), ("numpy", 2)]

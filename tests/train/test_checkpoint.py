@@ -13,7 +13,7 @@ import safetensors.numpy
 from picograd.errors import DataError
 from picograd.formats.safetensors_file import digest_of, encode
 from picograd.record import replace
-from picograd.train.checkpoint import FORMAT, Checkpoint, check_fits, load_checkpoint, save_checkpoint
+from picograd_programs.train.checkpoint import FORMAT, Checkpoint, check_fits, load_checkpoint, save_checkpoint
 
 
 def example() -> Checkpoint:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from picograd.train.interrupt import Interrupt
+from picograd_programs.train.loop import Interrupt
 
 
 def test_first_ctrl_c_is_only_noted() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from picograd.train.log import TrainingLog
+from picograd_programs.train.loop import TrainingLog
 
 
 def run_log(terminal: bool, first: int = 0) -> str:

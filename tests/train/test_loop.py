@@ -12,8 +12,7 @@ from rich.console import Console
 
 from picograd.errors import ArgumentError, DataError
 from picograd.tensor.tensor import Tensor
-from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_files, check_writable, command_line, run_steps
+from picograd_programs.train.loop import TrainingLog, check_counts, check_files, check_writable, command_line, run_steps
 
 
 @dataclass(frozen=True)

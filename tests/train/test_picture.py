@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from picograd.errors import DataError, ShapeError
-from picograd.train import picture
+from picograd_programs.train import picture
 
 
 def decode_png(data: bytes) -> np.ndarray:

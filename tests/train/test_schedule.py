@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from picograd.train.schedule import cosine_with_warmup, seed_of_step
+from picograd_programs.train.loop import cosine_with_warmup, seed_of_step
 
 
 def nanogpt(step: int, lr: float, warmup: int, last: int) -> float:

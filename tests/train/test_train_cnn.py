@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data.mnist import Mnist
-from picograd.train import mnist
-from picograd.train.checkpoint import load_checkpoint
-from picograd.train.cnn import CnnConfig, train_cnn
+from picograd_programs.data.mnist import Mnist
+from picograd_programs.train import mnist
+from picograd_programs.train.checkpoint import load_checkpoint
+from picograd_programs.train.mnist import CnnConfig, train_cnn
 
 
 def test_run_leaves_checkpoint_and_picture_and_says_so(

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from picograd.errors import ArgumentError, DataError
-from picograd.train import gpt
-from picograd.train.checkpoint import load_checkpoint
-from picograd.train.gpt import GptConfig, train_gpt
-from picograd.train.sample import SampleGptConfig, sample_gpt
+from picograd_programs.train import gpt
+from picograd_programs.train.checkpoint import load_checkpoint
+from picograd_programs.train.gpt import GptConfig, SampleGptConfig, sample_gpt, train_gpt
 
 TEXT = "the quick brown fox jumps over the lazy dog.\n" * 30
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data.names import CHARACTERS, sequences
 from picograd.errors import ArgumentError, DataError
-from picograd.models.lstm import CharacterLSTM
 from picograd.nn import functional as F
 from picograd.tensor.tensor import Tensor
-from picograd.train import checkpoint, lstm
-from picograd.train.checkpoint import load_checkpoint
-from picograd.train.lstm import LstmConfig, SampleLstmConfig, nll, sample_lstm, train_lstm
+from picograd_programs.data.names import CHARACTERS, sequences
+from picograd_programs.models.names import CharacterLSTM
+from picograd_programs.train import checkpoint, lstm
+from picograd_programs.train.checkpoint import load_checkpoint
+from picograd_programs.train.lstm import LstmConfig, SampleLstmConfig, nll, sample_lstm, train_lstm
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data.mnist import Mnist
 from picograd.errors import ArgumentError, DataError
-from picograd.train import mnist
-from picograd.train.checkpoint import load_checkpoint
-from picograd.train.mnist import MnistConfig, batch_rows, train_mnist
+from picograd_programs.data.mnist import Mnist
+from picograd_programs.train import mnist
+from picograd_programs.train.checkpoint import load_checkpoint
+from picograd_programs.train.mnist import MnistConfig, batch_rows, train_mnist
 
 
 @pytest.fixture

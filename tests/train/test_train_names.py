@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.data.names import CHARACTERS
 from picograd.errors import ArgumentError
-from picograd.models.bengio import BengioModel
 from picograd.tensor.tensor import Tensor
-from picograd.train import names
-from picograd.train.checkpoint import load_checkpoint
-from picograd.train.names import NamesConfig, sample, train_names
+from picograd_programs.data.names import CHARACTERS
+from picograd_programs.models.names import BengioModel
+from picograd_programs.train import names
+from picograd_programs.train.checkpoint import load_checkpoint
+from picograd_programs.train.names import NamesConfig, sample, train_names
 
 
 def plain(text: str) -> str:

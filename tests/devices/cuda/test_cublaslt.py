@@ -308,7 +308,7 @@ def test_a_library_that_is_missing_or_old_is_no_candidate_and_no_error(
     fake_driver: Path, cache: dict[str, str], change: str, environment: dict[str, str], reason: str
 ) -> None:
     code = TUNED + change + PRODUCT + """
-from picograd.tools.doctor import examine_library
+from picograd_lab.doctor import examine_library
 print(*result()[:3], device.library())
 print(examine_library().text)
 """

@@ -15,12 +15,11 @@ from picograd.ir.opts import Opts
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, walk
 from picograd.record import replace
-from picograd.tools.fuzz import opts
-from picograd.tools.fuzz.check import Wrong
-from picograd.tools.fuzz.graphs import product_graph
-from picograd.tools.fuzz.opts import check_opts
-from picograd.tools.fuzz.run import try_seed
-from picograd.tools.fuzz.values import Array, Graph
+from picograd_lab.fuzz import check
+from picograd_lab.fuzz.check import Wrong, check_opts
+from picograd_lab.fuzz.graphs import product_graph
+from picograd_lab.fuzz.run import try_seed
+from picograd_lab.fuzz.values import Array, Graph
 
 
 def test_a_seed_draws_the_same_graph_and_tiles_again() -> None:
@@ -43,7 +42,7 @@ def test_most_seeds_have_a_product() -> None:
 @pytest.mark.variants(first=1)
 def test_a_wrong_cut_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs for a GPU whose results are one too large."""
-    right = opts.run
+    right = check.run
 
     def wrong(program: Program, slots: Sequence[Array]) -> list[Array]:
         found = right(program, slots)
@@ -52,11 +51,11 @@ def test_a_wrong_cut_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) ->
             return [x + x.dtype.type(1) if param.role == "out" else x for x, param in zip(found, program.params)]
         return found
 
-    monkeypatch.setattr(opts, "run", wrong)
+    monkeypatch.setattr(check, "run", wrong)
     failures = [try_seed("opts", seed, "CPU")[0] for seed in range(4)]
     failure = next(failure for failure in failures if failure is not None)
     assert "for cuda with block" in failure.error and "elements differ by more" in failure.error
-    assert "from picograd.tools.fuzz.opts import check_opts" in failure.source
+    assert "from picograd_lab.fuzz.check import check_opts" in failure.source
     assert len([line for line in failure.source.splitlines() if line.startswith("%")]) <= 4
     monkeypatch.undo()
     exec(compile(failure.source, "script", "exec"), {})  # it is right, so it passes
@@ -68,7 +67,7 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     zeros = {op: np.zeros((3, 3), np.float32) for op in (a, b)}
     graph = Graph([Op(OpCode.MATMUL, dtypes.float32, (a, b))], zeros, [0.0])
     assert check_opts(graph, 0)
-    lower, run = opts.lower, opts.run
+    lower, run = check.lower, check.run
 
     def named(kernel: Kernel, target: Target, choice: Opts) -> Program:
         return replace(lower(kernel, target, choice), name=str(choice))
@@ -76,8 +75,8 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(program: Program, slots: Sequence[Array]) -> list[Array]:
         return [-x if "turned" in program.name else x for x in run(program, slots)]
 
-    monkeypatch.setattr(opts, "lower", named)
-    monkeypatch.setattr(opts, "run", wrong)
+    monkeypatch.setattr(check, "lower", named)
+    monkeypatch.setattr(check, "run", wrong)
     with pytest.raises(Wrong, match="other bits than with registers"):
         for seed in range(20):
             check_opts(graph, seed)

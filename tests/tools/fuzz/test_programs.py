@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from picograd.tools.fuzz import programs
-from picograd.tools.fuzz.programs import any_program, check_program
-from picograd.tools.fuzz.run import try_seed
-from picograd.tools.fuzz.script import program_script
+from picograd_lab.fuzz import programs
+from picograd_lab.fuzz.failures import program_script
+from picograd_lab.fuzz.programs import any_program, check_program
+from picograd_lab.fuzz.run import try_seed
 
 SEEDS, AT_ONCE = 300, 25
 

@@ -13,11 +13,10 @@ import pytest
 from picograd.errors import ArgumentError, DeviceError
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
-from picograd.tools.fuzz import check
-from picograd.tools.fuzz.graphs import any_graph, smooth_graph
-from picograd.tools.fuzz.run import KINDS, FuzzConfig, fuzz, try_seed
-from picograd.tools.fuzz.script import literal, script
-from picograd.tools.fuzz.shrink import shrink
+from picograd_lab.fuzz import check
+from picograd_lab.fuzz.failures import literal, script, shrink
+from picograd_lab.fuzz.graphs import any_graph, smooth_graph
+from picograd_lab.fuzz.run import KINDS, FuzzConfig, fuzz, try_seed
 
 
 def test_a_minute_of_seeds_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_the_script_fails_when_it_is_run(monkeypatch: pytest.MonkeyPatch, tmp_pa
     path.write_text(source)
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
-    broken = "from picograd.tools.fuzz import check\ncheck.run_on = lambda *a: [np.zeros(9)]\ncheck_values("
+    broken = "from picograd_lab.fuzz import check\ncheck.run_on = lambda *a: [np.zeros(9)]\ncheck_values("
     path.write_text(source.replace("check_values(", broken))
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 1 and "Wrong: root 0 on CPU" in done.stderr

@@ -1,1 +1,0 @@
-"""Networks, a file each, which picograd/train fits and users read."""

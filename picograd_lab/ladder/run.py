@@ -1,0 +1,239 @@
+"""`picograd ladder gemm`: climbs the ladder on this machine, or shows the loops of a rung.
+
+In:    `LadderConfig`
+Out:   a table; JSON and a page of the docs where asked for
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from picograd.device import Target
+from picograd.engine.compiler import Compiler
+from picograd.engine.devices import check_exists, compiler_for
+from picograd.errors import ArgumentError, DataError
+from picograd.tensor.costs import explain
+from picograd.tensor.tensor import Tensor
+from picograd_lab.doctor import processor_name
+from picograd_lab.ladder.measure import Figure, climb
+from picograd_lab.ladder.product import PHASE, Product, product_for, text_of
+from picograd_lab.ladder.rungs import LADDER, RUNGS, expression
+
+
+# ---- pages of the docs, of which commands write what stands between two marks ----
+def replace_marked(text: str, name: str, inner: str) -> str | None:
+    """Returns a page with what stands between `<!-- NAME -->` and `<!-- /NAME -->` replaced; None without these marks.
+
+    >>> replace_marked("a <!-- x -->old<!-- /x --> b", "x", "new")
+    'a <!-- x -->\\nnew\\n<!-- /x --> b'
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    return f"{head}{begin}\n{inner}\n{end}{tail}" if found and closed else None
+
+
+# ---- the table of a climb ----
+HEADS = ("", "what it adds", "threads", "GFLOP/s", "gain", "of best BLAS", "of FMA peak")
+# What the docs show: short vectors and few registers, and lengths that tiles divide, so that no edges are in the way.
+SHOWN_TARGET = Target("CPU", "llvm", "x86-64-v3", vector_bytes=32, num_registers=16)
+SHOWN_SIZE = 96
+
+
+def load_average() -> float:
+    """Returns how many processes ran or wanted to in the last minute; 0 where the system does not say."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def describe(
+    product: Product, figures: Sequence[Figure], versions: dict[str, str], target: Target, load: float
+) -> dict[str, Any]:
+    """Returns what was measured, and on what, as plain values; `load` is that before it."""
+    return {
+        "ladder": "gemm",
+        "device": target.device,
+        "m": product.m, "k": product.k, "n": product.n,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": processor_name(),
+        "arch": target.arch,
+        "vector_bytes": target.vector_bytes,
+        "python": platform.python_version(),
+        "picograd": _version("picograd"),
+        "load_average": load,
+        "libraries": versions,
+        "figures": [{**asdict(figure), "gflops": figure.gflops} for figure in figures],
+    }  # fmt: skip
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a checkout
+        return ""
+
+
+def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
+    """Returns the cells of the table, rungs first.
+
+    A rung's gain is over the one before; shares are of what has the same number of threads.
+    """
+    best = {(f.kind, f.threads): 0.0 for f in figures}
+    for figure in figures:
+        key = (figure.kind, figure.threads)
+        best[key] = max(best[key], figure.gflops)
+    order = ("rung", "blas", "peak")
+    rows: list[tuple[str, ...]] = []
+    before: Figure | None = None
+    for figure in sorted(figures, key=lambda f: order.index(f.kind)):
+        rates = sorted(figure.flops / sample / 1e9 for sample in figure.samples_s)
+        shares = [f"{figure.gflops / best[kind, figure.threads]:.1%}" for kind in ("blas", "peak")]
+        rate = f"{figure.gflops:.4g} ({rates[0]:.4g}..{rates[-1]:.4g})"
+        gain = f"{figure.gflops / before.gflops:.3g}x" if before and figure.kind == "rung" else ""
+        rows.append((figure.name, figure.adds, str(figure.threads), rate, gain, *shares))
+        before = figure
+    return rows
+
+
+def title_of(record: dict[str, Any]) -> str:
+    """Returns what was computed, in one line."""
+    m, k, n = record["m"], record["k"], record["n"]
+    return f"float32 ({m}, {k}) @ ({k}, {n}) on {record['device']}"
+
+
+def source_of(record: dict[str, Any]) -> str:
+    """Returns what it was measured on, in one line."""
+    rounds = max(len(figure["samples_s"]) for figure in record["figures"])
+    libraries = "; ".join(f"{name} {text}" for name, text in record["libraries"].items())
+    vectors = 8 * record["vector_bytes"]
+    run = f"{rounds} rounds; load when started {record['load_average']:.2f}; {record['date'][:10]}"
+    return f"{record['processor']}, {vectors}-bit vectors; {libraries}; {run}"
+
+
+def show(record: dict[str, Any], figures: Sequence[Figure], console: Console) -> None:
+    """Prints the table."""
+    table = Table(title=title_of(record), caption=source_of(record), title_justify="left", caption_justify="left")
+    for place, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if place < 2 else "right", no_wrap=place != 1)
+    for row in rows_of(figures):
+        table.add_row(*row)
+    console.print(table)
+
+
+def markdown(record: dict[str, Any], figures: Sequence[Figure]) -> str:
+    """Returns the table in Markdown, with what was computed above and what on below."""
+    lines = [f"**{title_of(record)}**", "", "| " + " | ".join(HEADS) + " |", "|---|---|" + "---:|" * (len(HEADS) - 2)]
+    lines += ["| " + " | ".join(row).replace(" (", "<br>(") + " |" for row in rows_of(figures)]
+    return "\n".join([*lines, "", f"*{source_of(record)}*"])
+
+
+def shown_programs() -> dict[str, str]:
+    """Returns the loops of each rung that has an emitter, as the docs show them."""
+    product = product_for(SHOWN_SIZE, SHOWN_SIZE, SHOWN_SIZE, SHOWN_TARGET)
+    texts = {rung.name: text_of(rung.emit(product)) for rung in LADDER if rung.emit is not None}
+    return {name: text[text.index(PHASE) :] for name, text in texts.items()}
+
+
+def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) -> list[str]:
+    """Replaces what stands between the page's markers `ladder:gemm` and `ladder:RUNG`; returns the names replaced."""
+    texts = {"ladder:gemm": markdown(record, figures)}
+    texts |= {f"ladder:{name}": f"```text\n{text}\n```" for name, text in shown_programs().items()}
+    text, replaced = page.read_text(), []
+    for name, inner in texts.items():
+        changed = replace_marked(text, name, inner)
+        if changed is not None:
+            text = changed
+            replaced.append(name)
+    page.write_text(text)
+    return replaced
+
+
+# ---- the command ----
+WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a terminal that is narrower
+LADDERS = {"gemm": "CPU"}  # by name: the device it climbs on
+
+
+@dataclass(frozen=True)
+class LadderConfig:
+    """Climbs from three naive loops to a fused product and measures what each idea brings."""
+
+    # Which ladder: gemm, a product of float32 matrices. Example: picograd ladder gemm --size 1024 --json gemm.json
+    name: tyro.conf.Positional[str] = "gemm"
+    # Device to measure.
+    device: str = "CPU"
+    # Rows and columns of the matrices.
+    size: int = 1024
+    # Rounds in which everything is measured once, in turn.
+    repeats: int = 7
+    # Prints the loops of one rung instead: naive, blocked, vectors, registers, packed, threads, fused.
+    show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
+    # File for the raw samples.
+    json: Path | None = None
+    # A page whose marked parts are rewritten, such as docs/ladder.md.
+    docs: Path | None = None
+
+
+def ladder(config: LadderConfig) -> int:
+    """Runs `picograd ladder` and returns 0.
+
+    Raises:
+      ArgumentError: there is no such ladder or rung, it does not climb on the device, or a number is below 1.
+      DeviceError:   there is no such device.
+      DataError:     a file cannot be written.
+    """
+    compiler = _compiler(config)
+    product = product_for(config.size, config.size, config.size, compiler.device.target)
+    console = Console(highlight=False, soft_wrap=True)
+    if config.show:
+        console.print(shown(config.show, product, compiler), markup=False)
+        return 0
+    for path in filter(None, (config.json, config.docs)):
+        if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
+            raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
+    load = load_average()
+    figures, versions = climb(product, compiler, config.repeats)
+    record = describe(product, figures, versions, compiler.device.target, load)
+    width = max(console.width, NARROWEST) if console.is_terminal else WIDEST
+    show(record, figures, Console(highlight=False, width=width))
+    if config.json is not None:
+        config.json.write_text(json.dumps(record, indent=1) + "\n")
+    if config.docs is not None:
+        console.print(f"{config.docs}: replaced {', '.join(write_docs(config.docs, record, figures)) or 'nothing'}")
+    return 0
+
+
+def _compiler(config: LadderConfig) -> Compiler:
+    """Returns the Compiler to climb with, once everything asked for is there."""
+    if config.name not in LADDERS:
+        raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(LADDERS)}.")
+    device = config.device.upper()
+    check_exists(device)
+    if device != LADDERS[config.name]:
+        raise ArgumentError(f"ladder: {config.name} climbs on {LADDERS[config.name]}; {device} has no ladder.")
+    for name, value in (("size", config.size), ("repeats", config.repeats)):
+        if value < 1:
+            raise ArgumentError(f"ladder: {name} must be at least 1, got {value}.")
+    if config.show and config.show not in RUNGS:
+        raise ArgumentError(f"ladder: there is no rung {config.show!r}; the rungs are {', '.join(RUNGS)}.")
+    return compiler_for(device)
+
+
+def shown(name: str, product: Product, compiler: Compiler) -> str:
+    """Returns the loops of a rung: as its emitter writes them, or what the compiler makes of the fused one."""
+    emit = RUNGS[name].emit
+    if emit is not None:
+        return text_of(emit(product))
+    shapes = ((product.m, product.k), (product.k, product.n), (product.n,))
+    tensors = [Tensor.zeros(*shape, device=compiler.device.target.device).realize() for shape in shapes]
+    return explain(expression(*tensors), stages=("kernel", "choice", "program"))

@@ -1,0 +1,11 @@
+"""Data sets, each found or fetched by name and checked by digest.
+
+In:    PICOGRAD_DATA, the cache folder, the network
+Out:   NumPy arrays and lists of strings
+"""
+
+from picograd_programs.data.mnist import Mnist, load_mnist
+from picograd_programs.data.names import load_names
+from picograd_programs.data.text import load_text
+
+__all__ = ["Mnist", "load_mnist", "load_names", "load_text"]

