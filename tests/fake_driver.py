@@ -17,13 +17,22 @@ from picograd.devices.cudasim import compile as hostcxx
 from tests.forks import Forks
 
 SOURCES = Path(__file__).parent / "devices" / "cuda"
-# What primitives.h is after parsing comes from the process that starts this one.
+# What primitives.h is after parsing comes from the process that starts this one; a kernel that a program before has
+# compiled is in the driver's folder.
 HEAD = """
 import os
+from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 from picograd.devices.cudasim import compile as hostcxx
 hostcxx._folders[hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
+def kept_library(compiler, options, source, *rest, compile_library=hostcxx.compile_library):
+    kept = Path(os.environ["LD_LIBRARY_PATH"], sha256(repr((options, source, rest)).encode()).hexdigest())
+    if not kept.exists():
+        kept.write_bytes(compile_library(compiler, options, source, *rest))
+    return kept.read_bytes()
+hostcxx.compile_library = kept_library
 from picograd.devices.cuda.render import render
 from picograd.devices.cuda.backend import make_device
 from picograd.devices.cuda.driver import available
@@ -42,7 +51,6 @@ devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_so
 # The same, with the fake cuBLASLt: another one may be installed, and would find no GPU.
 LIBRARY = TENSORS + """
 import ctypes
-from pathlib import Path
 from picograd.devices.cuda import cublaslt as cublaslt_calls
 folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
