@@ -19,6 +19,10 @@ from picograd.tensor.host import default_device, gpu_named, usable_device
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "get_device", "is_complex", "is_conj", "is_floating_point", "is_neg", "is_nonzero", "is_signed",
+]  # fmt: skip
+
 
 # ---- questions ----
 def is_floating_point(self: T) -> builtins.bool:

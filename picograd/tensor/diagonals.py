@@ -18,6 +18,10 @@ from picograd.tensor.views import cut
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "select_scatter", "slice_scatter",
+]  # fmt: skip
+
 
 # ---- windows and diagonals ----
 def unfold(self: T, dimension: int, size: int, step: int) -> T:

@@ -17,7 +17,17 @@ from picograd.tensor.core import T, TensorCore
 from picograd.tensor.inplace import in_place
 
 __all__ = [
-    "digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "logit", "mvlgamma", "sinc",
+    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "angle", "arccos", "arccos_", "arccosh",
+    "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan_", "arctanh", "arctanh_", "asin",
+    "asin_", "asinh", "asinh_", "atan", "atan_", "atanh", "atanh_", "ceil", "ceil_", "conj", "conj_physical", "cos",
+    "cos_", "cosh", "cosh_", "deg2rad", "deg2rad_", "digamma", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp",
+    "exp2", "exp2_", "exp_", "expm1", "expm1_", "fix", "fix_", "floor", "floor_", "frac", "frac_", "frexp",
+    "hardshrink", "i0", "i0_", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "lgamma", "log",
+    "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "logit", "logit_", "mvlgamma", "nan_to_num",
+    "nan_to_num_", "neg", "neg_", "negative", "negative_", "positive", "rad2deg", "rad2deg_", "reciprocal",
+    "reciprocal_", "relu", "relu_", "resolve_conj", "resolve_neg", "round", "round_", "rsqrt", "rsqrt_", "sgn",
+    "sigmoid", "sigmoid_", "sign", "signbit", "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "sqrt", "sqrt_",
+    "square", "square_", "tan", "tan_", "tanh", "tanh_", "trunc", "trunc_",
 ]  # fmt: skip
 
 

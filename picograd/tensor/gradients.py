@@ -34,6 +34,10 @@ from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, a
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "detach_",
+]  # fmt: skip
+
 
 # ---- gradients that are kept ----
 class UsedUp:

@@ -35,6 +35,10 @@ from picograd.tensor.variable import Length, Variable
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "gather", "index_put", "index_put_", "index_select", "take", "take_along_dim",
+]  # fmt: skip
+
 
 # ---- elements that a mask chooses in a trace ----
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")

@@ -29,6 +29,10 @@ from picograd.tensor.views import cut
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "combinations", "flip", "fliplr", "flipud", "roll", "rot90", "tile",
+]  # fmt: skip
+
 
 # ---- repetitions, margins, joins ----
 def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:

@@ -19,6 +19,11 @@ from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
 
+__all__ = [
+    "add", "bitwise_not", "div", "divide", "eq", "floor_divide", "ge", "gt", "le", "logical_and", "logical_not",
+    "logical_or", "lt", "mul", "multiply", "ne", "not_equal", "sub", "subtract", "true_divide",
+]  # fmt: skip
+
 OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray)  # what an operator takes at its other side
 
 

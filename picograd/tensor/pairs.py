@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "addcdiv", "addcmul", "atan2", "copysign", "fmax", "fmin", "fmod", "gcd", "heaviside", "hypot", "igamma",
-    "igammac", "is_same_size", "isclose", "lcm", "ldexp", "logaddexp", "logaddexp2", "logical_xor", "nextafter",
+    "addcdiv", "addcmul", "arctan2", "atan2", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min",
+    "clamp_min_", "clip", "clip_", "copysign", "fmax", "fmin", "fmod", "gcd", "gcd_", "heaviside", "hypot",
+    "igamma", "igammac", "is_same_size", "isclose", "lcm", "lcm_", "ldexp", "ldexp_", "lerp", "logaddexp",
+    "logaddexp2", "logical_xor", "masked_fill", "maximum", "minimum", "nextafter", "xlogy_",
 ]  # fmt: skip
 
 

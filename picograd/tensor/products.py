@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "addbmm", "addmm", "addmv", "addr", "baddbmm",
+    "addbmm", "addmm", "addmv", "addmv_", "addr", "baddbmm", "bmm", "dot", "matmul", "mm", "mv", "outer", "tril",
+    "triu",
 ]  # fmt: skip
 
 

@@ -35,6 +35,10 @@ from picograd.tensor.order import lower_bound
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "bernoulli", "multinomial",
+]  # fmt: skip
+
 
 # ---- functions alike on every device ----
 INTEGER = {dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64}  # of the same width

@@ -52,6 +52,11 @@ from picograd.tensor.inplace import in_place
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logsumexp", "max",
+    "mean", "min", "prod", "softmax", "std", "sum", "var",
+]  # fmt: skip
+
 
 # ---- moments on Ops ----
 @formula

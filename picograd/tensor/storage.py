@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     pass
 
+__all__ = [
+    "as_strided", "fill_", "resize_as_", "zero_",
+]  # fmt: skip
+
 
 Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
 kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage

@@ -39,15 +39,6 @@ from picograd.tensor import (
     storage,
     views,
 )
-from picograd.tensor import joining as stacking
-from picograd.tensor import pairs as choices
-from picograd.tensor import products as added
-from picograd.tensor import random as distributions
-from picograd.tensor import scattering as selection
-from picograd.tensor import scattering as slices
-from picograd.tensor import statistics as counts
-from picograd.tensor import statistics as measures
-from picograd.tensor import views as pieces
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import TensorCore, of_class, several_of_class
 from picograd.tensor.gradients import Several, read_grad, store_grad
@@ -195,7 +186,7 @@ class Tensor(TensorCore):
         """
         gradients.backward(self, gradient, retain_graph, create_graph, inputs)
 
-    # ---- operators ----
+    # ---- arithmetic, comparisons, bits ----
     _operands, add, sub, mul, div = operators._operands, operators.add, operators.sub, operators.mul, operators.div
     floor_divide, _floor_divided, remainder = operators.floor_divide, operators._floor_divided, operators.remainder
     pow, __rpow__, __add__, __sub__ = operators.pow, operators.__rpow__, operators.__add__, operators.__sub__
@@ -204,9 +195,8 @@ class Tensor(TensorCore):
     __rmul__, __rtruediv__, __rfloordiv__ = operators.__rmul__, operators.__rtruediv__, operators.__rfloordiv__
     __rmod__, __neg__, __pos__, lt = operators.__rmod__, operators.__neg__, operators.__pos__, operators.lt
     le, gt, ge, eq, ne, __lt__ = operators.le, operators.gt, operators.ge, operators.eq, operators.ne, operators.__lt__
-    __le__, __gt__, __ge__ = operators.__le__, operators.__gt__, operators.__ge__
-    __eq__, __ne__ = operators.__eq__, operators.__ne__  # type: ignore[assignment]  # of each element
-    __and__, __or__, __xor__, __lshift__ = operators.__and__, operators.__or__, operators.__xor__, operators.__lshift__
+    __le__, __gt__, __ge__, __and__ = operators.__le__, operators.__gt__, operators.__ge__, operators.__and__
+    __or__, __xor__, __lshift__ = operators.__or__, operators.__xor__, operators.__lshift__
     __rshift__, __rlshift__, __rrshift__ = operators.__rshift__, operators.__rlshift__, operators.__rrshift__
     __invert__, __rand__, __ror__ = operators.__invert__, operators.__rand__, operators.__ror__
     __rxor__, bitwise_and, bitwise_or = operators.__rxor__, operators.bitwise_and, operators.bitwise_or
@@ -230,6 +220,7 @@ class Tensor(TensorCore):
     __ipow__, __ifloordiv__, __imod__ = operators.__ipow__, operators.__ifloordiv__, operators.__imod__
     __iand__, __ior__, __ixor__ = operators.__iand__, operators.__ior__, operators.__ixor__
     __ilshift__, __irshift__ = operators.__ilshift__, operators.__irshift__
+    __eq__, __ne__ = operators.__eq__, operators.__ne__  # type: ignore[assignment]  # of each element
 
     # ---- functions of each element ----
     exp, exp_, exp2, exp2_ = elementwise.exp, elementwise.exp_, elementwise.exp2, elementwise.exp2_
@@ -250,75 +241,82 @@ class Tensor(TensorCore):
     arctanh_, deg2rad, deg2rad_ = elementwise.arctanh_, elementwise.deg2rad, elementwise.deg2rad_
     rad2deg, rad2deg_, relu, relu_ = elementwise.rad2deg, elementwise.rad2deg_, elementwise.relu, elementwise.relu_
     sigmoid, sigmoid_, silu, gelu = elementwise.sigmoid, elementwise.sigmoid_, elementwise.silu, elementwise.gelu
-    softplus, hardshrink = elementwise.softplus, elementwise.hardshrink
+    softplus, hardshrink, abs, abs_ = elementwise.softplus, elementwise.hardshrink, elementwise.abs, elementwise.abs_
+    neg, neg_, sign, sign_ = elementwise.neg, elementwise.neg_, elementwise.sign, elementwise.sign_
+    floor, floor_, ceil, ceil_ = elementwise.floor, elementwise.floor_, elementwise.ceil, elementwise.ceil_
+    trunc, trunc_, round, round_ = elementwise.trunc, elementwise.trunc_, elementwise.round, elementwise.round_
+    frac, frac_, frexp, sgn = elementwise.frac, elementwise.frac_, elementwise.frexp, elementwise.sgn
+    sgn_, signbit, __abs__, absolute = elementwise.sgn_, elementwise.signbit, elementwise.__abs__, elementwise.absolute
+    negative, fix, absolute_ = elementwise.negative, elementwise.fix, elementwise.absolute_
+    negative_, fix_, isnan, isinf = elementwise.negative_, elementwise.fix_, elementwise.isnan, elementwise.isinf
+    isfinite, isposinf, isneginf = elementwise.isfinite, elementwise.isposinf, elementwise.isneginf
+    isreal, nan_to_num, nan_to_num_ = elementwise.isreal, elementwise.nan_to_num, elementwise.nan_to_num_
+    angle, conj, conj_physical = elementwise.angle, elementwise.conj, elementwise.conj_physical
+    resolve_conj, resolve_neg, positive = elementwise.resolve_conj, elementwise.resolve_neg, elementwise.positive
+    erf, erfc, erfinv, lgamma = elementwise.erf, elementwise.erfc, elementwise.erfinv, elementwise.lgamma
+    digamma, polygamma, mvlgamma, i0 = elementwise.digamma, elementwise.polygamma, elementwise.mvlgamma, elementwise.i0
+    sinc, logit, erf_, erfc_ = elementwise.sinc, elementwise.logit, elementwise.erf_, elementwise.erfc_
+    erfinv_, lgamma_, digamma_ = elementwise.erfinv_, elementwise.lgamma_, elementwise.digamma_
+    polygamma_, mvlgamma_, i0_ = elementwise.polygamma_, elementwise.mvlgamma_, elementwise.i0_
+    sinc_, logit_ = elementwise.sinc_, elementwise.logit_
 
-    # ---- signs, roundings, parts of numbers ----
-    abs, abs_, neg, neg_, sign = elementwise.abs, elementwise.abs_, elementwise.neg, elementwise.neg_, elementwise.sign
-    sign_, floor, floor_, ceil = elementwise.sign_, elementwise.floor, elementwise.floor_, elementwise.ceil
-    ceil_, trunc, trunc_, round = elementwise.ceil_, elementwise.trunc, elementwise.trunc_, elementwise.round
-    round_, frac, frac_, frexp = elementwise.round_, elementwise.frac, elementwise.frac_, elementwise.frexp
-    sgn, sgn_, signbit, __abs__ = elementwise.sgn, elementwise.sgn_, elementwise.signbit, elementwise.__abs__
-    absolute, negative, fix = elementwise.absolute, elementwise.negative, elementwise.fix
-    absolute_, negative_, fix_ = elementwise.absolute_, elementwise.negative_, elementwise.fix_
-    isnan, isinf, isfinite, isposinf = elementwise.isnan, elementwise.isinf, elementwise.isfinite, elementwise.isposinf
-    isneginf, isreal, nan_to_num = elementwise.isneginf, elementwise.isreal, elementwise.nan_to_num
-    nan_to_num_, angle, conj = elementwise.nan_to_num_, elementwise.angle, elementwise.conj
-    conj_physical, resolve_conj = elementwise.conj_physical, elementwise.resolve_conj
-    resolve_neg, positive = elementwise.resolve_neg, elementwise.positive
+    # ---- functions of two ----
+    maximum, minimum, clamp, clamp_ = pairs.maximum, pairs.minimum, pairs.clamp, pairs.clamp_
+    clamp_min, clamp_min_, clamp_max, clamp_max_ = pairs.clamp_min, pairs.clamp_min_, pairs.clamp_max, pairs.clamp_max_
+    clip, clip_, where, prelu, masked_fill = pairs.clip, pairs.clip_, pairs.where, pairs.prelu, pairs.masked_fill
+    lerp, lerp_, atan2, arctan2, hypot = pairs.lerp, pairs.lerp_, pairs.atan2, pairs.arctan2, pairs.hypot
+    copysign, nextafter, logaddexp, logaddexp2 = pairs.copysign, pairs.nextafter, pairs.logaddexp, pairs.logaddexp2
+    igamma, igammac, xlogy, float_power = pairs.igamma, pairs.igammac, pairs.xlogy, pairs.float_power
+    ldexp, fmod, fmax, fmin, heaviside = pairs.ldexp, pairs.fmod, pairs.fmax, pairs.fmin, pairs.heaviside
+    gcd, lcm, isclose, logical_xor, addcmul = pairs.gcd, pairs.lcm, pairs.isclose, pairs.logical_xor, pairs.addcmul
+    addcdiv, is_same_size, atan2_, arctan2_ = pairs.addcdiv, pairs.is_same_size, pairs.atan2_, pairs.arctan2_
+    hypot_, copysign_, nextafter_, igamma_ = pairs.hypot_, pairs.copysign_, pairs.nextafter_, pairs.igamma_
+    igammac_, xlogy_, float_power_, ldexp_ = pairs.igammac_, pairs.xlogy_, pairs.float_power_, pairs.ldexp_
+    fmod_, heaviside_, gcd_, lcm_ = pairs.fmod_, pairs.heaviside_, pairs.gcd_, pairs.lcm_
+    logical_xor_, addcmul_, addcdiv_ = pairs.logical_xor_, pairs.addcmul_, pairs.addcdiv_
+    choose = of_class(pairs.choose)
 
-    # ---- choices ----
-    maximum, minimum, clamp, clamp_ = choices.maximum, choices.minimum, choices.clamp, choices.clamp_
-    clamp_min, clamp_min_, clamp_max = choices.clamp_min, choices.clamp_min_, choices.clamp_max
-    clamp_max_, clip, clip_, where = choices.clamp_max_, choices.clip, choices.clip_, choices.where
-    prelu, masked_fill, lerp, lerp_ = choices.prelu, choices.masked_fill, choices.lerp, choices.lerp_
-    choose = of_class(choices.choose)
-
-    # ---- conversions ----
+    # ---- dtypes and devices ----
     cast, bitcast, to, cpu = conversions.cast, conversions.bitcast, conversions.to, conversions.cpu
     cuda, type, type_as, float = conversions.cuda, conversions.type, conversions.type_as, conversions.float
     double, half, bfloat16, int = conversions.double, conversions.half, conversions.bfloat16, conversions.int
     short, char, byte, long = conversions.short, conversions.char, conversions.byte, conversions.long
-    bool = conversions.bool
-
-    # ---- questions ----
-    is_floating_point, is_complex, is_conj = conversions.is_floating_point, conversions.is_complex, conversions.is_conj
-    is_neg, is_signed, is_nonzero = conversions.is_neg, conversions.is_signed, conversions.is_nonzero
-    nelement, ndimension, stride = conversions.nelement, conversions.ndimension, conversions.stride
-    is_contiguous, storage_offset = conversions.is_contiguous, conversions.storage_offset
+    bool, is_floating_point, is_complex = conversions.bool, conversions.is_floating_point, conversions.is_complex
+    is_conj, is_neg, is_signed = conversions.is_conj, conversions.is_neg, conversions.is_signed
+    is_nonzero, nelement, ndimension = conversions.is_nonzero, conversions.nelement, conversions.ndimension
+    stride, is_contiguous, storage_offset = conversions.stride, conversions.is_contiguous, conversions.storage_offset
     is_pinned, pin_memory, get_device = conversions.is_pinned, conversions.pin_memory, conversions.get_device
 
-    # ---- views ----
+    # ---- views and pieces ----
     reshape, view, reshape_as, ravel, view_as = views.reshape, views.view, views.reshape_as, views.ravel, views.view_as
     flatten, unflatten, squeeze, squeeze_ = views.flatten, views.unflatten, views.squeeze, views.squeeze_
     unsqueeze, unsqueeze_, permute, transpose = views.unsqueeze, views.unsqueeze_, views.permute, views.transpose
     transpose_, swapaxes, swapaxes_, swapdims = views.transpose_, views.swapaxes, views.swapaxes_, views.swapdims
     swapdims_, t, t_, adjoint, movedim = views.swapdims_, views.t, views.t_, views.adjoint, views.movedim
     moveaxis, expand, expand_as, broadcast_to = views.moveaxis, views.expand, views.expand_as, views.broadcast_to
+    narrow, narrow_copy, select, split = views.narrow, views.narrow_copy, views.select, views.split
+    split_with_sizes, chunk, tensor_split = views.split_with_sizes, views.chunk, views.tensor_split
+    hsplit, vsplit, dsplit, unbind = views.hsplit, views.vsplit, views.dsplit, views.unbind
 
-    # ---- pieces ----
-    narrow, narrow_copy, select, split = pieces.narrow, pieces.narrow_copy, pieces.select, pieces.split
-    split_with_sizes, chunk, tensor_split = pieces.split_with_sizes, pieces.chunk, pieces.tensor_split
-    hsplit, vsplit, dsplit, unbind = pieces.hsplit, pieces.vsplit, pieces.dsplit, pieces.unbind
-
-    # ---- diagonals and windows ----
+    # ---- windows and diagonals ----
     unfold, diagonal, diag, diagflat = diagonals.unfold, diagonals.diagonal, diagonals.diag, diagonals.diagflat
     diag_embed, select_scatter, slice_scatter = diagonals.diag_embed, diagonals.select_scatter, diagonals.slice_scatter
     diagonal_scatter, fill_diagonal_ = diagonals.diagonal_scatter, diagonals.fill_diagonal_
 
-    # ---- joins, repetitions, margins ----
+    # ---- several tensors, repetitions, margins ----
     repeat, tile, flip, fliplr, flipud = joining.repeat, joining.tile, joining.flip, joining.fliplr, joining.flipud
-    rot90, pad, roll = joining.rot90, joining.pad, joining.roll
-    cat, stack = of_class(joining.cat), of_class(joining.stack)
+    rot90, pad, roll, combinations = joining.rot90, joining.pad, joining.roll, joining.combinations
+    cat, stack, atleast_1d = of_class(joining.cat), of_class(joining.stack), classmethod(joining.atleast_1d)
+    atleast_2d, atleast_3d = classmethod(joining.atleast_2d), classmethod(joining.atleast_3d)
+    hstack, vstack, row_stack = of_class(joining.hstack), of_class(joining.vstack), of_class(joining.row_stack)
+    dstack, column_stack = of_class(joining.dstack), of_class(joining.column_stack)
+    broadcast_tensors, meshgrid = several_of_class(joining.broadcast_tensors), several_of_class(joining.meshgrid)
+    block_diag, cartesian_prod = of_class(joining.block_diag), of_class(joining.cartesian_prod)
+    broadcast_shapes = staticmethod(joining.broadcast_shapes)
     concat = concatenate = cat
 
-    # ---- several tensors ----
-    combinations = stacking.combinations
-    atleast_1d, atleast_2d = classmethod(stacking.atleast_1d), classmethod(stacking.atleast_2d)
-    atleast_3d, hstack, vstack = classmethod(stacking.atleast_3d), of_class(stacking.hstack), of_class(stacking.vstack)
-    row_stack, dstack = of_class(stacking.row_stack), of_class(stacking.dstack)
-    column_stack, broadcast_tensors = of_class(stacking.column_stack), several_of_class(stacking.broadcast_tensors)
-    meshgrid, block_diag = several_of_class(stacking.meshgrid), of_class(stacking.block_diag)
-    cartesian_prod, broadcast_shapes = of_class(stacking.cartesian_prod), staticmethod(stacking.broadcast_shapes)
+    # ---- axes by name ----
+    rearrange, reduce = patterns.rearrange, patterns.reduce
 
     # ---- reductions and scans ----
     sum, prod, mean, var, std = reductions.sum, reductions.prod, reductions.mean, reductions.var, reductions.std
@@ -327,120 +325,88 @@ class Tensor(TensorCore):
     softmax, log_softmax, cumsum = reductions.softmax, reductions.log_softmax, reductions.cumsum
     cumsum_, cumprod, cumprod_ = reductions.cumsum_, reductions.cumprod, reductions.cumprod_
 
+    # ---- statistics ----
+    aminmax, nansum, nanmean = statistics.aminmax, statistics.nansum, statistics.nanmean
+    count_nonzero, var_mean, std_mean = statistics.count_nonzero, statistics.var_mean, statistics.std_mean
+    cummax, cummin, logcumsumexp, diff = statistics.cummax, statistics.cummin, statistics.logcumsumexp, statistics.diff
+    norm, renorm, renorm_, dist = statistics.norm, statistics.renorm, statistics.renorm_, statistics.dist
+    equal, allclose, cross, cov = statistics.equal, statistics.allclose, statistics.cross, statistics.cov
+    corrcoef, bincount, histc = statistics.corrcoef, statistics.bincount, statistics.histc
+    histogram = statistics.histogram
+
     # ---- products ----
     matmul, __matmul__, __rmatmul__, mm = products.matmul, products.__matmul__, products.__rmatmul__, products.mm
     bmm, mv, dot, vdot, inner = products.bmm, products.mv, products.dot, products.vdot, products.inner
     outer, ger, kron, trace, tril = products.outer, products.ger, products.kron, products.trace, products.tril
-    tril_, triu, triu_ = products.tril_, products.triu, products.triu_
+    tril_, triu, triu_, addmm, addmv = products.tril_, products.triu, products.triu_, products.addmm, products.addmv
+    addr, addbmm, baddbmm, addmm_ = products.addr, products.addbmm, products.baddbmm, products.addmm_
+    addmv_, addr_, addbmm_, baddbmm_ = products.addmv_, products.addr_, products.addbmm_, products.baddbmm_
+
+    # ---- factors and solutions of matrices ----
+    inverse, det, slogdet = linear_algebra.inverse, linear_algebra.det, linear_algebra.slogdet
+    logdet, pinverse, matrix_power = linear_algebra.logdet, linear_algebra.pinverse, linear_algebra.matrix_power
+    matrix_exp, qr, svd = linear_algebra.matrix_exp, linear_algebra.qr, linear_algebra.svd
+    cholesky, cholesky_solve = linear_algebra.cholesky, linear_algebra.cholesky_solve
+    cholesky_inverse, lu, lu_solve = linear_algebra.cholesky_inverse, linear_algebra.lu, linear_algebra.lu_solve
+    triangular_solve = linear_algebra.triangular_solve
 
     # ---- places: read and written ----
     __getitem__, __setitem__, index_put = indexing.__getitem__, indexing.__setitem__, indexing.index_put
     index_put_, gather, take = indexing.index_put_, indexing.gather, indexing.take
     take_along_dim, index_select = indexing.take_along_dim, indexing.index_select
 
-    # ---- new tensors of one number ----
+    # ---- places: written by index, chosen ----
+    scatter, scatter_add, scatter_reduce = scattering.scatter, scattering.scatter_add, scattering.scatter_reduce
+    scatter_, scatter_add_, scatter_reduce_ = scattering.scatter_, scattering.scatter_add_, scattering.scatter_reduce_
+    put, put_, masked_scatter = scattering.put, scattering.put_, scattering.masked_scatter
+    masked_scatter_, index_add, index_copy = scattering.masked_scatter_, scattering.index_add, scattering.index_copy
+    index_fill, index_reduce, index_add_ = scattering.index_fill, scattering.index_reduce, scattering.index_add_
+    index_copy_, index_fill_, index_reduce_ = scattering.index_copy_, scattering.index_fill_, scattering.index_reduce_
+    masked_select, masked_fill_, nonzero = scattering.masked_select, scattering.masked_fill_, scattering.nonzero
+    argwhere, one_hot, repeat_interleave = scattering.argwhere, scattering.one_hot, scattering.repeat_interleave
+
+    # ---- order ----
+    argsort, msort, sort, topk, kthvalue = order.argsort, order.msort, order.sort, order.topk, order.kthvalue
+    median, nanmedian, mode, quantile = order.median, order.nanmedian, order.mode, order.quantile
+    nanquantile, searchsorted, bucketize, isin = order.nanquantile, order.searchsorted, order.bucketize, order.isin
+    unique, unique_consecutive = order.unique, order.unique_consecutive
+
+    # ---- new tensors ----
     new_full, new_zeros, new_ones = creation.new_full, creation.new_zeros, creation.new_ones
     new_empty, new_tensor = creation.new_empty, creation.new_tensor
     full, zeros, ones = of_class(creation.full), of_class(creation.zeros), of_class(creation.ones)
     empty, eye, full_like = of_class(creation.empty), of_class(creation.eye), of_class(creation.full_like)
     zeros_like, ones_like = of_class(creation.zeros_like), of_class(creation.ones_like)
-    empty_like = of_class(creation.empty_like)
-
-    # ---- ranges of numbers ----
-    arange, linspace, logspace = of_class(creation.arange), of_class(creation.linspace), of_class(creation.logspace)
+    empty_like, arange, linspace = of_class(creation.empty_like), of_class(creation.arange), of_class(creation.linspace)
+    logspace = of_class(creation.logspace)
 
     # ---- random numbers ----
     bernoulli, multinomial, uniform_, normal_ = random.bernoulli, random.multinomial, random.uniform_, random.normal_
+    bernoulli_, exponential_, geometric_ = random.bernoulli_, random.exponential_, random.geometric_
+    log_normal_, cauchy_, random_ = random.log_normal_, random.cauchy_, random.random_
     rand, randn, randint = of_class(random.rand), of_class(random.randn), of_class(random.randint)
     randperm, rand_like, randn_like = of_class(random.randperm), of_class(random.rand_like), of_class(random.randn_like)
     randint_like = of_class(random.randint_like)
 
-    # ---- what Python and other libraries ask ----
+    # ---- what Python and other libraries call ----
     numpy, __array__, __dlpack__ = exchange.numpy, exchange.__array__, exchange.__dlpack__
     __dlpack_device__, data_ptr = exchange.__dlpack_device__, exchange.data_ptr
     __array_namespace__, to_device, item = exchange.__array_namespace__, exchange.to_device, exchange.item
     tolist, __bool__, __float__, __int__ = exchange.tolist, exchange.__bool__, exchange.__float__, exchange.__int__
     __index__, __complex__, __len__ = exchange.__index__, exchange.__complex__, exchange.__len__
     __iter__, __contains__, __format__ = exchange.__iter__, exchange.__contains__, exchange.__format__
-    __repr__, _repr_html_ = exchange.__repr__, exchange._repr_html_
+    __repr__, _repr_html_, __copy__ = exchange.__repr__, exchange._repr_html_, exchange.copied
+    __deepcopy__, __reduce__, __array_ufunc__ = exchange.deep_copied, exchange.reduced, exchange.array_ufunc
     from_dlpack = of_class(exchange.from_dlpack)
 
     # ---- values in storage ----
-    copy_, fill_, zero_ = storage.copy_, storage.fill_, storage.zero_
-
-    # ---- other sizes ----
-    as_strided, sum_to_size, resize_ = storage.as_strided, storage.sum_to_size, storage.resize_
-    resize_as_, apply_, is_inference = storage.resize_as_, storage.apply_, storage.is_inference
-    to_dense = storage.to_dense
+    copy_, fill_, zero_, as_strided = storage.copy_, storage.fill_, storage.zero_, storage.as_strided
+    sum_to_size, resize_, resize_as_, apply_ = storage.sum_to_size, storage.resize_, storage.resize_as_, storage.apply_
+    is_inference, to_dense = storage.is_inference, storage.to_dense
 
     # ---- gradients ----
     register_hook = gradients.register_hook
     register_post_accumulate_grad_hook, detach_ = gradients.register_post_accumulate_grad_hook, gradients.detach_
-    # ---- functions of two ----
-    atan2, arctan2, hypot, copysign = pairs.atan2, pairs.arctan2, pairs.hypot, pairs.copysign
-    nextafter, logaddexp, logaddexp2, igamma = pairs.nextafter, pairs.logaddexp, pairs.logaddexp2, pairs.igamma
-    igammac, xlogy, float_power, ldexp, fmod = pairs.igammac, pairs.xlogy, pairs.float_power, pairs.ldexp, pairs.fmod
-    fmax, fmin, heaviside, gcd, lcm = pairs.fmax, pairs.fmin, pairs.heaviside, pairs.gcd, pairs.lcm
-    isclose, logical_xor, addcmul, addcdiv = pairs.isclose, pairs.logical_xor, pairs.addcmul, pairs.addcdiv
-    is_same_size, atan2_, arctan2_, hypot_ = pairs.is_same_size, pairs.atan2_, pairs.arctan2_, pairs.hypot_
-    copysign_, nextafter_, igamma_, igammac_ = pairs.copysign_, pairs.nextafter_, pairs.igamma_, pairs.igammac_
-    xlogy_, float_power_, ldexp_, fmod_ = pairs.xlogy_, pairs.float_power_, pairs.ldexp_, pairs.fmod_
-    heaviside_, gcd_, lcm_, logical_xor_ = pairs.heaviside_, pairs.gcd_, pairs.lcm_, pairs.logical_xor_
-    addcmul_, addcdiv_ = pairs.addcmul_, pairs.addcdiv_
-
-    # ---- special functions ----
-    erf, erfc, erfinv, lgamma = elementwise.erf, elementwise.erfc, elementwise.erfinv, elementwise.lgamma
-    digamma, polygamma, mvlgamma, i0 = elementwise.digamma, elementwise.polygamma, elementwise.mvlgamma, elementwise.i0
-    sinc, logit, erf_, erfc_ = elementwise.sinc, elementwise.logit, elementwise.erf_, elementwise.erfc_
-    erfinv_, lgamma_, digamma_ = elementwise.erfinv_, elementwise.lgamma_, elementwise.digamma_
-    polygamma_, mvlgamma_, i0_ = elementwise.polygamma_, elementwise.mvlgamma_, elementwise.i0_
-    sinc_, logit_ = elementwise.sinc_, elementwise.logit_
-
-    # ---- along axes ----
-    aminmax, nansum, nanmean = statistics.aminmax, statistics.nansum, statistics.nanmean
-    count_nonzero, var_mean, std_mean = statistics.count_nonzero, statistics.var_mean, statistics.std_mean
-    cummax, cummin, logcumsumexp, diff = statistics.cummax, statistics.cummin, statistics.logcumsumexp, statistics.diff
-    norm, renorm, renorm_, dist = statistics.norm, statistics.renorm, statistics.renorm_, statistics.dist
-    equal, allclose = statistics.equal, statistics.allclose
-
-    # ---- products, factors and solutions of matrices ----
-    addmm, addmv, addr, addbmm, baddbmm = added.addmm, added.addmv, added.addr, added.addbmm, added.baddbmm
-    addmm_, addmv_, addr_, addbmm_, baddbmm_ = added.addmm_, added.addmv_, added.addr_, added.addbmm_, added.baddbmm_
-    cross, cov, corrcoef, inverse = measures.cross, measures.cov, measures.corrcoef, linear_algebra.inverse
-    det, slogdet, logdet = linear_algebra.det, linear_algebra.slogdet, linear_algebra.logdet
-    pinverse, matrix_power, matrix_exp = linear_algebra.pinverse, linear_algebra.matrix_power, linear_algebra.matrix_exp
-    qr, svd, cholesky = linear_algebra.qr, linear_algebra.svd, linear_algebra.cholesky
-    cholesky_solve, cholesky_inverse = linear_algebra.cholesky_solve, linear_algebra.cholesky_inverse
-    lu, lu_solve, triangular_solve = linear_algebra.lu, linear_algebra.lu_solve, linear_algebra.triangular_solve
-
-    # ---- places: written, chosen ----
-    scatter, scatter_add, scatter_reduce = scattering.scatter, scattering.scatter_add, scattering.scatter_reduce
-    scatter_, scatter_add_, scatter_reduce_ = scattering.scatter_, scattering.scatter_add_, scattering.scatter_reduce_
-    put, put_, masked_scatter = scattering.put, scattering.put_, scattering.masked_scatter
-    masked_scatter_, index_add, index_copy = scattering.masked_scatter_, slices.index_add, slices.index_copy
-    index_fill, index_reduce, index_add_ = slices.index_fill, slices.index_reduce, slices.index_add_
-    index_copy_, index_fill_, index_reduce_ = slices.index_copy_, slices.index_fill_, slices.index_reduce_
-    masked_select, masked_fill_, nonzero = selection.masked_select, selection.masked_fill_, selection.nonzero
-    argwhere, one_hot, repeat_interleave = selection.argwhere, selection.one_hot, selection.repeat_interleave
-
-    # ---- order ----
-    argsort, msort, sort, topk, kthvalue = order.argsort, order.msort, order.sort, order.topk, order.kthvalue
-    median, nanmedian, mode, quantile = order.median, order.nanmedian, order.mode, order.quantile
-    nanquantile, searchsorted, bucketize, isin = order.nanquantile, order.searchsorted, order.bucketize, order.isin
-    unique, unique_consecutive, bincount, histc = order.unique, order.unique_consecutive, counts.bincount, counts.histc
-    histogram = counts.histogram
-
-    # ---- random numbers, stored here ----
-    bernoulli_, exponential_ = distributions.bernoulli_, distributions.exponential_
-    geometric_, log_normal_, cauchy_ = distributions.geometric_, distributions.log_normal_, distributions.cauchy_
-    random_ = distributions.random_
-
-    # ---- what Python and NumPy call ----
-    __copy__, __deepcopy__, __reduce__ = exchange.copied, exchange.deep_copied, exchange.reduced
-    __array_ufunc__ = exchange.array_ufunc
-
-    # ---- axes by name ----
-    rearrange, reduce = patterns.rearrange, patterns.reduce
 
     def take_result(self, function: str, result: Tensor) -> Self:
         """Stores what `function` returned, which was given this tensor as out=; returns self.

@@ -27,6 +27,12 @@ from picograd.tensor.variable import Length, known, lengths
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "adjoint", "broadcast_to", "chunk", "dsplit", "flatten", "hsplit", "moveaxis", "movedim", "narrow",
+    "narrow_copy", "permute", "ravel", "reshape", "select", "split", "split_with_sizes", "squeeze", "swapaxes",
+    "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unsqueeze", "vsplit",
+]  # fmt: skip
+
 
 # ---- elements as another dtype ----
 UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
