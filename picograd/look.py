@@ -2,7 +2,7 @@
 
 In:    what a pass has made: graphs, a Schedule, a Kernel, a Program, a Source, a Plan
 Out:   the same; a Source is another where its file in PICOGRAD_DUMP was edited
-Called by: road.py, engine/plan.py, engine/compiler.py, engine/host.py, engine/choose.py
+Called by: road.py, engine/plan.py, engine/compiler.py, engine/compiler.py, engine/choose.py
 """
 
 from __future__ import annotations

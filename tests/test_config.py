@@ -15,7 +15,7 @@ import pytest
 from picograd import ArgumentError, DeviceError, Tensor, __version__, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.devices.cpu.pool import Crew
-from picograd.engine.pipeline import ahead, pipelined
+from picograd.engine.compiler import ahead, pipelined
 from picograd_lab.doctor import examine_cache
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"

@@ -38,8 +38,7 @@ from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.devices.cuda.render_hopper import functions_of, header_of
-from picograd.engine.cache import entry_name
-from picograd.engine.entries import read_entry, write_entry
+from picograd.engine.cache import entry_name, read_entry, write_entry
 from picograd.engine.watch import note
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
@@ -220,11 +219,12 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
     show("plan", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
 
 
-def split_of(kernel: Kernel, choice: Library) -> Split:
-    """Returns the split of a kernel that a choice is about."""
+def split_of(kernel: Kernel, product: PlainProduct) -> Split:
+    """Returns the split of a kernel of which the product is chosen to be computed by others."""
     splits = unfuse(kernel)
-    assert not isinstance(splits, str), f"{kernel.name} has no split, but a library was chosen for it"
-    return next(split for split in splits if split.product == choice.product)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but one was chosen for it"
+    of_parts = unfuse_in_parts(kernel, product.parts) if product.parts > 1 else None
+    return next(split for split in (*splits, of_parts) if split is not None and split.product == product)
 
 
 def rest_of(split: Split, choice: Library) -> Kernel:
@@ -307,10 +307,7 @@ def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | Att
         split = split_attention(kernel, target)
         assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
         return split
-    splits = unfuse(kernel)
-    assert not isinstance(splits, str), f"{kernel.name} has no split, but a kernel was chosen for it"
-    of_parts = unfuse_in_parts(kernel, choice.product.parts) if choice.product.parts > 1 else None
-    return next(split for split in (*splits, of_parts) if split is not None and split.product == choice.product)
+    return split_of(kernel, choice.product)
 
 
 def merged(kernel: Kernel, split: Split | AttentionSplit, choice: ByHand, generated: Source | None) -> Source:

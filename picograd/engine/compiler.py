@@ -1,37 +1,210 @@
-"""Takes kernels down the road to callable code, keeping what was made.
+"""Takes kernels down the road to callable code, several at a time, keeping what was made.
 
 In:    Kernel, Device
 Out:   Executable
-Called by: engine/plan.py.    Next: picograd/engine/pipeline.py
+       `pipelined`: Python begins the next kernel while other threads finish those begun before, then helps them
+
+It pays to overlap where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call. A kernel
+of a function of the host has no code: the evaluator runs it, called by the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import numpy as np
 
 from picograd.codegen.opts import guess
 from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
-from picograd.engine import cache
+from picograd.engine.cache import entry_name, kept, load_binary
 from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, rest_of, split_of, written_split
-from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
-from picograd.engine.pipeline import pipelined
 from picograd.engine.watch import note, telling
-from picograd.errors import PicogradError
-from picograd.ir.backend import Device
+from picograd.errors import PicogradError, UnsupportedOp
+from picograd.evaluator import evaluate_kernel
+from picograd.forks import lock
+from picograd.ir.backend import Device, HostDevice
 from picograd.ir.lines import line_of
-from picograd.ir.op import Op
+from picograd.ir.op import Op, greatest
 from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
-from picograd.ir.stages import Binary, Executable, Kernel, Program, Schedule, Source
+from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, format_program, parse_kernel
 from picograd.look import look, place_of_dumps, show
 from picograd.record import Record
 from picograd.road import lower, schedule_graphs, source_of
 
+# ---- threads ----
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+TURN_SECONDS = 0.0002  # how long a thread that comes back from a compiler waits for Python at most
+_running = lock()
+
+
+def pipelined(
+    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
+) -> Iterable[Result]:
+    """Returns begin(item)() for each item: `begin` runs here, what it returns on any thread.
+
+    The error raised is that of the first item in order, as if one were done after the other. No thread is started
+    for a single item, nor while another call has some: an item is then begun when its result is asked for.
+    """
+    if len(items) < 2 or num_threads < 1 or not _running.acquire(blocking=False):
+        return (begin(item)() for item in items)
+    try:
+        with _quick_turns():
+            return _overlapped(items, begin, num_threads)
+    finally:
+        _running.release()
+
+
+def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
+    """Begins something on another thread; what is returned waits for it, and gives its result.
+
+    Where that failed, or no thread is granted, it is done by the one that asks, who gets the error. A fork waits for it: a
+    child has no such thread.
+    """
+    results: list[Result] = []
+
+    def run() -> None:
+        with suppress(Exception):
+            results.append(make())
+
+    thread = threading.Thread(target=run, name="picograd_ahead")
+    started = _start([thread])
+    if started and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=thread.join)
+
+    def result() -> Result:
+        _wait_for(started)
+        if not results:
+            results.append(make())
+        return results[0]
+
+    return result
+
+
+def _overlapped(
+    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
+) -> list[Result]:
+    """Begins the items in order here while other threads finish them, then helps; raises the error of the first."""
+    results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
+    begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()
+
+    def finish_all() -> None:
+        while (job := begun.get()) is not None:
+            number, finish = job
+            try:
+                results[number] = finish()
+            except Exception as error:
+                errors[number] = error
+
+    names = [f"picograd_compile_{i}" for i in range(min(num_threads, len(items)))]
+    threads = _start([threading.Thread(target=finish_all, name=name, daemon=True) for name in names])
+    try:
+        for number, item in enumerate(items):
+            try:
+                begun.put((number, begin(item)))
+            except Exception as error:  # raised below, unless an item before it fails too
+                errors[number] = error
+            if errors:
+                break
+        begun.put(None)
+        _tell_the_end(begun, threads)
+        finish_all()  # what is left, beside the threads
+        _wait_for(threads)
+    except BaseException:  # an interrupt, which may come while the last are waited for
+        _drop(begun)
+        _tell_the_end(begun, threads)
+        _wait_for(threads)
+        raise
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(items))]
+
+
+def _start(threads: Sequence[threading.Thread]) -> list[threading.Thread]:
+    """Starts threads, and returns those that this process is granted."""
+    started: list[threading.Thread] = []
+    with suppress(RuntimeError):
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    return started
+
+
+def _tell_the_end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
+    """Has each thread end when it comes here."""
+    for _ in threads:
+        jobs.put(None)
+
+
+def _wait_for(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
+
+
+def _drop(jobs: SimpleQueue[Any]) -> None:
+    """Takes out what nobody has begun to finish."""
+    while not jobs.empty():
+        with suppress(Empty):  # a thread was faster
+            jobs.get_nowait()
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Has threads take turns quickly: by default one waits 5 ms for Python after each call of a compiler."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+# ---- functions of the host ----
+HOST_ENTRY = "kernel "  # what the text of a kernel begins with
+
+
+def runs_on_host(kernel: Kernel) -> bool:
+    """True for a kernel of a function of the host."""
+    return any(nest.kind is NestKind.HOST for phase in kernel.phases for nest in phase)
+
+
+def load_host(kernel: Kernel, device: Device) -> Executable:
+    """Returns callable code of a kernel of a function of the host.
+
+    Raises:
+      UnsupportedOp: plans of this device cannot call the host.
+    """
+    value = kernel.phases[0][0].outputs[0][1]
+    if not isinstance(device, HostDevice):
+        raise UnsupportedOp(
+            f"{value.arg.name}: plans of {device.name} cannot call a function of the host.",
+            'x.to("CPU") moves a tensor to a device whose plans can.',
+            line_of(value),
+        )
+    look("kernel", kernel)
+
+    def run(arrays: Sequence[np.ndarray[Any, Any]], variables: Mapping[str, int]) -> None:
+        evaluate_kernel(kernel, arrays, variables)
+
+    numel = sum(greatest(param.numel) for param in kernel.params)
+    rows = max((greatest(s.shape[-1]) for s in value.src if s.shape), default=1)
+    return device.load_host(kernel.name, kernel.params, kernel.variables, max(1, numel * rows), run)
+
+
+# ---- the compiler ----
 MOST_KERNELS = 4096  # of a process, some KB each
 
 
@@ -112,9 +285,9 @@ class Compiler:
         def begin(one: Wanted) -> Callable[[], Binary]:
             finish, name = self._begin_best(one)
             names.append(name)
-            return lambda: kept(finish())
+            return lambda: noted(finish())
 
-        def kept(binary: Binary) -> Binary:
+        def noted(binary: Binary) -> Binary:
             finished.append(binary)
             return binary
 
@@ -145,7 +318,7 @@ class Compiler:
                 found[name] = self._by_entry[name] = load_host(parse_kernel(name), self.device)
         missing = [name for name in dict.fromkeys(names) if name not in found]
         binaries: list[Binary] = []
-        for binary in map(cache.load, missing):
+        for binary in map(load_binary, missing):
             if binary is None:
                 return None
             binaries.append(binary)
@@ -176,24 +349,13 @@ class Compiler:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
             return None
-        return cache.entry_name(f"{text}\nopts {choice}", self.device.target)
+        return entry_name(f"{text}\nopts {choice}", self.device.target)
 
     def _begin(self, kernel: Kernel, choice: Choice, name: str | None) -> Callable[[], Binary]:
         """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread."""
         if name is None:
             return self._begin_compiling(kernel, choice)
-        found = cache.load(name)
-        if found is not None:
-            note("disk_hits")
-            return lambda: found
-        compile_ = self._begin_compiling(kernel, choice)
-
-        def compile_and_keep() -> Binary:
-            binary = compile_()
-            cache.store(name, binary)
-            return binary
-
-        return compile_and_keep
+        return kept(name, lambda: self._begin_compiling(kernel, choice))
 
     def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
         """Kernel -> Source by a choice; returned is Source -> Binary.
@@ -206,7 +368,7 @@ class Compiler:
             return self._compiling(self._generated(kernel, choice.opts, place), place)
         if isinstance(choice, ByHand):
             return self._compiling(self._source_around(kernel, choice, place), place)
-        split = split_of(kernel, choice)
+        split = split_of(kernel, choice.product)
         look("split", split.kernel, place)
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
         rest = rest_of(split, choice)
@@ -245,7 +407,7 @@ class Compiler:
         texts = {"kernel": format_kernel(kernel), "choice": f"choice {choice}"}
         opts = choice.opts if isinstance(choice, Generated) else Opts()
         if isinstance(choice, Library):
-            split = split_of(kernel, choice)
+            split = split_of(kernel, choice.product)
             texts["choice"] += f"; {split}"
             kernel = rest_of(split, choice)
             if not kernel.phases:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from picograd import Tensor
 from picograd.autodiff.gradient import written_out
-from picograd.engine.host import runs_on_host
+from picograd.engine.compiler import runs_on_host
 from picograd.engine.plan import parametrize, template
 from picograd.ir.bodies import bodies_in
 from picograd.ir.op import Op, greatest, toposort

@@ -131,9 +131,9 @@ def test_off_keeps_nothing(filled: tuple[Path, list[object], int]) -> None:
 
 # ---- one entry ----
 def test_an_entry_comes_back_as_it_was(own_folder: Path) -> None:
-    assert cache.store("a.bin", binary())
-    assert cache.load("a.bin") == binary()
-    assert cache.load("b.bin") is None
+    assert cache.store_binary("a.bin", binary())
+    assert cache.load_binary("a.bin") == binary()
+    assert cache.load_binary("b.bin") is None
 
 
 def test_the_key_depends_on_text_target_and_the_compilers_source(monkeypatch: pytest.MonkeyPatch) -> None:

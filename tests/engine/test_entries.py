@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import picograd as pg
-from picograd.engine import devices, entries, realize
+from picograd.engine import cache as entries
+from picograd.engine import devices, realize
 from picograd.engine.watch import watch
 from picograd.latest import Latest
 from picograd_lab import doctor
@@ -146,7 +147,7 @@ def test_a_folder_of_another_user_is_not_used(own_folder: Path, monkeypatch: pyt
         assert entries.read_entry("kernels", "a.bin") is None
 
 
-@pytest.mark.parametrize("failing", ["picograd.engine.entries._begun", "os.replace", "os.fdopen"])
+@pytest.mark.parametrize("failing", ["picograd.engine.cache._begun", "os.replace", "os.fdopen"])
 def test_a_full_disk_is_done_without_and_said_once(failing: str, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries.write_entry("kernels", "a.bin", b"1")
 
@@ -201,7 +202,7 @@ def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, mo
 
     monkeypatch.setattr(os, "utime", refused)
     monkeypatch.setattr(Path, "unlink", refused)
-    monkeypatch.setattr("picograd.engine.entries._begun", refused)
+    monkeypatch.setattr("picograd.engine.cache._begun", refused)
     assert entries.read_entry("kernels", "a.bin") == b"1"
     with pytest.warns(UserWarning, match="cannot be written to: Permission denied"):
         assert not entries.write_entry("kernels", "b.bin", b"2")

@@ -164,7 +164,7 @@ def test_a_device_whose_plans_cannot_call_the_host_says_so(monkeypatch):
     class Elsewhere:
         name = "GPU"
 
-    from picograd.engine import host
+    from picograd.engine import compiler as host
 
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     kernels = []

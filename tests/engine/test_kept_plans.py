@@ -18,8 +18,7 @@ from picograd import Tensor
 from picograd.autodiff.gradient import written_out
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
-from picograd.engine.kept_plans import find_kept, form_text, keep_plan, plan_entry
-from picograd.engine.plan import parametrize, template
+from picograd.engine.plan import find_kept, form_text, keep_plan, parametrize, plan_entry, template
 from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
 from picograd.ir.text import format_schedule
 from picograd.latest import Latest

@@ -13,10 +13,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine import pipeline
-from picograd.engine.compiler import Backend
+from picograd.engine import compiler as pipeline
+from picograd.engine.compiler import Backend, ahead, pipelined
 from picograd.engine.devices import compiler_for
-from picograd.engine.pipeline import ahead, pipelined
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from picograd.compilers.llvm import compile_source, host_target
 from picograd.config import num_threads
@@ -10,9 +11,8 @@ from picograd.device import Target
 from picograd.devices.cpu.device import CPUDevice
 from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
-from picograd.engine.cache import kept
-from picograd.engine.compiler import Backend, Compiler
-from picograd.engine.pipeline import ahead
+from picograd.engine.cache import entry_name, kept
+from picograd.engine.compiler import Backend, Compiler, ahead
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 
@@ -25,7 +25,7 @@ def make_compiler() -> Compiler:
 
 def plan_walker(target: Target) -> Callable[[], Binary]:
     """Returns what gives the code that walks plans on a processor; it is compiled while the first plan is made."""
-    make = kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
+    make = kept(entry_name("plan_walker", target), lambda: partial(compile_source, walker_source(target.triple), target))
     return ahead(make) if num_threads() > 1 else make
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from picograd.compilers import llvm
 from picograd.device import Target
 from picograd.devices.cuda.commands import CALLER, caller_source
@@ -9,7 +11,7 @@ from picograd.devices.cuda.compile import check_architecture, compile_source, ve
 from picograd.devices.cuda.device import CudaDevice, target_of
 from picograd.devices.cuda.driver import available, capability
 from picograd.devices.cuda.render import render
-from picograd.engine.cache import kept
+from picograd.engine.cache import entry_name, kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import PicogradError
 
@@ -30,7 +32,7 @@ def make_compiler() -> Compiler:
 def make_device(target: Target | None = None) -> CudaDevice:
     """Returns the first GPU, for code of this target."""
     host = llvm.host_target()
-    return CudaDevice(kept(CALLER, host, lambda: llvm.compile_source(caller_source(), host))(), target)
+    return CudaDevice(kept(entry_name(CALLER, host), lambda: partial(llvm.compile_source, caller_source(), host))(), target)
 
 
 def why_not() -> str | None:

@@ -14,7 +14,7 @@ import picograd as pg
 from picograd import dtype as dtypes
 from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
-from picograd.engine.host import runs_on_host
+from picograd.engine.compiler import runs_on_host
 from picograd.engine.plan import parametrize, template
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_program
