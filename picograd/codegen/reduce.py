@@ -281,66 +281,70 @@ def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int
             body(add(subtract(count, rest), index), 1)
 
 
+KnownRow = tuple[list[Dim], Results]  # a row's position, and what is known of it and of its element at a column
+AtColumn = Callable[[list[Dim], list[KnownRow]], None]  # writes what several rows give to sums down a column
+
+
 def emit_rows(
     rows: Rows, first: Dim, count: int, build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
-    beside: Callable[[list[Dim], list[tuple[list[Dim], Results]]], None] | None = None,
+    down_columns: AtColumn | None = None,
 ) -> None:  # fmt: skip
     """Writes `count` rows on one thread: the reductions of each, then the values of their elements, then those of the rows.
 
     Args:
-      kept:   for each level, values of elements that are stored, for those after it read them again; of one row
-      beside: writes what else is computed at (a column; for each row its position, and what is known of its element)
+      kept:         for each level, values of elements that are stored because later levels need them; of one row
+      down_columns: writes what the rows' elements at a column add to sums down that column, if there are such sums
     """
     places = [split(add(first, number), rows.row_extents) for number in range(count)]
-    settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
+    memories = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
         at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
-        # What is kept is of one row at a time (count is 1), so the next one follows the first.
-        after = [split(add(first, 1), rows.row_extents)] if any(kept) else []
-        (results,), memories = reduce_rows(rows, [at], build, lanes, kept, after)
-        for r, memory in settled.items():
+        # Values are kept of one row at a time (count is 1), so the next one follows the first.
+        next_rows = [split(add(first, 1), rows.row_extents)] if any(kept) else []
+        (results,), values = reduce_rows(rows, [at], build, lanes, kept, next_rows)
+        for r, memory in memories.items():
             build.store(memory, index, results[r])
-    known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
+    known = [{r: read(memory, n) for r, memory in memories.items()} or results for n in range(count)]
 
     def column(columns: list[Dim]) -> None:
-        here = [(at, known_at(rows, columns, of_row, memories)) for at, of_row in zip(places, known)]
-        if beside is not None:
-            beside(columns, here)  # first, so that what all rows read is read before anything of them is written
+        here = [(at, known_at(rows, columns, of_row, values)) for at, of_row in zip(places, known)]
+        if down_columns is not None:
+            down_columns(columns, here)  # first, so that operands which all rows share are read before anything is written
         for at, of_element in here:
             write_stores(build, element_stores(rows, at, columns, of_element))
 
-    if has_elements(rows) or beside is not None:
+    if has_elements(rows) or down_columns is not None:
         *outer, last = rows.column_loops
-        rest = rest_in_vectors(lambda: _of_elements(_outputs(rows), memories)[0], last, lanes)
+        rest = rest_in_vectors(lambda: _of_elements(_outputs(rows), values)[0], last, lanes)
         nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
     for at, of_row in zip(places, known):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
 
 
 def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int) -> None:
-    """Writes the reductions of `count` rows side by side on one thread, and the values of those rows."""
-    places, after = ([split(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count)))
-    results, _ = reduce_rows(rows, places, build, lanes, (), after)
-    for at, of_row in zip(places, results):
+    """Writes the reductions of `count` rows in one walk of one thread, and the values of those rows."""
+    here, behind = ([split(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count)))
+    results, _ = reduce_rows(rows, here, build, lanes, (), behind)
+    for at, of_row in zip(here, results):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
 
 
 def reduce_rows(
     rows: Rows, places: list[list[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
-    after: Sequence[list[Dim]] = (),
+    next_rows: Sequence[list[Dim]] = (),
 ) -> tuple[list[Results], dict[Op, Op]]:  # fmt: skip
-    """Writes the reductions of some rows, level after level; returns them, and memory that holds values of their elements.
+    """Writes the reductions of some rows, a walk for each level; returns them, and memory with the kept values.
 
     Args:
-      places: where the rows stand: one, if values are kept
-      after:  the rows that follow, which are asked for meanwhile
+      places:    positions of the rows: one, if values are kept
+      next_rows: rows that are prefetched meanwhile
     """
     results: list[Results] = [{} for _ in places]
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
-        next_rows = after if (new or not kept) and not is_cached(rows) else ()
-        found = _reduce_level(rows, level, places, results, build, lanes, memories, new, next_rows)
+        prefetched = next_rows if (new or not kept) and not is_cached(rows) else ()
+        found = _Walk(rows, level, places, results, build, lanes, memories, new, prefetched).run()
         for of_row, values in zip(results, found):
             of_row |= zip(level, values)
     return results, memories
@@ -452,64 +456,111 @@ def _add(build: Builder, code: OpCode, part: Op, into: Op, where: Dim) -> None:
     build.store(into, where, combined(code, build.load(into, where), build.load(part, where)))
 
 
-def _reduce_level(
-    rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
-    memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
-) -> list[list[Op]]:  # fmt: skip
-    """Runs along some rows once, side by side, and returns the value of each reduction of each row.
+class _Walk:
+    """One walk along some rows at once, for the reductions of one level.
 
-    Args:
-      memories: values of elements that are kept; those that are `new` are stored now, the others are there
-      next_rows: what is read of them is asked for on the way
+    places:    positions of the rows
+    results:   of each row, the reductions of earlier levels
+    known:     values of elements that are kept already -> their memory
+    new:       values of elements that this walk keeps -> their memory
+    next_rows: rows that are prefetched on the way
     """
-    *outer, last = rows.column_loops
-    # Of a length between bounds those that it needs at most: more of them add zeros.
-    use_vectors = lanes > 1 and longest(last) >= lanes
-    copies = _num_copies(level)
-    copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
-    sums = [r for _ in places for r in level]
-    total = _Totals.new(sums, build, lanes, copies, use_vectors)
-    copies = total.copies
-    is_cut = any(map(is_rounded_sum, level)) and not is_short(rows, UNROLLED_COLUMNS_MAX)
-    there = {value: memory for value, memory in memories.items() if value not in new}
 
-    # Narrow rows of which nothing else is written are a lane each where there are several: one after the other, alone too.
-    joins_lanes = use_vectors or has_elements(rows)
-    rest = rest_in_vectors(lambda: _of_elements([r.src[0] for r in level], there)[0], last, lanes) if joins_lanes else 0
+    def __init__(
+        self, rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
+        memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
+    ):  # fmt: skip
+        self.rows, self.level, self.places, self.results = rows, level, places, results
+        self.build, self.lanes, self.next_rows = build, lanes, next_rows
+        self.known = {value: memory for value, memory in memories.items() if value not in new}
+        self.new = {value: memories[value] for value in new}
+        self.sums = [r for _ in places for r in level]
+        self.is_cut = any(map(is_rounded_sum, level)) and not is_short(rows, UNROLLED_COLUMNS_MAX)
 
-    def step(memory: Sequence[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
-        accumulators = iter(memory)
-        for at, of_row in zip(places, results):
-            coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, there)
-            for value in new:
-                build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
-            for r, accumulator in zip(level, accumulators):
-                value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
+    def run(self) -> list[list[Op]]:
+        """Writes the walk and returns the value of each reduction of each row."""
+        build, lanes, level, (*outer, last) = self.build, self.lanes, self.level, self.rows.column_loops
+        # Of a length between bounds those that it needs at most: more of them add zeros.
+        self.use_vectors = lanes > 1 and longest(last) >= lanes
+        copies = _num_copies(level)
+        self.copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
+        total = self.fresh()
+        # Narrow rows without outputs for elements are a lane each where there are several: so one element at a time here.
+        joins_lanes = self.use_vectors or has_elements(self.rows)
+        values = [r.src[0] for r in level]
+        self.rest = rest_in_vectors(lambda: _of_elements(values, self.known)[0], last, lanes) if joins_lanes else 0
+        run = max(1, RUN_STEPS // _steps_of_line(last, lanes, total.copies)) if self.is_cut else 0
+        in_runs(build, outer, total, self.fresh, lambda part, into: part.add_to(into, build), self.line, run)
+        accumulators = zip(self.sums, total.vectors, total.singles)
+        joined = [_join(r, vector, single, build, lanes, total.copies) for r, vector, single in accumulators]
+        found = [cast(value, r.dtype) for r, value in zip(self.sums, joined)]
+        return [found[i : i + len(level)] for i in range(0, len(found), len(level))]
+
+    def fresh(self) -> _Totals:
+        """Makes totals of nothing."""
+        return _Totals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
+
+    def line(self, total: _Totals, outer: list[Dim]) -> None:
+        """Writes the way along the last axis: `copies` vectors at a time, then one, then the rest."""
+        build, lanes, length = self.build, self.lanes, self.rows.column_loops[-1]
+        width = lanes * total.copies
+
+        def vectors(part: _Totals, number: Dim) -> None:
+            first = mul(number, width)
+            self.prefetch(outer, first, width)
+            part.each_vector(build, lambda where: self.add(part.vectors, where, [*outer, add(first, where)]))
+
+        whole = floordiv(length, width) if total.copies else 0
+        if whole != 0:
+            self.in_parts(total, whole, vectors)
+        done = mul(whole, width)
+        more = floordiv(subtract(length, done), lanes) if total.copies else 0
+        if more != 0:
+            with build.loop(more, AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
+                self.add(total.vectors, lane, [*outer, add(done, add(mul(number, lanes), lane))])
+        done = add(done, mul(more, lanes))
+        rest = subtract(length, done)
+        if self.rest != 0:
+            in_smaller_vectors(build, done, self.rest, lanes, partial(self.add_joined, total, outer))
+        elif rest != 0 and total.copies:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                self.add_joined(total, outer, add(done, index), 1)
+        elif rest != 0:
+            self.in_parts(total, rest, lambda part, index: self.add_joined(part, outer, index, 1))
+
+    def in_parts(self, total: _Totals, count: Dim, body: Callable[[_Totals, Dim], None]) -> None:
+        """Runs body(totals, number) for a part of a line, in runs where sums are rounded."""
+        build = self.build
+        in_runs(
+            build, [count], total, lambda: total.of_line(build), lambda part, into: part.add_to(into, build),
+            lambda part, at: body(part, at[0]), RUN_STEPS if self.is_cut else 0,
+        )  # fmt: skip
+
+    def prefetch(self, outer: list[Dim], first: Dim, width: int) -> None:
+        """Asks for what the next rows read at some columns."""
+        for row in self.next_rows:
+            values = partial(_values_at, self.rows, row, outer)
+            prefetch_lines(self.build, values, first, width, numel(self.rows.nest.domain))
+
+    def add(self, accumulators: Sequence[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
+        """Adds an element of each row to a place of its accumulators, and keeps its new values.
+
+        Args:
+          is_across: the elements are lanes of a vector, which are joined before
+        """
+        build, rows, memories = self.build, self.rows, iter(accumulators)
+        for at, of_row in zip(self.places, self.results):
+            coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, self.known)
+            for value, memory in self.new.items():
+                build.store(memory, flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
+            for r, memory in zip(self.level, memories):
+                value = cast(rows.value(r.src[0], coords, known), memory.dtype)
                 value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
-                build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
+                build.store(memory, where, rows.accumulated(r, build.load(memory, where), value))
 
-    def line(total: _Totals, columns: list[Dim]) -> None:
-        def ask(first: Dim) -> None:
-            for row in next_rows:
-                values = partial(_values_at, rows, row, columns)
-                prefetch_lines(build, values, first, lanes * copies, numel(rows.nest.domain))
-
-        def vector_step(total: _Totals, where: Dim, column: Dim) -> None:
-            step(total.vectors, where, [*columns, column])
-
-        def joined_step(total: _Totals, column: Dim, width: int) -> None:
-            step(total.singles, 0, [*columns, column], is_across=width > 1)
-
-        _along_line(build, last, total, RUN_STEPS if is_cut else 0, ask, vector_step, joined_step, rest)
-
-    def fresh() -> _Totals:
-        return _Totals.new(sums, build, lanes, max(1, copies), use_vectors)
-
-    run = max(1, RUN_STEPS // _steps_of_line(last, lanes, copies)) if is_cut else 0
-    in_runs(build, outer, total, fresh, lambda part, into: part.add_to(into, build), line, run)
-    joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, total.vectors, total.singles)]
-    values = [cast(value, r.dtype) for r, value in zip(sums, joined)]
-    return [values[i : i + len(level)] for i in range(0, len(sums), len(level))]
+    def add_joined(self, total: _Totals, outer: list[Dim], column: Dim, width: int) -> None:
+        """Adds a vector of elements, its lanes joined, or one element, to the totals of single elements."""
+        self.add(total.singles, 0, [*outer, column], is_across=width > 1)
 
 
 def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
@@ -521,52 +572,6 @@ def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
 
 def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
     return rows.element_values(rows.coords(row, [*columns, column]))
-
-
-def _along_line(
-    build: Builder, length: Dim, total: _Totals, run: int, before: Callable[[Dim], None],
-    vector: Callable[[_Totals, Dim, Dim], None], joined: Callable[[_Totals, Dim, int], None], in_vectors: Dim,
-) -> None:  # fmt: skip
-    """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
-
-    Args:
-      run:    steps after which totals are added to others; 0: none
-      before: called with the first column of several vectors, before they are
-      vector: called with totals, a place in their vectors and a column
-      joined: called with totals, a column and the width of a vector, whose lanes go into one total
-      in_vectors: how many elements behind the whole vectors go in smaller ones; 0: all of these one by one
-    """
-    lanes, copies = total.lanes, total.copies
-    width = lanes * copies
-
-    def in_parts(count: Dim, body: Callable[[_Totals, Dim], None]) -> None:
-        in_runs(
-            build, [count], total, lambda: total.of_line(build), lambda part, into: part.add_to(into, build),
-            lambda part, at: body(part, at[0]), run,
-        )  # fmt: skip
-
-    def vectors(part: _Totals, number: Dim) -> None:
-        first = mul(number, width)
-        before(first)
-        part.each_vector(build, lambda where: vector(part, where, add(first, where)))
-
-    whole = floordiv(length, width) if copies else 0
-    if whole != 0:
-        in_parts(whole, vectors)
-    done = mul(whole, width)
-    more = floordiv(subtract(length, done), lanes) if copies else 0
-    if more != 0:
-        with build.loop(more, AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
-            vector(total, lane, add(done, add(mul(number, lanes), lane)))
-    done = add(done, mul(more, lanes))
-    rest = subtract(length, done)
-    if in_vectors != 0:
-        in_smaller_vectors(build, done, in_vectors, lanes, partial(joined, total))
-    elif rest != 0 and copies:
-        with build.loop(rest, AxisKind.LOOP) as index:
-            joined(total, add(done, index), 1)
-    elif rest != 0:
-        in_parts(rest, lambda part, index: joined(part, index, 1))
 
 
 def _num_copies(level: Sequence[Op]) -> int:
