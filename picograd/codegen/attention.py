@@ -21,6 +21,9 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, subtract, to_op
 from picograd.record import Record
 
+DQ, DK, DV = range(3)  # the results of an ATTENTION_GRAD
+LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
+
 Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
 
 
@@ -96,11 +99,22 @@ class Heads(Record, dict=True):
         bent = unary(OpCode.TANH, score / cap)
         return bent * cap, bent
 
-    def masked(self, score: Op, mask: Op) -> Op:
-        """Returns a score, given what the mask says there: where a key counts, or what is added."""
-        if mask.dtype is dtypes.bool_:
-            return where(mask, score, const(float("-inf"), score.dtype))
-        return score + cast(mask, score.dtype)
+    def score(self, product: Op, query: Dim, key: Dim, is_inside: Op | bool, mask: Op | None = None) -> Op:
+        """Returns the score of a product of a query and a key: -inf where the query does not see the key.
+
+        Args:
+          mask: an element of the mask: whether the key counts, or a number that is added
+        """
+        score, _ = self.scaled(product)
+        hidden = const(float("-inf"), score.dtype)
+        if mask is not None:
+            score = where(mask, score, hidden) if mask.dtype is dtypes.bool_ else score + cast(mask, score.dtype)
+        seen = self.seen(query, key, is_inside)
+        return score if seen is None else where(seen, score, hidden)
+
+    def inverse(self, total: Op) -> Op:
+        """Returns the factor that makes an average of a sum: 1 / total, or 0 for a query that sees nothing."""
+        return where(compare(OpCode.CMPEQ, total, 0.0), const(0, total.dtype), unary(OpCode.RECIPROCAL, total))
 
     def power(self, difference: Op) -> Op:
         """Returns exp of how much less a score is than another: roughly for 16 bits, to which weights are rounded."""

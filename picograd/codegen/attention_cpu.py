@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from picograd.codegen.attention import Element, Heads, is_there, last_at, num_blocks
+from picograd.codegen.attention import DK, DQ, DV, LOWEST, Element, Heads, is_there, last_at, num_blocks
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.loops import along, in_squares, longest, split
 from picograd.codegen.matmul import Tile, most_rows
@@ -42,7 +42,7 @@ from picograd.codegen.matmul_cpu import lanes_of
 from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
 from picograd.device import Target
-from picograd.ir.build import cast, compare, maximum, static_shape, swap_last, unary, where
+from picograd.ir.build import cast, maximum, static_shape, swap_last, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -161,7 +161,6 @@ def columns_of(extent: int, lanes: int) -> list[tuple[int, int, int, int]]:
 
 
 # ---- attention ----
-LOWEST = -float(2**127)  # below all scores that count: what a score of -inf is less than is no NaN
 
 
 def emit_attention(nest: Nest, context: Context) -> None:
@@ -249,9 +248,7 @@ class Strips:
 
             def put(i: Dim, c: Dim, at: Dim) -> None:
                 query, key = add(self.first, self._of_query(strip, c)), add(first_key, add(row, i))
-                score, _ = heads.scaled(build.load(products, at))
-                seen = heads.seen(query, key, is_there(key, S, self.rows))
-                score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
+                score = heads.score(build.load(products, at), query, key, is_there(key, S, self.rows))
                 build.store(self.scores, self._of_score(add(row, i), c), score)
                 build.store(peak, c, maximum(build.load(peak, c), score))
 
@@ -326,9 +323,8 @@ class Strips:
             return
 
         def invert(_: Dim, c: Dim, at: Dim) -> None:
-            total = build.load(self.total, self._of_query(strip, c))
-            inverse = where(compare(OpCode.CMPEQ, total, 0.0), const(0, total.dtype), unary(OpCode.RECIPROCAL, total))
-            build.store(self.factor, self._of_query(strip, c), inverse)
+            place = self._of_query(strip, c)
+            build.store(self.factor, place, heads.inverse(build.load(self.total, place)))
 
         heads.tile(1).each(build, invert)
         with build.loop(valid, AxisKind.LOOP) as c:
@@ -342,7 +338,6 @@ class Strips:
 
 
 # ---- gradients ----
-DQ, DK, DV = range(3)  # the results
 UNITS = 4  # iterations of GRID at least, where heads are few and keys are many
 
 

@@ -52,13 +52,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.attention import Heads, is_there, last_at, num_blocks
-from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, walk
+from picograd.codegen.attention import DK, DQ, DV, LOWEST, Heads, is_there, last_at, num_blocks
+from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, over_threads, walk
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, over_registers, split
-from picograd.codegen.matmul import multiply_add
-from picograd.codegen.scalar import combined
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import (
@@ -149,7 +148,6 @@ class PartResults:
 
 
 # ---- attention ----
-LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
 
 
 def emit_attention_gpu(nest: Nest, context: Context) -> None:
@@ -247,10 +245,9 @@ class Averages:
         peak = rows.of_rows(lambda i: build.load(self.peak, i))
 
         def put_score(i: Dim, column: Dim, at: Dim) -> None:
-            score, _ = heads.scaled(build.load(scores.memory, at))
-            key = add(first_key, column)
-            seen = heads.seen(add(self.first, rows.row(i)), key, is_there(key, heads.lengths[3], rows.cut.columns))
-            score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
+            query, key = add(self.first, rows.row(i)), add(first_key, column)
+            is_inside = is_there(key, heads.lengths[3], rows.cut.columns)
+            score = heads.score(build.load(scores.memory, at), query, key, is_inside)
             build.store(scores.memory, at, score)
             build.store(peak, i, maximum(build.load(peak, i), score))
 
@@ -302,10 +299,6 @@ class Averages:
                 index = flatten((b, head, query), (heads.batch, H, T))
                 build.store(slots[1], index, build.load(self.peak, i) + unary(OpCode.LOG, build.load(self.total, i)))
 
-        def inverse(i: Dim) -> Op:
-            total = build.load(self.total, i)
-            return where(compare(OpCode.CMPEQ, total, 0.0), const(0, total.dtype), unary(OpCode.RECIPROCAL, total))
-
         def put(i: Dim, query: Dim, feature: Dim, value: Op) -> None:
             index = flatten((b, head, query, feature), (heads.batch, H, T, E))
             build.store(slots[0], index, cast(value * build.load(factor, i), heads.anchor.dtype))
@@ -313,7 +306,7 @@ class Averages:
         if 1 in slots:
             rows.each_row(put_sum)
         if 0 in slots:
-            factor = rows.of_rows(inverse)
+            factor = rows.of_rows(lambda i: heads.inverse(build.load(self.total, i)))
             rows.store(self.out, self.first, T, E, put)
 
 
@@ -436,14 +429,10 @@ class _FewQueries:
         with build.loop(self.of_d, self.unrolled) as own:
             q, k = (build.load(m, add(mul(at, self.of_d), own)) for m, at in ((self.q, i), (self.k, n)))
             build.store(self.scores, place, multiply_add(q, k, build.load(self.scores, place)))
-        product = self._over_threads(OpCode.ADD, build.load(self.scores, place), 1, self.parts.team)
-        score, _ = self.heads.scaled(product)
+        product = over_threads(build, OpCode.ADD, build.load(self.scores, place), 1, self.parts.team)
         _, _, query = self.row(i)
-        seen = self.heads.seen(query, key, less(key, self.heads.num_keys))
-        if self.masks is not None:
-            score = self.heads.masked(score, build.load(self.masks, place if self.mask_rows > 1 else n))
-        score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
-        build.store(self.scores, place, score)
+        mask = None if self.masks is None else build.load(self.masks, place if self.mask_rows > 1 else n)
+        build.store(self.scores, place, self.heads.score(product, query, key, less(key, self.heads.num_keys), mask))
 
     def _add_values(self, i: Dim) -> None:
         """Adds values to the average of a row, with the weights that their scores give."""
@@ -468,13 +457,6 @@ class _FewQueries:
             build.store(self.out, place, out)
 
     # ---- the teams of a block ----
-    def _over_threads(self, code: OpCode, value: Op, distance: int, count: int) -> Op:
-        """Returns the values of `count` threads joined, each with those `distance`, twice, four times as far away."""
-        while distance < count:
-            value = combined(code, value, self.build.shuffle(value, distance))
-            distance *= 2
-        return value
-
     def join(self) -> None:
         """Joins what the teams of each warp know, and leaves it in shared memory: by warps, for each row."""
         build, parts, warps = self.build, self.parts, self.parts.num_warps
@@ -483,9 +465,9 @@ class _FewQueries:
         self.peaks = peaks
         warp, lane = floordiv(self.thread, WARP_THREADS), mod(self.thread, WARP_THREADS)
         with build.loop(parts.rows, self.unrolled) as i:
-            peak = self._over_threads(OpCode.MAX, build.load(self.peak, i), parts.team, WARP_THREADS)
+            peak = over_threads(build, OpCode.MAX, build.load(self.peak, i), parts.team, WARP_THREADS)
             factor = self.heads.power(build.load(self.peak, i) - peak)
-            total = self._over_threads(OpCode.ADD, build.load(self.total, i) * factor, parts.team, WARP_THREADS)
+            total = over_threads(build, OpCode.ADD, build.load(self.total, i) * factor, parts.team, WARP_THREADS)
             place = add(mul(warp, parts.rows), i)
             with build.when(less(lane, 1)):
                 build.store(peaks, place, peak)
@@ -494,7 +476,7 @@ class _FewQueries:
                 access = add(mul(step, parts.team), self.member)
                 with build.loop(parts.lanes, self.unrolled) as n:
                     out = build.load(self.out, add(mul(i, self.of_e), add(mul(step, parts.lanes), n))) * factor
-                    out = self._over_threads(OpCode.ADD, out, parts.team, WARP_THREADS)
+                    out = over_threads(build, OpCode.ADD, out, parts.team, WARP_THREADS)
                     with build.when(both(less(lane, parts.team), less(access, self.E // parts.lanes))):
                         index = add(mul(place, self.E), add(mul(access, parts.lanes), n))
                         build.store(self.sums, index, out)
@@ -532,7 +514,6 @@ class _FewQueries:
 
 
 # ---- gradients ----
-DQ, DK, DV = range(3)  # the results
 
 
 def emit_attention_grad_gpu(nest: Nest, context: Context) -> None:

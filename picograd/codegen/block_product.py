@@ -29,7 +29,7 @@ from math import gcd
 
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import over_registers
-from picograd.codegen.matmul import multiply_add
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.forks import cached_property

@@ -22,9 +22,8 @@ from math import gcd
 
 from picograd.codegen.block_product import Matrix, Staged, load_left, load_right
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.matmul import multiply_add
 from picograd.codegen.matmul_gpu import operand_of
-from picograd.codegen.scalar import combined
+from picograd.codegen.scalar import combined, multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.forks import cached_property
@@ -202,10 +201,7 @@ class BlockRows(Record):
     def join(self, numbers: Op, code: OpCode) -> None:
         """Joins the numbers of the threads that share a row; each has the result."""
         with self.build.loop(self.cut.own_rows, self.unrolled) as i:
-            value, distance = self.build.load(numbers, i), 1
-            while distance < self.cut.row_threads:
-                value = combined(code, value, self.build.shuffle(value, distance))
-                distance *= 2
+            value = over_threads(self.build, code, self.build.load(numbers, i), 1, self.cut.row_threads)
             self.build.store(numbers, i, value)
 
     # ---- what leaves them ----
@@ -232,6 +228,14 @@ class BlockRows(Record):
             inside = both(less(position, length), less(feature, features))
             with self.build.when(inside), self.build.loop(lanes, AxisKind.VECTOR) as lane:
                 put(i, position, add(feature, lane), self.build.load(acc.memory, add(place, lane)))
+
+
+def over_threads(build: Builder, code: OpCode, value: Op, distance: int, count: int) -> Op:
+    """Returns the values of `count` threads joined by shuffles over `distance`, twice, four times it, ..."""
+    while distance < count:
+        value = combined(code, value, build.shuffle(value, distance))
+        distance *= 2
+    return value
 
 
 def walk(

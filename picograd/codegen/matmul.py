@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_anywhere, element_within, steps_by_one
 from picograd.codegen.loops import in_runs, longest
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -232,16 +231,6 @@ def most_alike(count: Dim, most: int) -> int:
 def most_rows(target: Target) -> int:
     """Returns how many rows of two vectors each the registers hold: 12 accumulators of 16 registers, 24 of 32."""
     return 12 if target.num_registers >= 32 else 6
-
-
-def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
-    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
-    a, b = (cast(x, c.dtype) if x.dtype.is_narrow else x for x in (a, b))
-    if c.dtype.is_float and has_fma:
-        return Op(OpCode.FMA, c.dtype, (a, b, c))
-    if c.dtype is dtypes.bool_:
-        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
-    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
 
 
 # ---- outputs ----

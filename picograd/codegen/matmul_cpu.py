@@ -24,16 +24,7 @@ from functools import partial
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within, rest_in_vectors
 from picograd.codegen.loops import along, prefetch_large, split
-from picograd.codegen.matmul import (
-    Tile,
-    blocks_of_k,
-    contiguous_axis,
-    is_cut,
-    is_plain,
-    most_rows,
-    multiply_add,
-    store_outputs,
-)
+from picograd.codegen.matmul import Tile, blocks_of_k, contiguous_axis, is_cut, is_plain, most_rows, store_outputs
 from picograd.codegen.panels import (
     BETWEEN_ROWS,
     PACK_ROWS,
@@ -48,6 +39,7 @@ from picograd.codegen.panels import (
     squares_of,
 )
 from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.bodies import substitute

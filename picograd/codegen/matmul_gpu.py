@@ -20,8 +20,9 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows
 from picograd.codegen.index import element_or_zero, vector_lanes
 from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
-from picograd.codegen.matmul import contiguous_axis, is_plain, multiply_add, store_outputs
+from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
 from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last

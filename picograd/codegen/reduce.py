@@ -26,8 +26,7 @@ from picograd.codegen.index import (
     spread,
 )
 from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, prefetch_lines, split
-from picograd.codegen.matmul import multiply_add
-from picograd.codegen.scalar import combined
+from picograd.codegen.scalar import combined, multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity

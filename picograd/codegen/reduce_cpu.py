@@ -32,6 +32,7 @@ from picograd.codegen.reduce import (
     PIECE_ELEMENTS,
     ROWS_AT_ONCE_MAX,
     UNROLLED_COLUMNS_MAX,
+    KnownRow,
     Results,
     Rows,
     accumulator_dtype,
@@ -414,7 +415,7 @@ BLOCKS_MIN = 8  # for as many threads, where there were as many before
 
 
 class Both(Record):
-    """A reduce nest along rows, and what is added up down the columns meanwhile.
+    """A reduce nest along rows, and the sums down the columns that its loops make as well.
 
     rows:      how it is walked;  lanes: of a vector
     block:     rows whose columns are added up in one line
@@ -446,18 +447,18 @@ class Both(Record):
 def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: Scratch) -> tuple[Phases, dict[Nest, Both]]:
     """Finds nests along rows and down the columns of the same data.
 
-    Returns: the phases, in which nests down columns only add up partial results; and for nests along rows what is added up
-             beside them.
+    Returns: the phases, in which nests down columns only add up partial sums; and the nests along rows, with the sums that
+             each makes down the columns.
     """
     found: dict[Nest, Both] = {}
     if target.is_gpu:
         return phases, found
-    made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
+    made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
     for rows, number, columns, place in _crossed(phases):
         if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
             continue  # one of them is in another pair
         stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
-        both = _joined(rows, columns, stored, params, target, scratch)
+        both = _rows_and_columns(rows, columns, stored, params, target, scratch)
         if both is not None:
             found[rows] = both
             made[2 * place].remove(columns)
@@ -480,13 +481,13 @@ def _reductions(nest: Nest) -> list[Op]:
     return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
 
 
-def _joined(
+def _rows_and_columns(
     nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
 ) -> Both | None:  # fmt: skip
     """Returns how a nest along rows adds up columns, or None where it cannot.
 
     Args:
-      stored: slots that the phase of `nest` writes: of these an element may only read what its own row has just stored
+      stored: slots that the phase of `nest` writes: an element may read of them only the values its own row has just stored
     """
     reductions = _reductions(columns)
     sources = [r.src[0] for r in reductions]
@@ -508,7 +509,7 @@ def _joined(
 
 
 def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
-    """Returns what an element reads where it reads what a nest stores for it or for its row, with the value stored."""
+    """Maps the load of each of the nest's outputs, at the element's own coordinates, to the value stored there."""
     coords = placeholders(nest.domain)
     row = [coords[axis] for axis in nest.row_axes]
     found = {}
@@ -551,7 +552,7 @@ def _totals(columns: Nest, both: Both) -> Nest:
 
 # ---- their loops ----
 def emit_reduce_both(both: Both, build: Builder) -> None:
-    """Writes the loops: GRID over blocks of rows, some rows at a time, whose columns are added up in runs."""
+    """Writes the loops: GRID over blocks of rows, some rows at a time; columns are added up in runs of rows."""
     rows, kept = both.rows, worth_keeping(both.rows)
     elements = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
     at_once = 1 if any(kept) else rows_at_once(rows, [*elements, *(r.src[0] for r in both.sums)])
@@ -561,7 +562,7 @@ def emit_reduce_both(both: Both, build: Builder) -> None:
         count = minimum(subtract(numel(rows.row_extents), start), both.block)
 
         def write(line: Line, n: Dim, count: int) -> None:
-            emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_up, both, line, build))
+            emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_down_columns, both, line, build))
 
         def fresh() -> Line:
             return cleared(Line({r: build.alloc(m.dtype, width, MemorySpace.SHARED) for r, m in both.sums.items()}, 0))
@@ -605,8 +606,8 @@ class Line(Record):
             along(build, 0, both.width, both.lanes, put)
 
 
-def _add_up(both: Both, line: Line, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
-    """Adds one element of each of some rows to sums: in the order the rows stand in."""
+def _add_down_columns(both: Both, line: Line, build: Builder, columns: list[Dim], here: list[KnownRow]) -> None:
+    """Adds the element of each row at a column to the sums down that column, in the order of the rows."""
     rows = both.rows
     coords, shape = rows.coords(here[0][0], columns), tuple([rows.nest.domain[axis] for axis in both.columns])
     column = flatten([coords[axis] for axis in both.columns], shape)
@@ -619,7 +620,7 @@ def _add_up(both: Both, line: Line, build: Builder, columns: list[Dim], here: li
 
 
 def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
-    """Returns what an element adds to each sum; what its row has stored is not read again."""
+    """Returns what an element adds to each sum; values that its row has stored are not read again."""
     marks = placeholders(both.rows.nest.domain)
     there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
     for load, value in both.own.items():

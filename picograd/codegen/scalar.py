@@ -70,6 +70,16 @@ def fma(a: Op, b: Op | float, c: Op | float) -> Op:
     return Op(OpCode.FMA, a.dtype, (a, b, c))
 
 
+def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
+    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
+    a, b = (cast(x, c.dtype) if x.dtype.is_narrow else x for x in (a, b))
+    if c.dtype.is_float and has_fma:
+        return Op(OpCode.FMA, c.dtype, (a, b, c))
+    if c.dtype is dtypes.bool_:
+        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
+    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
+
+
 def less(a: Op, b: Op | Scalar) -> Op:
     return compare(OpCode.CMPLT, a, b)
 

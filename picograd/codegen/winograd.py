@@ -29,7 +29,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import lcm, prod
 
-from picograd.codegen.matmul import multiply_add
+from picograd.codegen.scalar import multiply_add
 from picograd.forks import cached_property
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode

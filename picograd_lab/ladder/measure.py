@@ -23,7 +23,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.matmul import multiply_add
+from picograd.codegen.scalar import multiply_add
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.compiler import Compiler

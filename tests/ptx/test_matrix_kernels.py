@@ -20,11 +20,11 @@ from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import Kernel
 from picograd.record import replace
 from picograd.road import lower
-from tests.codegen.cpu.test_attention import ARGS, Lengths
-from tests.codegen.gpu import test_attention_few as few
-from tests.codegen.gpu.test_attention import OF_TF32, TOLERANCES, attentions
-from tests.codegen.gpu.test_attention import check as check_attention
-from tests.codegen.gpu.test_tensor_product import convolution, product
+from tests.codegen import test_attention_few as few
+from tests.codegen.test_attention_cpu import ARGS, Lengths
+from tests.codegen.test_attention_gpu import OF_TF32, TOLERANCES, attentions
+from tests.codegen.test_attention_gpu import check as check_attention
+from tests.codegen.test_block_product import convolution, product
 from tests.gpu_programs import Array, run
 from tests.ptx.background import working
 from tests.ptx.copies import When

@@ -17,7 +17,7 @@ from picograd.ir.opts import Opts, WarpTile
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace
 from picograd.road import lower
-from tests.codegen.gpu.test_tensor_product import product
+from tests.codegen.test_block_product import product
 from tests.devices.cuda.primitive_cases import CASES
 from tests.devices.cuda.test_primitives import check, kernel_of, launch_of, params_of
 from tests.gpu_programs import Array, run

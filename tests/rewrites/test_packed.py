@@ -12,7 +12,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Prefetch, Transpose
 from picograd.rewrites.contract import _extents, contract, is_of_bytes
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_reduce import all_of
+from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 N, K = 16, 96  # of the narrowest target, N is four vectors: few rows have squares of it turned

@@ -10,7 +10,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.rewrites.contract import contract, has_phases
-from tests.codegen.cpu.test_convolution import check, conv, param
+from tests.codegen.test_convolution_cpu import check, conv, param
 
 
 def convolutions(root: Op) -> list[Op]:

@@ -30,7 +30,7 @@ from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.gpu.test_tensor_product import product
+from tests.codegen.test_block_product import product
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 

@@ -20,7 +20,7 @@ from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
+from tests.codegen.test_transposed_cpu import AS_BEFORE, TURNED, param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, check_same_meaning

@@ -20,7 +20,7 @@ from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, For, Shuffle, walk
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_turned import param, values_for
+from tests.codegen.test_transposed_cpu import param, values_for
 from tests.gpu_programs import run
 from tests.host_compilers import needs_compiler
 

@@ -14,7 +14,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, Let, Load, walk
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_reduce import all_of
+from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 

@@ -17,7 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Transpose, lanes_of, walk
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_convolution import check, conv, param, whole
+from tests.codegen.test_convolution_cpu import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 AVX2 = CPU_TARGETS[1]

@@ -17,7 +17,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Store
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_reduce import all_of
+from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 

@@ -25,7 +25,7 @@ from picograd.ir.spec import verify_program
 from picograd.ir.stages import Binary, Kernel
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_attention import ARGS, Lengths, param
+from tests.codegen.test_attention_cpu import ARGS, Lengths, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET

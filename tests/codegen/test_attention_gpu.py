@@ -26,7 +26,7 @@ from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
+from tests.codegen.test_attention_cpu import ARGS, LENGTHS, Lengths, drawn, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET

@@ -16,8 +16,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.cpu.test_convolution import check, conv, param
-from tests.codegen.cpu.test_convolution_direct import AVX2, Case, operands
+from tests.codegen.test_convolution_cpu import check, conv, param
+from tests.codegen.test_convolution_direct import AVX2, Case, operands
 from tests.same_meaning import CPU_TARGETS, run_on
 
 ALL = [Winograd(results, taps) for results in range(1, 7) for taps in range(1, 8 - results)]
