@@ -1,1 +1,1 @@
-"""From a Kernel to a Program: an emitter for each kind of nest, then one tail of passes."""
+"""Lowering of a Kernel to a Program: an emitter for each kind of nest, then one list of passes."""

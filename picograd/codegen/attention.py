@@ -1,4 +1,4 @@
-"""What all kernels of an attention have in common: lengths, the elements they read, and which query sees which key.
+"""The common parts of all kernels of an attention: lengths, the elements they read, and which query sees which key.
 
 Letters: B batch, H heads, G heads of keys and values (H / G heads share one), T queries, S keys, D features of queries
 and keys, E of values. Query t has the position t + S - T among the keys.
@@ -51,7 +51,7 @@ class Heads(Record, dict=True):
 
     @property
     def dtype(self) -> DType:
-        """In which dtype all is computed."""
+        """The dtype of all computations."""
         return accumulator_dtype(self.anchor)
 
     @property
@@ -70,13 +70,13 @@ class Heads(Record, dict=True):
 
     @property
     def mask(self) -> Op | None:
-        """What says which keys count, or is added to the scores."""
+        """The mask: for each key whether it counts, or a number that is added to its score."""
         has_mask = self.anchor.code is OpCode.ATTENTION and len(self.anchor.src) > 3
         return self.anchor.src[3] if has_mask else None
 
     @property
     def ahead(self) -> Dim:
-        """At which position query 0 stands."""
+        """The position of query 0 among the keys."""
         return subtract(self.num_keys, self.num_queries)
 
     # ---- what is read ----

@@ -81,7 +81,7 @@ class HeadStrips(Heads):
 
     @property
     def strips(self) -> int:
-        """Strips of a block of positions side by side."""
+        """Strips of a block."""
         return max(1, BLOCK_POSITIONS // self.width)
 
     @property
@@ -114,9 +114,9 @@ class HeadStrips(Heads):
 
     # ---- packing ----
     def pack(self, build: Builder, source: int, x: Element, first: Dim, count: Dim, memory: Op) -> None:
-        """Copies `count` strips of positions from `first` on: of each feature, the positions of a strip side by side.
+        """Copies `count` strips of positions from `first` on: the positions of a strip are contiguous for each feature.
 
-        A place without a position of its own gets the last one's. Square by square where features lie side by side.
+        A place without a position of its own gets the last one's. Square by square where features are contiguous.
         """
         length, (features,) = self.anchor.src[source].shape[2], static_shape(self.anchor.src[source].shape[3:])
 
@@ -215,11 +215,11 @@ class Strips:
         heads.fill(build, self.peak, 0, heads.block, LOWEST)
 
     def _of_query(self, strip: Dim, column: Dim) -> Dim:
-        """Returns where the one number of a query stands."""
+        """Returns the place of a number that each query has one of."""
         return add(mul(strip, self.heads.width), column)
 
     def _of_score(self, key: Dim, column: Dim) -> Dim:
-        """Returns where a score of the strip at hand stands."""
+        """Returns the place of a score of the current strip."""
         return add(mul(key, self.heads.width), column)
 
     def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element) -> None:
@@ -399,7 +399,7 @@ def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) 
 
 
 class Queries:
-    """What is read of the queries of one head: q, the gradient of the result, logsumexp and delta; and where dq goes.
+    """The operands of the queries of one head: q, the gradient of the result, logsumexp and delta; and memory for dq.
 
     offset:  of the dq of the part at hand
     """

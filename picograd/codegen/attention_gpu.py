@@ -106,7 +106,7 @@ class Results:
 
 
 class PartResults:
-    """What blocks leave of parts of the keys, in scratch memory.
+    """Results of parts of the keys, one part a block, in scratch memory.
 
     count:  parts
     """
@@ -221,7 +221,7 @@ class PartsOfKeys:
 
 
 class Averages:
-    """What a block knows of its queries so far.
+    """The online softmax of a block's queries over the keys so far.
 
     first:  query of the block
     peak:   greatest score of each row
@@ -402,7 +402,7 @@ class _FewQueries:
 
     # ---- some keys ----
     def look_at(self, first: Dim) -> None:
-        """Takes a few keys into account: those of the block's teams lie side by side, from `first` on."""
+        """Takes a few keys into account: the block's teams take consecutive keys, from `first` on."""
         build, parts = self.build, self.parts
         last = subtract(self.heads.num_keys, 1)
         for source, memory, length in ((1, self.k, self.of_d), (2, self.v, self.of_e)):

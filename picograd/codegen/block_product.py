@@ -55,7 +55,7 @@ class Operand(Record):
     at:       (position, k, where there is one) -> the element; 0 outside
     along_k:  its elements are read along K, not along positions
     lanes:    of one access; they divide the extent they run along
-    copied:   in the background, where elements lie in memory
+    copied:   in the background, where elements are in memory as they are
     """
 
     extent: Dim
@@ -72,7 +72,7 @@ class Staged(Record, dict=True):
     width, depth: positions, and K, of the tile
     k:            length of the product
     threads:      of the block
-    by_position:  elements of one position lie side by side, else those of one k
+    by_position:  elements of one position are contiguous, else those of one k
     padding:      elements between the rows of shared memory, so that a column of it is not all in one bank
     unrolled:     the kind of loops over registers
     """
@@ -136,7 +136,7 @@ class Staged(Record, dict=True):
         return -(-self.width * self.depth // lanes // self.threads)
 
     def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
-        """Returns where an element lies in shared memory."""
+        """Returns the place of an element in shared memory."""
         rows, row, at, column = self.width, self.depth, position, k
         if not self.by_position:
             rows, row, at, column = self.depth, self.width, k, position
@@ -283,7 +283,7 @@ class StagedProduct(Record):
 
 
 def num_stages(sides: Sequence[Staged], most: int, target: Target) -> int:
-    """Returns how many stages of K lie in shared memory: at most so many, no more than there are, nor than it holds.
+    """Returns how many stages of K shared memory gets: as many as it holds, at most `most`, at most all of K.
 
     Two are enough where nothing is copied in the background.
     """
@@ -370,7 +370,7 @@ class BlockProduct(StagedProduct):
         return Staged(self.build, operand, self.dtype, first, width, depth, k, threads, False, padding, self.unrolled)
 
     def place(self, thread: Dim) -> tuple[Dim, Dim]:
-        """Returns where a thread stands among the tile's high x wide: warps are 8 wide where that goes."""
+        """Returns the row and column of a thread in the tile's high x wide: warps are 8 wide where possible."""
         tile = self.tile
         if tile.wide % WARP_WIDE or tile.high % (WARP_THREADS // WARP_WIDE):
             return floordiv(thread, tile.wide), mod(thread, tile.wide)
@@ -417,7 +417,7 @@ class BlockProduct(StagedProduct):
             build.store(acc, where, product)
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
-        """Writes the tile of a thread, some columns at a time, which lie side by side in a group."""
+        """Writes the tile of a thread, some columns of a group at a time."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         lanes = gcd(self.store_lanes, tile.column_group)
@@ -441,8 +441,8 @@ def _element(side: Staged, memory: Op, stage: Dim, k: Dim, position: Dim) -> Op:
 class Matrix(Record):
     """A matrix in shared memory, of positions and K.
 
-    index:    (k, position) -> where the element lies
-    along_k:  neighbours along K lie side by side, else positions do
+    index:    (k, position) -> place of the element
+    along_k:  elements along K are contiguous, else positions are
     """
 
     memory: Op
@@ -520,7 +520,7 @@ class TensorProduct(StagedProduct):
         return MATRIX_STAGES_MAX
 
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
-        """Returns the tile of an operand, which lies in shared memory as it does where it comes from."""
+        """Returns the tile of an operand, in the same order in shared memory as in its own memory."""
         depth, threads, by_position = self.tile.depth, self.tile.threads, operand.along_k
         padding = PADDING_BYTES // self.dtype.itemsize * (2 if by_position and self.dtype.itemsize == 4 else 1)
         return Staged(

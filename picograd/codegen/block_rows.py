@@ -65,7 +65,7 @@ class Panel:
         self.on_its_way = None if self.is_copied else self.staged.registers()
 
     def hold(self, head: Sequence[Dim], first: Dim) -> None:
-        """Brings the positions of one head, from `first` on, that stay; whoever walks over others then has them."""
+        """Brings the positions of one head, from `first` on, which stay while others are walked over."""
         if self.is_copied:
             self.copy(head, first, 0)
             self.rows.build.commit_copies()
@@ -92,16 +92,16 @@ class Panel:
 
     @property
     def by_rows(self) -> Matrix:
-        """What scores are made of: sums over features."""
+        """The operand of scores, which are sums over features."""
         return Matrix(self.memory, lambda feature, position: self.index(position, feature), along_k=True)
 
     @property
     def by_columns(self) -> Matrix:
-        """What averages are made of: sums over positions."""
+        """The operand of averages, which are sums over positions."""
         return Matrix(self.memory, self.index, along_k=False)
 
     def index(self, position: Dim, feature: Dim) -> Dim:
-        """Returns where an element lies."""
+        """Returns the place of an element."""
         return self.staged.index(self.stage, feature, position)
 
     def read(self, position: Dim, feature: Dim) -> Op:
@@ -212,7 +212,7 @@ class BlockRows(Record):
     def store(
         self, acc: Accumulators, first: Dim, length: int, features: int, put: Callable[[Dim, Dim, Dim, Op], None]
     ) -> None:
-        """Runs put(i, position, feature, value) for what is inside of a result, neighbours side by side.
+        """Runs put(i, position, feature, value) for the elements inside a result, in vectors along features.
 
         Args:
           first, length:  position of the first row, and how many positions there are
@@ -286,7 +286,7 @@ class ThreadRows(BlockRows, dict=True):
         return add(mul(floordiv(self.thread, WIDE), self.cut.high), i)
 
     def group_of(self, width: int, of_scores: bool) -> int:
-        """One score, whose keys then lie in different banks; of features as many as a thread reads at once."""
+        """Returns 1 for scores, so that keys are in different banks; else the features that a thread reads at once."""
         return 1 if of_scores else gcd(width // WIDE, self.lanes)
 
     def column(self, acc: Accumulators, number: Dim) -> Dim:
@@ -377,7 +377,7 @@ class WarpRows(BlockRows):
 
     @property
     def g_and_t(self) -> tuple[Dim, Dim]:
-        """Where a thread stands in its warp (ir/statements.py, Mma)."""
+        """The numbers g and t of a thread in its warp (ir/statements.py, Mma)."""
         lane = mod(self.thread, WARP_THREADS)
         return floordiv(lane, 4), mod(lane, 4)
 
@@ -430,7 +430,7 @@ class WarpRows(BlockRows):
         return lhs
 
     def _multiply(self, acc: Accumulators, pair: Dim, lhs: Op, left: Dim, apart: int, rhs: Op) -> None:
-        """Adds products by two right fragments to each row tile; its left fragments lie `apart`."""
+        """Adds products by two right fragments to each row tile; its left fragments are `apart` elements apart."""
         with self.build.loop(self.cut.high, self.unrolled) as tile, self.build.loop(2, self.unrolled) as i:
             at = self._tile(acc, tile, add(mul(pair, 2), i))
             self.build.mma(acc.memory, at, lhs, add(mul(tile, apart), left), rhs, mul(i, 4))

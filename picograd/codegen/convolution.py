@@ -77,7 +77,7 @@ class Windows(Record):
 
     @property
     def lies_by_channel(self) -> bool:
-        """True where elements of the weight lie side by side along taps, yet not from channel to channel, as images do."""
+        """True where elements of the weight are contiguous along taps, yet not from channel to channel, as in images."""
         return contiguous_axis(self.matrix) != -2 and contiguous_axis(self.by_channel) == -2
 
     def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
@@ -92,7 +92,7 @@ class Windows(Record):
         return _at(reshape(w, (w.shape[0], self.k)), (o, k))
 
     def column(self, b: Dim, position: Sequence[Dim], group: Dim, c: Dim, tap: Dim, known: Op | bool) -> Op:
-        """Returns what stands under `tap` of the window at `position`; 0 between and around the elements of x.
+        """Returns the element under `tap` of the window at `position`; 0 between and around the elements of x.
 
         Args:
           known: where b and position are; elsewhere no memory is read

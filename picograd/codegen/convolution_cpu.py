@@ -40,12 +40,12 @@ FILLED_LANES_MIN = 0.6  # of the lanes
 
 
 class Blocks(Record, dict=True):
-    """How a convolution is cut.
+    """The blocks of a convolution.
 
     windows:    the product
     lanes:      of a vector
     rows:       of the register tile
-    vectors:    side by side in it
+    vectors:    of its columns
     dtype:      accumulated in
     has_fma:    an instruction multiplies and adds
     """
@@ -150,7 +150,7 @@ class Blocks(Record, dict=True):
 
     @property
     def num_columns(self) -> Dim:
-        """Blocks side by side."""
+        """Blocks of columns."""
         return floordiv(add(self.num_vectors, self.width - 1), self.width)
 
     def position(self, vector: Dim, lane: Dim) -> tuple[Dim, tuple[Dim, ...], Op | bool]:
@@ -221,7 +221,7 @@ def emit_convolution(nest: Nest, context: Context) -> None:
 
 
 def _num_splits(blocks: Blocks) -> int:
-    """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+    """Returns the number of parts of the sum over K: by shapes alone, so that its bits do not depend on threads.
 
     Not where axis 0 is a batch: an image has the same bits alone or among others.
     """
@@ -292,7 +292,7 @@ def _store_rows(
 
 # ---- a block of the result ----
 def _place(blocks: Blocks, row: Dim, vector: Dim, lane: Dim) -> Dim:
-    """Returns where an element of a block of the result stands."""
+    """Returns the place of an element of a block of the result."""
     return add(mul(row, blocks.width * blocks.lanes), add(mul(vector, blocks.lanes), lane))
 
 
@@ -351,7 +351,7 @@ def _first_tap(blocks: Blocks, block: Dim) -> Dim:
 
 
 def _packed_place(blocks: Blocks, side: Dim, k: Dim, c: Dim) -> Dim:
-    """Returns where an element of the packed windows stands: panels as wide as a tile, k after k."""
+    """Returns the place of an element of the packed windows: panels as wide as a tile, k after k."""
     return add(mul(add(mul(side, blocks.depth), k), blocks.vectors * blocks.lanes), c)
 
 
@@ -379,7 +379,7 @@ def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: O
 
 
 def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight | None:
-    """Packs the whole weight, rows of K side by side; None where it is large: then each block packs its own."""
+    """Packs the whole weight, contiguous along K; None where it is large: then each block packs its own."""
     windows, dtype, rows = blocks.windows, blocks.dtype, blocks.rows
     length = add(windows.k, 16)  # with a K of a power of two all rows would share one cache set
     count = windows.groups * blocks.row_panels

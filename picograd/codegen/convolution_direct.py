@@ -110,10 +110,10 @@ def _winograd_of(windows: Windows) -> Winograd:
 
 
 class DirectTiles(Record, dict=True):
-    """How such a convolution is cut.
+    """The tiles and blocks of such a convolution.
 
     windows:  the product
-    scheme:     results and taps along the first axis that stand together
+    scheme:     F(m, r) along the first axis: m outputs, or all r taps, together
     batch:    images
     lanes:    of a vector
     most:     rows of a tile of two vectors
@@ -131,7 +131,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def tile(self) -> Tile:
-        """Of as many positions as leave few over at the end of an image, or of a chunk of whole rows."""
+        """Register tile whose height (in positions) wastes least at the end of an image, or of a chunk of whole rows."""
         vectors = 1 if self.windows.m <= self.lanes else 2
         most = self.most * 2 // vectors
         count = self.positions if self.scheme == PLAIN else self.height * self.inner
@@ -140,7 +140,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def of_many(self) -> DirectTiles:
-        """How a large batch is cut: K of one image likewise, so that it has the same bits alone or among others.
+        """The cut of a large batch: that of one image has the same K, so that it has the same bits alone or among others.
 
         Images that are together take more of the stack.
         """
@@ -179,7 +179,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def positions(self) -> int:
-        """Of an image."""
+        """Output positions of an image."""
         return prod(self.spatial)
 
     @cached_property
@@ -240,7 +240,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def has_all_taps(self) -> bool:
-        """True where all taps along the first axis stand together."""
+        """True where a tile has all taps along the first axis."""
         return self.tap_extents[0] == 1
 
     @property
@@ -273,7 +273,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def pitch(self) -> Dim:
-        """From a channel to the next one in a block of the weight, along the first axis: taps."""
+        """Taps along the first axis from a channel to the next one in a block of the weight."""
         return self.taps if longest(self.num_tap_blocks) > 1 else self.tap_extents[0]
 
     @property
@@ -286,7 +286,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def splits(self) -> int:
-        """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+        """Parts of the sum over K: by shapes alone, so that its bits do not depend on threads.
 
         Not where axis 0 is a batch: an image has the same bits alone or among others.
         """
@@ -305,7 +305,7 @@ class DirectTiles(Record, dict=True):
     # ---- what is read of an image ----
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """What is read of a channel of x under a block of taps: rows of the first axis, padding included."""
+        """Extents of x, for a channel, under a block of taps: rows of the first axis, padding included."""
         arg = self.windows.arg
         return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
 
@@ -354,7 +354,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def numel_on_stack(self) -> int:
-        """Elements of sums, of a block of the weight and of x, as far as each lies on the stack."""
+        """Elements of sums, of a block of the weight and of x, as far as each is on the stack."""
         points = self.scheme.num_points
         weight = 0 if self.is_shared else points * self.panels * self.tile.columns * self.depth
         x = self.channels * self.numel_of_channel if self.is_staged else 0
@@ -363,7 +363,7 @@ class DirectTiles(Record, dict=True):
     # ---- sums ----
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the sums of an iteration of GRID, for a point."""
+        """Shape of the sums of an iteration of GRID, for a point."""
         return (self.images, self.panels, self.tiles * self.tile.rows, self.tile.columns)
 
     @property
@@ -405,7 +405,7 @@ TRANSPOSED_ELEMENTS_MAX = 128  # elements of a row of the weight that are transp
 
 
 def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
-    """Packs the values of the whole weight at all points, output channels side by side, and returns how to read them."""
+    """Packs the transforms of the whole weight, output channels contiguous, and returns how to read them."""
     windows, each = direct.windows, _channels_of_a_run(direct)
     shape = (direct.scheme.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
     memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
@@ -427,7 +427,7 @@ def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch
 def pack_block(
     direct: DirectTiles, group: Dim, first_panel: Dim, panels: Dim, block: Block, memory: Op, build: Builder
 ) -> Weight:
-    """Packs the values of a block of K, and returns how to read them."""
+    """Packs the transforms of a block of K, and returns how to read them."""
     each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
     shape = (direct.scheme.num_points, direct.panels, direct.depth, direct.tile.columns)
     with (
@@ -448,18 +448,18 @@ def pack_block(
 
 
 def _channels_of_a_run(direct: DirectTiles) -> int:
-    """Returns how many input channels are transposed together: elements of the weight that lie behind each other."""
+    """Returns how many input channels are transposed together: consecutive elements of the weight."""
     return max(1, TRANSPOSED_ELEMENTS_MAX // prod(direct.windows.taps)) if direct.has_all_taps else 1
 
 
 def _transform_filter(
     direct: DirectTiles, at: Sequence[Dim], count: Dim, put: Callable[[Dim, Dim, Dim, Dim, Op], None], build: Builder
 ) -> None:
-    """Computes the values of a panel of output channels for some input channels and the taps that stand together.
+    """Computes the filter transform of a panel of output channels, for some input channels and the taps of a tile.
 
     Args:
       at:    group, panel, first input channel, number of the taps along the first axis
-      count: of input channels; one, unless all taps stand together
+      count: of input channels; one, unless a tile has all taps
       put:   (point, channel from the first on, tap along the other axes, column, value), lanes over columns
     """
     scheme, columns, inner = direct.scheme, direct.tile.columns, prod(direct.inner_taps)
@@ -478,7 +478,7 @@ def _transform_filter(
 
 
 def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transposed: Op, build: Builder) -> None:
-    """Copies a run of K of a panel's output channels, channels side by side; 0 where there is no channel, or no tap."""
+    """Copies a run of K of a panel, output channels contiguous; 0 where there is no channel, or no tap."""
     windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.inner_taps)
     group, panel, first_channel, tap = at
     first, zero = mul(tap, direct.scheme.taps), const(0, direct.dtype)
@@ -504,7 +504,7 @@ def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transp
 
 
 def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
-    """Puts the results of each `Winograd` in the place of the sums at its first points."""
+    """Applies the output transform: outputs replace the sums of the first points."""
     scheme, point_numel = direct.scheme, prod(direct.shape)
     # The float nearest to 1/3 is off by 2**-25 of itself, less than half a step of any q: 3 q times it rounds to q. Powers
     # of two change nothing, so it is the same for 6 q and 24 q, as long as these are exact.
@@ -635,7 +635,7 @@ class Sums:
         return cast(guarded(windows.anchor.src[0], at, valid), self.direct.dtype)
 
     def _in_place(self, block: Block) -> Read:
-        """Returns how to read an x without padding where it lies."""
+        """Returns how to read an x without padding in its own memory."""
         arg = self.direct.windows.arg
 
         def element(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
@@ -699,7 +699,7 @@ class Sums:
 
         Args:
           values:     place -> the values there, each with where its plane begins in memory
-          has_border: padding makes them 0 at both ends of the axis; where fewer vectors cover what is inside, no more
+          has_border: padding makes them 0 at both ends of the axis; where fewer vectors cover the inside, no others
                       are computed
         """
         build, lanes, zero = self.build, self.direct.lanes, const(0, self.direct.dtype)

@@ -93,10 +93,10 @@ def may_be_transposed(factors: Sequence[Sequence[Dim] | None], extents: Sequence
 
 
 class TransposedReads:
-    """An elementwise nest of which some operands lie across the result.
+    """An elementwise nest with operands that are transposed against the result.
 
-    across:  the group of axes that some operands lie along; the result lies along the last one
-    places:  stand for the position in each group
+    across:  the group of axes along which these operands are contiguous; the result is along the last one
+    places:  placeholders of the position in each group
     loads:   of those operands, at `places`
     stored:  where results go and what they are, at `places`
     """
@@ -110,7 +110,7 @@ class TransposedReads:
         self.across, self.loads = self._find()
 
     def _find(self) -> tuple[int, list[Op]]:
-        """Returns the group that most operands lie along which do not lie along the last, and these."""
+        """Returns the group along which most transposed operands are contiguous, and the loads of these."""
         found: dict[int, list[Op]] = {}
         for op in toposort(self.stored[1:]):
             if op.code is OpCode.LOAD and len(op.src) == 2 and not _is_gathered(op.src[1]):
@@ -151,7 +151,7 @@ GAP_ELEMENTS = 1  # element between the lines of a copy, so that they lie in dif
 
 
 def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
-    """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
+    """Writes the loops: GRID over the groups before the last one; in it, a loop over tiles."""
     *before, length = reads.extents
     before[reads.across] = num_tiles(before[reads.across], TILE_ACROSS)
     of_tile = TILE_ALONG * TILE_ACROSS
@@ -201,7 +201,7 @@ TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8) 
 
 
 def fills_tiles(reads: TransposedReads) -> bool:
-    """True where something lies across and tiles are not mostly empty: the elements of short lines are in caches anyway."""
+    """True where an operand is transposed and tiles are not mostly empty: short lines are in caches anyway."""
     return bool(reads.loads) and all(greatest(reads.extents[group]) >= TILE_EXTENT for group in (reads.across, -1))
 
 

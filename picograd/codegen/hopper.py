@@ -105,7 +105,7 @@ def _strides(matrix: Matrix, batch: int) -> tuple[int, ...]:
 
 
 def is_worth_it(product: PlainProduct) -> bool:
-    """True for a product large enough to fill tiles: others wait for memory whatever multiplies them."""
+    """True for a product large enough to fill tiles: others wait for memory in any case."""
     extents = product.m, product.n, product.k
     return min(extents) >= EXTENT_MIN and product.batch * prod(extents) >= MULTIPLICATIONS_MIN
 
@@ -301,7 +301,7 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
 
 
 def _is_matrix(operand: Op, params: list[Param]) -> bool:
-    """True for an operand that copies of tiles can take as it lies in memory."""
+    """True for an operand that copies of tiles can read in its own memory."""
     try:
         _matrix_of(operand, params)
     except NotPlain:
@@ -310,7 +310,7 @@ def _is_matrix(operand: Op, params: list[Param]) -> bool:
 
 
 def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
-    """Returns where an operand (B, H, T, D) lies; raises NotPlain where copies of tiles cannot take it."""
+    """Returns the strides of an operand (B, H, T, D); raises NotPlain where copies of tiles cannot read it."""
     load = element_anywhere(operand)
     if load.code is not OpCode.LOAD or load.dtype is not operand.dtype or len(load.src) > 2:
         raise NotPlain("an operand is computed")

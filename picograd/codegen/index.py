@@ -45,7 +45,7 @@ def element(root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | No
     """Returns the value of `root` at `coords` as a scalar expression.
 
     Args:
-      known: results that the nest itself computes: Op -> (the coordinates they stand for, their value)
+      known: results that the nest itself computes: Op -> (their coordinates, their value)
       valid: where the value matters; elsewhere no memory is touched
 
     After:  no movement, REDUCE or MATMUL is left; every LOAD has one index expression, and a condition where
@@ -179,7 +179,7 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
 
 
 def _seen_place(point: Point, place: Dim) -> Dim:
-    """Returns what stands for the place that a GATHER reads while the element is looked for: a RANGE as long as the axis.
+    """Returns a placeholder of the place that a GATHER reads: a RANGE as long as the axis.
 
     Why: of (16, 784) seen as (16, 28, 28), place 30 of row c is in row c, too; a place that may be anything is not.
     """
@@ -303,7 +303,7 @@ def index_roots(values: Iterable[Op]) -> list[Op]:
 
 
 def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
-    """Returns the factor of each range in an index, or None where a range stands inside another term."""
+    """Returns the factor of each range in an index, or None where a range is inside another term."""
     terms, _ = affine(root)
     found: dict[Op, Dim] = dict.fromkeys(ranges, 0)
     for atom, number in terms.items():
@@ -326,7 +326,7 @@ def _factors(atom: Op) -> list[Op]:
 
 
 def steps_by_one(index: Op, place: Op) -> bool:
-    """True where an index grows by one with a RANGE, whatever else it depends on."""
+    """True where an index grows by one with a RANGE."""
     terms, _ = affine(index)
     return terms.get(place) == 1 and all(atom is place or place not in toposort([atom]) for atom in terms)
 
@@ -379,7 +379,7 @@ def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
 
 
 def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
-    """Returns how many elements lie behind the whole vectors of an axis, where they are to go in vectors of fewer lanes.
+    """Returns how many elements follow the whole vectors of an axis, if vectors of fewer lanes should take them.
 
     0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
     """

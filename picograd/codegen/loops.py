@@ -277,7 +277,7 @@ def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
 
 
 def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
-    """Returns the loops, the outermost first: of each level no more additions than a run has."""
+    """Returns the loops, the outermost first: each level has at most as many additions as a run."""
     found: list[_Loop] = []
     chain, most = 1, run
     for axis in reversed(range(len(extents))):
@@ -314,7 +314,7 @@ def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start:
     """Asks for what values(column) read at `count` columns from `start` on, once for each line of the cache.
 
     Args:
-      numel: of memory that is asked for: so many elements or more, side by side along the columns
+      numel: least number of elements of memory that is prefetched, if it is contiguous along the columns
     """
     here, beside = (toposort(values(column)) for column in (start, add(start, 1)))
     for load in here:

@@ -1,4 +1,4 @@
-"""What products have in common: how their operands are in memory, a tile of accumulators, and where results go.
+"""The common parts of products: the layout of operands, a tile of accumulators, and the stores of results.
 
 A `Tile` stays in registers while the sum over K runs:
 
@@ -91,7 +91,7 @@ def _before_loads(op: Op) -> tuple[Op, ...]:
 
 
 def is_plain(operand: Op) -> bool:
-    """True for an operand that lies in memory, at places that nothing has to be read for."""
+    """True for an operand in memory, at places that do not depend on other loads."""
     loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
     return loads == [element_anywhere(operand)]
 
@@ -218,7 +218,7 @@ def num_parts(count: Dim, length: Dim) -> Dim:
 
 
 def most_alike(count: Dim, most: int) -> int:
-    """Returns the length of the fewest parts of no more than `most`, about as long as each other where a number is cut.
+    """Returns the length of the fewest parts of at most `most`, about equal where the number is known.
 
     >>> most_alike(10, 6), most_alike(0, 6)
     (5, 1)

@@ -67,7 +67,7 @@ def _product(nest: Nest) -> Op:
 
 
 def register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
-    """As many accumulators as the registers hold, no larger than the result."""
+    """Returns the tile with as many accumulators as the registers hold, at most as large as the result."""
     anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
@@ -121,7 +121,7 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, ragged_overhead: flo
 
 
 def better_transposed(nest: Nest) -> bool:
-    """Which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
+    """True where the left operand becomes the columns: if K is contiguous in both, the smaller is transposed.
 
     (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed. Not
     where more of that shape is read then: element by element that takes longer than to pack the larger operand.
@@ -207,7 +207,7 @@ class Product(Record):
 
     @property
     def dtype(self) -> DType:
-        """In which dtype it is accumulated."""
+        """The dtype of accumulators."""
         return accumulator_dtype(self.anchor)
 
     @property
@@ -349,7 +349,7 @@ def _store_tile(
 
 # ---- packing ----
 def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
-    """Panels of rows. They keep rows of K where K is contiguous, and otherwise put the rows of a panel side by side.
+    """Panels of rows: row-major where K is contiguous, else column-major.
 
     Rows are stored longer than K: with a K of a power of two they would all share one cache set.
     """
@@ -483,7 +483,7 @@ def emit_few_rows(nest: Nest, context: Context) -> None:
 
 
 def _rows(anchor: Op, lanes: int, pack: Builder, scratch: Scratch) -> Rows:
-    """Returns how to read the rows: from where they lie, or once they are computed, or spread over the sets of a cache."""
+    """Returns how to read the rows: from their memory, or from a copy, computed or spread over the sets of a cache."""
     a, dtype = anchor.src[0], accumulator_dtype(anchor)
     *batch, m, k = a.shape
     first = [0] * len(batch)

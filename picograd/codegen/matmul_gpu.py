@@ -103,7 +103,7 @@ def gpu_tile(
 
 
 def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False) -> int:
-    """Returns how many blocks share K: those of the first guess, whatever tile is tried, so that bits are the same."""
+    """Returns how many blocks share K: those of the first guess, for every tile, so that bits are the same."""
     blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target, tf32))
     if not isinstance(k, int) or not isinstance(blocks, int) or not blocks:
         return 1
@@ -128,7 +128,7 @@ def _blocks(m: Dim, n: Dim, batch: Dim, tile: BlockTile | WarpTile) -> float:
 
 
 def _own(extent: Dim, threads: int, most: int) -> int:
-    """Returns how many rows or columns a thread has: a power of two, no more than there are."""
+    """Returns how many rows or columns a thread has: a power of two, at most all."""
     own = 1
     while own < most and (not isinstance(extent, int) or threads * own < extent):
         own *= 2
@@ -179,14 +179,14 @@ def operand_of(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
 
 
 def operand_lanes(operand: Op, along: Dim, target: Target) -> int:
-    """Returns how many elements side by side are read at once: of one in memory what fills an access."""
+    """Returns how many contiguous elements are read at once: a whole access for an operand in memory."""
     if not is_plain(operand):
         return lanes_along([operand], along, target)
     return gcd(along, max(1, target.vector_bytes // operand.dtype.itemsize)) if isinstance(along, int) else 1
 
 
 def lanes_along(values: Sequence[Op], along: Dim, target: Target) -> int:
-    """Returns how many elements side by side are computed and accessed at once."""
+    """Returns how many contiguous elements are computed and accessed at once."""
     return gcd(along, vector_lanes(values, target)) if isinstance(along, int) else 1
 
 

@@ -42,7 +42,7 @@ def guess(kernel: Kernel, target: Target) -> Opts:
 
 
 def _products(kernel: Kernel, target: Target) -> list[Nest]:
-    """Returns the products of which there is something to choose."""
+    """Returns the matrix products whose tile can be tuned."""
     nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
     return [nest for nest in nests if not has_few_rows(nest, target)]
 

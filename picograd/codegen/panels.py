@@ -131,9 +131,9 @@ def rows_to_transpose(k: Dim) -> int:
 
 
 def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
-    """Returns in how many rows of a panel zeros stand for missing columns: in all, or in none where none is missing.
+    """Returns how many rows of a panel get zeros for missing columns: all, or none where no column is missing.
 
-    What is made of these zeros is never stored. But what lies in memory before may be subnormal numbers, which take a
+    Products of these zeros are never stored. But the memory may hold subnormal numbers before, which take a
     processor a hundred times as long to multiply.
     """
     return mul(count, minimum(subtract(whole, width), 1))
@@ -150,7 +150,7 @@ def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:
 
 
 def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
-    """Returns the distance in memory between columns of b (..., K, N) whose elements along K lie side by side, or None.
+    """Returns the distance in memory between columns of b (..., K, N) whose elements along K are contiguous, or None.
 
     None too where squares of them cannot be transposed: in another dtype, or with single lanes.
     """
@@ -164,11 +164,11 @@ Element = Callable[[Dim, Dim], Op]  # of a square: (k, column) from its first pl
 
 
 class Squares(Record):
-    """How squares of an operand are read.
+    """Reads squares of an operand.
 
     marks:  placeholders of its axes
     value:  of an element there
-    apart:  of the LOADs in it that lie in lines along K, the distance between columns; None where some do not
+    apart:  the distance between columns of each of its LOADs, which is contiguous along K; None where one is not
     """
 
     marks: tuple[Op, ...]
@@ -195,7 +195,7 @@ class Squares(Record):
         return put_in_all([self.value], there)[0]
 
     def _loaded(self, build: Builder, place: Sequence[Dim], apart: dict[Op, int]) -> Element:
-        """Returns the elements of one square, whose loads that lie apart were turned in registers."""
+        """Returns the elements of one square, whose strided loads were transposed in registers."""
         lanes, there = self.lanes, dict(zip(self.marks, place))
         squares = {load: build.alloc(load.dtype, lanes * lanes, MemorySpace.REGISTER) for load in apart}
         for load, square in squares.items():
@@ -251,7 +251,7 @@ def _is_one_block(atom: Op, k: Op, lanes: int) -> bool:
 
 
 def columns_apart(load: Op, k: Op, column: Op, lanes: int) -> int | None:
-    """Returns the distance in memory of columns that a LOAD reads, where elements along K lie side by side, or None."""
+    """Returns the distance in memory of columns that a LOAD reads, where elements along K are contiguous, or None."""
     if len(load.src) > 2:  # a condition
         return None
     terms = affine(load.src[1])[0]

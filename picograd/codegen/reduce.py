@@ -49,11 +49,11 @@ Where = tuple[Op, Dim, Op]  # memory, index, value
 
 
 class Rows(Record):
-    """How a nest is walked.
+    """An iteration space whose axes are either rows or reduced.
 
     groups:      loops in the order of the domain's axes, from `merge_axes`
-    row_groups, column_groups: positions in `groups`
-    levels:      reductions by how many other reductions stand below them
+    row_groups, column_groups: positions in `groups`; there may be none of either
+    levels:      reductions by how many other reductions they depend on
     has_fma:     an instruction multiplies and adds
     """
 
@@ -105,7 +105,7 @@ class Rows(Record):
 
     @property
     def column_loops(self) -> list[Dim]:
-        """Returns the extents of the loops over columns, of which there is always one."""
+        """Extents of the column loops; [1] if the nest has none."""
         return self.column_extents or [1]
 
     @property
@@ -147,11 +147,11 @@ def start_of(code: OpCode, dtype: DType) -> Op:
     return const(identity(code, dtype), dtype)
 
 
-def plan_rows(nest: Nest, params: Sequence[Op], target: Target, beside: Sequence[Op] = ()) -> tuple[Rows, bool]:
+def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence[Op] = ()) -> tuple[Rows, bool]:
     """Returns how to walk a nest, and whether lanes should run over rows rather than along them.
 
     Args:
-      beside: other values of its elements that are computed meanwhile
+      others: other values of its elements that are computed meanwhile
     """
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
     coords = placeholders(nest.domain)
@@ -159,7 +159,7 @@ def plan_rows(nest: Nest, params: Sequence[Op], target: Target, beside: Sequence
     known = {r: (row, const(0, r.dtype)) for r in reductions}
     whole = [value for _, value in nest.outputs if value.shape == nest.domain]
     of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
-    values = elements([*(r.src[0] for r in reductions), *whole, *beside], coords, known) + elements(of_rows, row, known)
+    values = elements([*(r.src[0] for r in reductions), *whole, *others], coords, known) + elements(of_rows, row, known)
     stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
     values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
     groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
@@ -174,8 +174,8 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     """True where more indices step by one from row to row than along a row.
 
     Axis 0 may be a batch, whose rows add up in the same order alone or together. So indices are counted as those of one
-    row of it; and rows that are numbered by it alone are beside each other only where their elements are. What is divided
-    is not counted: of one row it may be simpler.
+    row of it; and rows that are numbered by it alone are neighbours only where their elements are. A quotient
+    is not counted: in a batch of one row it may be simpler.
     """
     if not rows.row_groups:
         return False
@@ -193,9 +193,9 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 
 
 def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
-    """Returns by how much each index steps from place to place; indices that differ in where they begin alone are one.
+    """Returns the strides of each index; indices that differ only in their first element count once.
 
-    A row that is read as a view begins elsewhere than one that stands alone, at a number or at one that is an input.
+    A row of a view begins at another element than a row alone: at a number, or at one that is an input.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
     for terms, _ in map(affine, indices):
@@ -215,7 +215,7 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
 
 
 def is_short(rows: Rows, limit: int) -> bool:
-    """True for rows of no more than so many elements, whatever their length is."""
+    """True for rows of at most so many elements, for every length they may have."""
     return greatest(numel(rows.column_extents)) <= limit
 
 
@@ -574,7 +574,7 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 
 
 def _num_copies(level: Sequence[Op]) -> int:
-    """How many independent accumulators hide the latency of adding: fewer where each step is long anyway.
+    """Returns how many independent accumulators hide the latency of adding: fewer where each step is long anyway.
 
     Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
     """

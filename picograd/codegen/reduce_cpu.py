@@ -102,7 +102,7 @@ def emit_reduce(nest: Nest, context: Context) -> None:
 
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
-    """Whether rows are so short that each is better one lane of many than a loop of its own."""
+    """True for rows so short that each is better one lane of many than a loop of its own."""
     last = rows.column_extents[-1:]
     fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last)
     is_unrolled = is_short(rows, UNROLLED_COLUMNS_MAX)
@@ -110,7 +110,7 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
 
 
 def _share_elements(rows: Rows) -> bool:
-    """Whether elements read what is the same for all rows, such as a weight, and rows are long, and enough for pieces."""
+    """True where all rows share an operand, such as a weight, and rows are long, and enough for several pieces."""
     total = numel(rows.row_extents)
     if is_cached(rows) or not has_elements(rows) or not isinstance(total, int) or total < SHARING_ROWS_MIN:
         return False
@@ -124,9 +124,9 @@ def _share_elements(rows: Rows) -> bool:
 
 
 def _rows_together(rows: Rows, target: Target) -> int:
-    """Returns how many rows are added up side by side, as where all are multiplied with one vector; 0 for none.
+    """Returns how many rows are added up in one walk, as where all are multiplied with one vector; 0: each alone.
 
-    What they share is read once for all, and the processor has several lines of memory to wait for.
+    A shared operand is read once for all, and the processor has several lines of memory to wait for.
     """
     total = numel(rows.row_extents)
     if len(rows.levels) != 1 or has_elements(rows) or len(rows.row_groups) != 1:
@@ -187,7 +187,7 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
 
 
 def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
-    """Writes `count` neighbouring rows from `start` on, no more than `most`."""
+    """Writes `count` neighbouring rows from `start` on, at most `most`."""
     if not is_short(rows, UNROLLED_COLUMNS_MAX) or not isinstance(numel(rows.column_extents), int):
         _Strip(rows, at, start, count, most, build, lanes).write()
         return
@@ -213,8 +213,8 @@ def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: 
 class _Strip:
     """A strip of neighbouring rows that is being written.
 
-    place:    stands for the place of a row in the strip
-    columns:  stand for the places of an element in its row
+    place:    placeholder of the place of a row in the strip
+    columns:  placeholders of the places of an element in its row
     totals:   reduction -> memory that holds its result for each row
     """
 

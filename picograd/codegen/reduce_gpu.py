@@ -266,7 +266,7 @@ class _TeamRows:
 
     # ---- what is stored ----
     def store(self) -> None:
-        """Writes the elements of the row, then what is of the row itself."""
+        """Writes the outputs for elements, then those for the row."""
         build, rows = self.build, self.rows
 
         def step(access: Dim, lane: Op, inside: Op | bool) -> None:
@@ -287,10 +287,10 @@ SHARED_BYTES_MAX = 16 * 1024  # bytes, of what threads that share rows have foun
 
 
 class Layout(Record):
-    """Who does what.
+    """The threads of a block, and the rows and columns of each.
 
     lanes:    rows of a thread
-    wide:     threads side by side, each with rows of its own
+    wide:     threads with rows of their own
     high:     threads that share rows, walking every high-th column; a power of two, as is wide
     parts:    blocks that share rows
     columns:  of a part
@@ -304,7 +304,7 @@ class Layout(Record):
 
 
 def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target, scratch: Scratch) -> None:
-    """Writes rows that lie side by side; where several blocks share rows, what these leave is joined in `second`."""
+    """Writes rows that are neighbours in memory; where blocks share rows, their parts are joined in `second`."""
     layout = _layout(rows, target)
     partials = {}
     if layout.parts > 1:
@@ -332,7 +332,7 @@ def _layout(rows: Rows, target: Target) -> Layout:
 
 
 def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:
-    """Returns how many threads of a block share rows: as many as leave a warp side by side, each with some columns."""
+    """Returns how many threads of a block share rows: as many as leave a warp of neighbours, each with some columns."""
     wide = high = 1
     while wide < min(accesses if isinstance(accesses, int) else WARP_THREADS, WARP_THREADS):
         wide *= 2

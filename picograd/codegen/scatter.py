@@ -160,7 +160,7 @@ class _Scatter:
         self.combine(phase(number + 1))
 
     def keep(self, build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
-        """Stores what stands at a place of a batch's order."""
+        """Stores the update at a place of a batch's sorted order."""
         at = add(mul(row, self.count), place)
         build.store(self.keys, at, key())
         build.store(self.order, at, cast(position, dtypes.int32))
@@ -241,7 +241,7 @@ class _Scatter:
             build.store(own, lane, combined(self.code, build.load(own, lane), cast(value, self.dtype)))
 
     def update_at(self, build: Builder, row: Dim, place: Dim) -> Dim:
-        """Returns which update stands at a place of the order."""
+        """Returns the number of the update at a place of the sorted order."""
         position = build.load(self.order, add(mul(row, self.count), place))
         return self.inside(cast(position, dtypes.int64), 0)
 
@@ -279,7 +279,7 @@ class _Scatter:
             here = self.walk_pieces(build, own, left, here, end, access, level)
 
     def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> Op:
-        """Combines whole pieces from `here` on, none beyond `end`, with what a thread has; returns where it stands then."""
+        """Combines whole pieces between `here` and `end` with a thread's values; returns the update after them."""
         bits = const(PIECE_BITS * level, dtypes.int64)
         first, stop = (integer(OpCode.SHR, at, bits) for at in (here, end))
         with build.loop(subtract(from_op(stop), from_op(first)), AxisKind.LOOP) as part:

@@ -63,12 +63,12 @@ class Tables(Record):
     length: Dim
 
     def at(self, table: Dim, index: Dim) -> Dim:
-        """Returns where an element of one of the two tables stands in memory."""
+        """Returns the place of an element of one of the two tables."""
         return add(self.first, add(mul(table, self.length), index))
 
 
 def comes_before(key: Op, other: Op, descending: bool) -> Op:
-    """True where `key` has to stand before an equal-or-earlier `other`: it is smaller, or greater when descending."""
+    """True where `key` must come before an `other` that was earlier: it is smaller, or greater when descending."""
     small, great = (other, key) if descending else (key, other)
     is_less = is_below(small, great)
     if not key.dtype.is_float:
@@ -453,7 +453,7 @@ class Sorted:
                 self.each(build, thread, count, lambda i: self.leave(build, row, first, i, tables, num_passes % 2))
 
     def each(self, build: Builder, thread: Dim, count: Dim, body: Callable[[Dim], None]) -> None:
-        """Runs body(i) for a thread's elements of a tile, neighbours side by side."""
+        """Runs body(i) for a thread's elements of a tile; neighbours are of neighbouring threads."""
         threads = min(self.target.block_threads, self.tile)
         with build.loop(self.tile // threads, AxisKind.LOOP) as own:
             i = add(mul(own, threads), thread)
@@ -467,7 +467,7 @@ class Sorted:
         stored_in(build, tables, 0)(i, cast(key, self.dtype), to_op(position))
 
     def leave(self, build: Builder, row: Dim, first: Dim, i: Dim, tables: Tables, table: int) -> None:
-        """Writes what stands at a place of a sorted tile."""
+        """Writes the element at a place of a sorted tile."""
         assert tables.positions is not None
         position = build.load(tables.positions, tables.at(table, i))
         if self.tables is None:
@@ -512,7 +512,7 @@ def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
 def merged(
     build: Builder, tables: Tables, source: Dim, length: Dim, exponent: Dim, i: Dim, descending: bool, put: Put
 ) -> None:
-    """Writes one element where it stands once its run of 2 ** exponent elements and the one beside are one.
+    """Writes one element at its place in the merge of its run of 2 ** exponent elements and the neighbouring run.
 
     Args:
       source:  the table that is read

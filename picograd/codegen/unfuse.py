@@ -72,7 +72,7 @@ class Split(Record):
 
 @lru_cache(maxsize=256)
 def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
-    """Returns the ways to have a library compute a kernel's product, least is generated in the first; or why there is none.
+    """Returns the ways to give the product to a library, the one that leaves least to us first; or why there is none.
 
     Taken is any kernel of one product whose sums are float32, be its operands computed or not, whatever is computed of
     it. Not taken is one that would store more in between than it is worth: what is read along a broadcast is small, and
@@ -163,7 +163,7 @@ class _Draft:
         return anchor.replace(src=tuple(self._readable(operand, dtype, name) for operand, name in zip(anchor.src, SIDES)))
 
     def _readable(self, operand: Op, dtype: DType, name: str) -> Op:
-        """Returns an operand that lies in memory: itself, or stored along the axis along which it is read.
+        """Returns an operand in memory: itself, or stored along the axis along which it is read.
 
         What is the same for all of a batch is stored once.
         """
@@ -345,7 +345,7 @@ def known_numbers(shape: Shape) -> list[int]:
 
 
 def matrix_of(operand: Op, dtype: DType, name: str) -> Matrix:
-    """Returns where an operand lies, as elements of a dtype; raises NotPlain."""
+    """Returns the matrix of an operand, as elements of a dtype; raises NotPlain."""
     load = element_anywhere(operand)
     if load.code is OpCode.CAST and load.src[0].dtype is dtype:
         load = load.src[0]
@@ -357,7 +357,7 @@ def matrix_of(operand: Op, dtype: DType, name: str) -> Matrix:
 
 
 def matrix_at(load: Op, extents: Sequence[int], name: str) -> Matrix:
-    """Returns where a batch of matrices lies, of which `load` reads the element at placeholders of its axes."""
+    """Returns the batch of matrices of which `load` reads the element at placeholders of its axes."""
     terms, offset = affine(from_op(load.src[1]))
     *outer, rows, columns = extents
     axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
@@ -371,7 +371,7 @@ def matrix_at(load: Op, extents: Sequence[int], name: str) -> Matrix:
 
 
 def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int, bool] | None:
-    """Returns the stride of a matrix and whether columns lie side by side; None where neither they nor rows do.
+    """Returns the stride of a matrix, and True if it is column-major; None where neither rows nor columns are contiguous.
 
     >>> _lies(4, 3, 10, 1), _lies(4, 3, 1, 10), _lies(4, 3, 0, 1)
     ((10, False), (10, True), None)
@@ -388,7 +388,7 @@ def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int
 
 
 def _batch_stride(extents: Sequence[int], steps: Sequence[int], name: str) -> int:
-    """Returns the distance between two matrices of a batch, whatever its axes; raises NotPlain."""
+    """Returns the distance between two matrices of a batch of any axes; raises NotPlain."""
     axes = [(extent, step) for extent, step in zip(extents, steps) if extent > 1]
     if any(outer[1] != inner[1] * inner[0] for outer, inner in zip(axes, axes[1:])) or any(step < 0 for _, step in axes):
         raise NotPlain(f"the batch of {name} does not lie at equal distances")
@@ -458,7 +458,7 @@ def _multiple(value: Op) -> tuple[float, Op]:
 
 
 def _added(load: Op, extents: list[int], dtype: DType) -> Matrix | None:
-    """Returns where a matrix lies that is added; None where it is computed, or its rows do not lie side by side."""
+    """Returns the matrix that is added; None where it is computed, or not row-major."""
     if not _is_read(load, dtype):
         return None
     try:
@@ -469,7 +469,7 @@ def _added(load: Op, extents: list[int], dtype: DType) -> Matrix | None:
 
 
 def _bias(load: Op, extents: list[int], dtype: DType) -> Bias | None:
-    """Returns where a vector lies of which every row gets an element for each column."""
+    """Returns the vector that is added to every row."""
     if not _is_read(load, dtype):
         return None
     terms, offset = affine(from_op(load.src[1]))

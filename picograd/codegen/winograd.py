@@ -68,7 +68,7 @@ class Winograd(Record, dict=True):
 
     @cached_property
     def input_transform(self) -> Matrix:
-        """B: for each point the polynomial that is 0 at all the others; for infinity the one that is 0 at all."""
+        """B: row i is the product of (x - xj) over all points j != i; that of infinity is the product over all points."""
         polynomials = [_with_roots(self._finite[:i] + self._finite[i + 1 :]) for i in range(len(self._finite))]
         polynomials.append(_with_roots(self._finite))
         return tuple(row + (Fraction(0),) * (self.num_points - len(row)) for row in polynomials)
@@ -80,7 +80,7 @@ class Winograd(Record, dict=True):
 
     @cached_property
     def divisor(self) -> int:
-        """Of all results."""
+        """The common divisor of all outputs."""
         return lcm(*(int(abs(apart)) for apart in self._apart))
 
     @cached_property
@@ -138,5 +138,5 @@ def _powers(point: Fraction, count: int) -> Row:
 
 
 def _last(length: int) -> Row:
-    """Returns what stands for infinity: of a polynomial its last coefficient."""
+    """Returns the row of infinity: the value of a polynomial there is its last coefficient."""
     return (Fraction(0),) * (length - 1) + (Fraction(1),)

@@ -1,1 +1,1 @@
-"""What every nest goes through after its emitter: from trees to a proved Program in the linear form."""
+"""Passes over every nest after its emitter: from trees to a proved Program in the linear form."""

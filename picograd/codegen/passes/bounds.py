@@ -6,8 +6,8 @@ Out:   the same Program where all is proved; else one whose guarded accesses tou
 After:   for each Load, Store and CopyAsync, and each line of a Transpose, 0 <= index < elements of its memory, in every
          lane where `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point
          anywhere.
-Before:  must stand after `linearize`, for what is proved is what runs: a load that was taken out of a loop must not
-         rely on the loop running at all.
+Before:  must run after `linearize`, so that the proved program is the one that runs: a load that was taken out of a
+         loop must not rely on the loop running at all.
 Why:     an index that is wrong by one reads what belongs to others, and no test may notice. Emitters write loops and
          conditions such that accesses are inside; here a second party reads these.
 Example: store p1[v3], where nothing tells that v3 < 10, becomes

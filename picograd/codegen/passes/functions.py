@@ -239,7 +239,7 @@ def exp(x: Op) -> Op:
 
 
 def exp_inside(x: Op, low: Op | None = None) -> Op:
-    """exp of x + low for an x within the range; `low` is small beside x."""
+    """exp of x + low for an x within the range; `low` is small against x."""
     shifted, n = _nearest(x, LOG2_E)
     first, second = LN2_NEAREST[x.dtype]
     r = fma(n, -second, fma(n, -first, x))

@@ -337,7 +337,7 @@ def has_half(target: Target) -> bool:
 
 # ---- driver ----
 class Legalizer:
-    """What each expression became, for one target.
+    """The replacement of each expression, for one target.
 
     rules:  those of narrow floats are among them from where the first one is met, before whatever is made of it
     """

@@ -118,7 +118,7 @@ class _Linearizer:
                     self.forget_loads(None if statement.orders else getattr(statement, statement.writes))
 
     def add_naming(self, statement: Load | Shuffle, var: Op) -> None:
-        """Writes a statement right here; its VAR is what `var` of the free form stands for from now on."""
+        """Writes a statement right here; its VAR replaces `var` of the free form from now on."""
         self.scopes[-1].statements.append(statement)
         self.depth_of[statement.var] = len(self.scopes) - 1
         (self.copies.names if self.copies.constants else self.values)[var] = statement.var
@@ -239,7 +239,7 @@ class _Linearizer:
         self.name(op, Op(op.code, op.dtype, tuple(sources), op.arg), lanes)
 
     def check(self, op: Op) -> None:
-        """Writes a Check and what passes it; like a load, it does not leave a condition it stands under."""
+        """Writes a Check and what passes it; like a load, it does not leave a condition around it."""
         (index,), (number, length) = op.src, op.arg
         unsigned = [Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (index, to_op(length))]
         if isinstance(length, int):
@@ -424,7 +424,7 @@ class Copies:
         return done[op]
 
     def _resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
-        """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
+        """Returns the expression of `op` in this copy, or None while its sources are not `done`."""
         named, loops = self._varying.get(op) or self._what_varies(op)
         if not named and not loops:
             return op
@@ -466,7 +466,7 @@ class Copies:
     def split(self, op: Op) -> Split | None:
         """Takes the constant of a sum and its terms in unrolled loops out of it.
 
-        None where such a loop's index also stands inside another term.
+        None where such a loop's index is also inside another term.
         """
         open_here = self.constants.keys()
         terms = affine(op)[0]

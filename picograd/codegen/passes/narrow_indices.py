@@ -4,12 +4,12 @@ In:    Program in the linear form
 Out:   the same Program, where integers of 64 bits whose bounds are known and small are int32
 
 There an int64 sum is two instructions, a product four, a quotient dozens. Only what is proved is changed: the result and
-all operands of an operation lie within int32, so that no step on the way wraps. What memory holds stays, and what may wrap.
+all operands of an operation are within int32, so that no step on the way wraps. Memory, and integers that may wrap, stay.
 
 After:   a RANGE, an operation of `NARROWED` in a loop, and the operands of a comparison are int32 where they fit, and so
          is an index that is one of these. What another statement reads as int64 is a CAST. An extent is int64 as before,
-         and so is what stands before the GRID loops: it says how many blocks there are.
-Before:  must stand after `prove_bounds`, which reads sums and not the CASTs between them.
+         and so are the statements before the GRID loops: they say how many blocks there are.
+Before:  must run after `prove_bounds`, which reads sums and not the CASTs between them.
 Example: int64 v1 = g0 * 256;  int64 v2 = v1 + t1;  v3 = load p0[v2];  p1[v2] = v2              becomes
          int32 v1 = g0 * 256;  int32 v2 = v1 + t1;  int64 v4 = v2;  v3 = load p0[v2];  p1[v2] = v4
 """
@@ -50,7 +50,7 @@ def narrow_indices(program: Program, numbers: Iterator[int]) -> Program:
 
 
 class _Widths:
-    """What a phase computes in 32 bits, and who reads what how.
+    """The variables that a phase computes in 32 bits, and the width in which each is read.
 
     intervals:   of int64 VARs and RANGEs, and of the operations that VARs name
     narrow:      RANGEs and VARs that become int32, and VARs of comparisons of int32

@@ -66,7 +66,7 @@ def _body(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Stat
 
 
 def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
-    """Returns tables, and the loop that reads them: in vectors that stand in it, not in loops inside of it.
+    """Returns tables, and the loop that reads them: in its own vectors, not in those of loops inside it.
 
     What changes with the loop alone, such as the scale of a group, may be in a table that each iteration fills, if
     several vectors read that.
@@ -108,7 +108,7 @@ def _of_stand_in(value: Op, integer: Op) -> Op:
 
 
 def _values_of_vectors(body: Sequence[Statement], copies: int = 1, is_vector: bool = False) -> dict[Op, int]:
-    """Returns what VECTOR loops of 16 lanes store that stand in no other loop, and in how many copies."""
+    """Returns the stores of VECTOR loops of 16 lanes that are in no other loop, and in how many copies."""
     found: dict[Op, int] = {}
     for statement in body:
         inner: dict[Op, int] = {}
