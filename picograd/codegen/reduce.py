@@ -30,7 +30,7 @@ from picograd.codegen.scalar import combined, multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import cast
+from picograd.ir.build import cast, where
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
@@ -245,6 +245,61 @@ def has_elements(rows: Rows) -> bool:
     return any(value.shape == rows.nest.domain for _, value in rows.nest.outputs)
 
 
+# ---- who adds up: places of running values ----
+EachPlace = Callable[[Callable[[Dim], None]], None]  # runs body(place) for each place
+
+
+class Totals(Record):
+    """Running values of some reductions, at each place of whoever adds up: rows of a strip, lanes of a thread, one thread.
+
+    memories:  reduction -> memory with a value for each place
+    each:      opens the loop over places
+    """
+
+    memories: dict[Op, Op]
+    build: Builder
+    each: EachPlace
+
+    @staticmethod
+    def new(build: Builder, level: Sequence[Op], count: int, space: MemorySpace, each: EachPlace) -> Totals:
+        """Makes totals of nothing, at `count` places."""
+        totals = Totals({r: build.alloc(accumulator_dtype(r), count, space) for r in level}, build, each)
+        totals.clear()
+        return totals
+
+    def clear(self) -> None:
+        """Stores the start of each reduction."""
+
+        def put(place: Dim) -> None:
+            for r, memory in self.memories.items():
+                self.build.store(memory, place, start_of(r.arg[0], memory.dtype))
+
+        self.each(put)
+
+    def add(self, place: Dim, rows: Rows, coords: Coords, results: Results, inside: Op | bool = True) -> None:
+        """Adds an element of the domain to one place, if it is `inside`."""
+        for r, memory in self.memories.items():
+            value = cast(rows.value(r.src[0], coords, results), memory.dtype)
+            if isinstance(inside, Op):
+                value = where(inside, value, start_of(r.arg[0], value.dtype))
+            self.build.store(memory, place, rows.accumulated(r, self.build.load(memory, place), value))
+
+    def join(self, part: Totals) -> None:
+        """Adds the totals of a part to these."""
+        build = self.build
+
+        def put(place: Dim) -> None:
+            for r, memory in self.memories.items():
+                other = part.memories[r]
+                build.store(memory, place, combined(r.arg[0], build.load(memory, place), build.load(other, place)))
+
+        self.each(put)
+
+    def results(self, place: Dim) -> Results:
+        """Returns the values at a place, now."""
+        return {r: cast(self.build.load(memory, place), r.dtype) for r, memory in self.memories.items()}
+
+
 # ---- rows of one thread ----
 CACHED_COLUMNS_MAX = 1024  # elements of a row that stays in the first-level cache with its operands: one row at a time
 ROWS_AT_ONCE_MAX, ROWS_STEPS_MAX = 4, 64  # rows that are written or added up together, and operations of writing them
@@ -401,7 +456,7 @@ def _length_kept(rows: Rows) -> int:
     return length if isinstance(length, int) and length <= KEPT_COLUMNS_MAX else 0
 
 
-class _Totals(Record):
+class _LineTotals(Record):
     """Running totals of some reductions, in registers: of each `copies` vectors for whole ones, and one for the rest."""
 
     sums: Sequence[Op]
@@ -411,11 +466,11 @@ class _Totals(Record):
     copies: int
 
     @staticmethod
-    def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _Totals:
+    def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _LineTotals:
         """Returns totals of nothing."""
         vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
         singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
-        totals = _Totals(sums, vectors, singles, lanes, copies if use_vectors else 0)
+        totals = _LineTotals(sums, vectors, singles, lanes, copies if use_vectors else 0)
         totals.clear(build, vectors if use_vectors else [], singles)
         return totals
 
@@ -433,7 +488,7 @@ class _Totals(Record):
         with build.loop(self.copies, AxisKind.UNROLL) as copy, build.loop(self.lanes, AxisKind.VECTOR) as lane:
             body(add(mul(copy, self.lanes), lane))
 
-    def of_line(self, build: Builder) -> _Totals:
+    def of_line(self, build: Builder) -> _LineTotals:
         """Returns totals of nothing for a part of a line: its vectors, or where it has none its elements."""
         memories = self.vectors if self.copies else self.singles
         own = [build.alloc(memory.dtype, memory.arg[1], MemorySpace.REGISTER) for memory in memories]
@@ -441,7 +496,7 @@ class _Totals(Record):
         totals.clear(build, own if self.copies else [], [] if self.copies else own)
         return totals
 
-    def add_to(self, total: _Totals, build: Builder) -> None:
+    def add_to(self, total: _LineTotals, build: Builder) -> None:
         """Adds these to others, unless they are the same memory."""
         for r, part, into in zip(self.sums, self.singles, total.singles):
             if part is not into:
@@ -495,16 +550,16 @@ class _Walk:
         found = [cast(value, r.dtype) for r, value in zip(self.sums, joined)]
         return [found[i : i + len(level)] for i in range(0, len(found), len(level))]
 
-    def fresh(self) -> _Totals:
+    def fresh(self) -> _LineTotals:
         """Makes totals of nothing."""
-        return _Totals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
+        return _LineTotals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
 
-    def line(self, total: _Totals, outer: list[Dim]) -> None:
+    def line(self, total: _LineTotals, outer: list[Dim]) -> None:
         """Writes the way along the last axis: `copies` vectors at a time, then one, then the rest."""
         build, lanes, length = self.build, self.lanes, self.rows.column_loops[-1]
         width = lanes * total.copies
 
-        def vectors(part: _Totals, number: Dim) -> None:
+        def vectors(part: _LineTotals, number: Dim) -> None:
             first = mul(number, width)
             self.prefetch(outer, first, width)
             part.each_vector(build, lambda where: self.add(part.vectors, where, [*outer, add(first, where)]))
@@ -527,7 +582,7 @@ class _Walk:
         elif rest != 0:
             self.in_parts(total, rest, lambda part, index: self.add_joined(part, outer, index, 1))
 
-    def in_parts(self, total: _Totals, count: Dim, body: Callable[[_Totals, Dim], None]) -> None:
+    def in_parts(self, total: _LineTotals, count: Dim, body: Callable[[_LineTotals, Dim], None]) -> None:
         """Runs body(totals, number) for a part of a line, in runs where sums are rounded."""
         build = self.build
         in_runs(
@@ -557,7 +612,7 @@ class _Walk:
                 value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
                 build.store(memory, where, rows.accumulated(r, build.load(memory, where), value))
 
-    def add_joined(self, total: _Totals, outer: list[Dim], column: Dim, width: int) -> None:
+    def add_joined(self, total: _LineTotals, outer: list[Dim], column: Dim, width: int) -> None:
         """Adds a vector of elements, its lanes joined, or one element, to the totals of single elements."""
         self.add(total.singles, 0, [*outer, column], is_across=width > 1)
 

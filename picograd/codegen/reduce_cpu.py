@@ -35,6 +35,7 @@ from picograd.codegen.reduce import (
     KnownRow,
     Results,
     Rows,
+    Totals,
     accumulator_dtype,
     element_stores,
     emit_rows,
@@ -150,7 +151,6 @@ REST_ELEMENTS_MIN = 1 << 13  # of a domain: worth more code, for a rest of rows 
 STRIP_RUNS = 16  # of a strip whose totals, in memory, are added up before these are added to others
 STEPS_AT_ONCE_MAX = 32  # operations for all elements of a row that are added at once
 
-Totals = dict[Op, Op]  # reduction -> memory of one number for each row of a strip
 
 
 def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
@@ -227,17 +227,15 @@ class _Strip:
         self.place = placeholder(free, most)
         self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
         self.at = [*at, add(start, self.place)]
-        self.totals: Totals = {}
+        self.totals: dict[Op, Op] = {}  # of levels that are done: reduction -> memory of a number for each row
 
     def write(self) -> None:
         """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
         for level in self.rows.levels:
-            totals = {r: self.memory(accumulator_dtype(r)) for r in level}
-            self.add_up(totals)
-            self.totals |= totals
+            self.totals |= self.add_up(level)
         if has_elements(self.rows):
             memories, indices, values = zip(*element_stores(self.rows, self.at, self.columns, self.results()))
-            found = [*map(to_op, indices), *self.settled(values)]
+            found = [*map(to_op, indices), *self.shared_once(values)]
             nested(
                 self.build, self.rows.column_extents, [],
                 lambda columns: self.across(lambda i: self.store(memories, self.put_in(found, i, columns))),
@@ -277,8 +275,8 @@ class _Strip:
         steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(values))
         return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= STEPS_AT_ONCE_MAX)
 
-    def settled(self, values: Sequence[Op]) -> list[Op]:
-        """Returns expressions of an element in which what its whole row shares is computed once, before, and kept."""
+    def shared_once(self, values: Sequence[Op]) -> list[Op]:
+        """Returns expressions of an element whose parts that are the same for its whole row are computed before it."""
         of_row, of_element = 1, 2
         depends: dict[Op, int] = {self.place: of_row, **dict.fromkeys(self.columns, of_element)}
         kept: dict[Op, Op] = {}
@@ -295,20 +293,24 @@ class _Strip:
         self.across(lambda i: self.store(memories, [*[to_op(i)] * len(kept), *self.put_in(list(kept), i, ())]))
         return put_in_all(values, kept)
 
-    def add_up(self, totals: Totals) -> None:
-        """Runs down the strip once and fills the totals of each row: in runs of its elements, and in runs of runs."""
+    def add_up(self, level: Sequence[Op]) -> dict[Op, Op]:
+        """Runs down the strip once and returns the totals of each row: of runs of its elements, and of runs of runs."""
         build, (*outer, last) = self.build, self.rows.column_loops
+        memories = {r: self.memory(accumulator_dtype(r)) for r in level}
         coords, known = self.rows.coords(self.at, self.columns), self.results()
-        values = self.settled([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in totals.items()])
-        at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, totals))
+        values = self.shared_once([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in memories.items()])
+        at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, level))
         whole, rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
 
+        def fresh() -> Totals:
+            return Totals.new(build, level, self.most, MemorySpace.SHARED, self.across)
+
         def step(into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
-            """Adds `count` elements of a row to its totals, one by one or what they have given together."""
+            """Adds `count` elements of a row to its totals, one by one or their own total."""
             *outside, first = columns
-            before = [build.load(total, i) for total in into.values()]
+            before = [build.load(total, i) for total in into.memories.values()]
             here = [self.put_in(values, i, [*outside, add(first, number)]) for number in range(count)]
-            for number, (r, total) in enumerate(into.items()):
+            for number, (r, total) in enumerate(into.memories.items()):
                 added = partial(self.rows.accumulated, r)
                 elements = [line[number] for line in here]
                 if not has_own:
@@ -323,86 +325,55 @@ class _Strip:
             if at_once == RUN_STEPS:
                 self.across(lambda i: step(total, i, [*outside, first], at_once, is_rounded))
                 return
-            own = self.fresh(totals) if is_rounded else total
+            own = fresh() if is_rounded else total
             with build.loop(RUN_STEPS // at_once, AxisKind.LOOP) as index:
                 start = add(first, mul(index, at_once))
                 self.across(lambda i: step(own, i, [*outside, start], at_once, False))
             if own is not total:
-                self.join(own, total)
+                total.join(own)
 
         def line(total: Totals, outside: list[Dim]) -> None:
             in_runs(
-                build, [whole], total, lambda: self.fresh(totals), self.join,
+                build, [whole], total, fresh, lambda part, into: into.join(part),
                 lambda into, at: one_run(into, [*outside, *at]), STRIP_RUNS if is_rounded else 0,
             )  # fmt: skip
             with build.loop(rest, AxisKind.LOOP) as index:
                 column = add(mul(whole, RUN_STEPS), index)
                 self.across(lambda i: step(total, i, [*outside, column], 1, False))
 
-        steps = add(whole, rest)
-        run = max(1, RUN_STEPS // max(1, longest(steps)))
-        self.clear(totals)
-        in_runs(build, outer, totals, lambda: self.fresh(totals), self.join, line, run if is_rounded else 0)
-
-    def clear(self, totals: Totals) -> None:
-        """Stores the start of each reduction."""
-
-        def put(i: Dim) -> None:
-            for r, total in totals.items():
-                self.build.store(total, i, start_of(r.arg[0], total.dtype))
-
-        self.across(put)
-
-    def fresh(self, totals: Totals) -> Totals:
-        """Returns other totals of the same reductions, of nothing."""
-        own = {r: self.memory(total.dtype) for r, total in totals.items()}
-        self.clear(own)
-        return own
-
-    def join(self, part: Totals, totals: Totals) -> None:
-        """Adds totals to others."""
-        build = self.build
-
-        def put(i: Dim) -> None:
-            for r, total in totals.items():
-                build.store(total, i, combined(r.arg[0], build.load(total, i), build.load(part[r], i)))
-
-        self.across(put)
+        run = max(1, RUN_STEPS // max(1, longest(add(whole, rest))))
+        totals = Totals(memories, build, self.across)
+        totals.clear()
+        in_runs(build, outer, totals, fresh, lambda part, into: into.join(part), line, run if is_rounded else 0)
+        return memories
 
 
 # ---- short rows ----
 def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: int) -> None:
     """Writes one row, or one vector of rows: each element a copy of the body, totals in registers, cut as in a strip."""
     results: Results = {}
+
+    def fresh(level: Sequence[Op]) -> Totals:
+        return Totals.new(build, level, lanes, MemorySpace.REGISTER, lambda body: body(lane))
+
     for level in rows.levels:
-        totals = _registers(level, build, lane, lanes)
+        totals = fresh(level)
         length, run = numel(rows.column_extents), RUN_STEPS if any(map(is_rounded_sum, level)) else UNROLLED_COLUMNS_MAX
         assert isinstance(length, int), f"a row of {length} elements cannot be written out"
         for first in range(0, length, run):
             is_run = first > 0 and first + run <= length
-            own = _registers(level, build, lane, lanes) if is_run else totals
+            own = fresh(level) if is_run else totals
             with build.loop(min(run, length - first), AxisKind.UNROLL) as index:
-                coords = rows.coords(at, split(add(first, index), rows.column_extents))
-                for r, total in zip(level, own):
-                    value = cast(rows.value(r.src[0], coords, results), total.dtype)
-                    build.store(total, lane, rows.accumulated(r, build.load(total, lane), value))
-            for r, total, part in zip(level, totals, own) if is_run else ():
-                build.store(total, lane, combined(r.arg[0], build.load(total, lane), build.load(part, lane)))
-        results |= {r: cast(build.load(total, lane), r.dtype) for r, total in zip(level, totals)}
+                own.add(lane, rows, rows.coords(at, split(add(first, index), rows.column_extents)), results)
+            if is_run:
+                totals.join(own)
+        results |= totals.results(lane)
     if has_elements(rows):
         nested(
             build, rows.column_extents, [],
             lambda columns: write_stores(build, element_stores(rows, at, columns, results)),
         )  # fmt: skip
     write_stores(build, row_stores(rows, rows.row_coords(at), results))
-
-
-def _registers(level: Sequence[Op], build: Builder, lane: Dim, lanes: int) -> list[Op]:
-    """Makes totals of nothing."""
-    totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
-    for r, total in zip(level, totals):
-        build.store(total, lane, start_of(r.arg[0], total.dtype))
-    return totals
 
 
 # ---- rows and columns in one pass ----

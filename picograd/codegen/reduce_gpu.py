@@ -25,6 +25,7 @@ from picograd.codegen.loops import RUN_STEPS, grid_of_threads, in_runs, split
 from picograd.codegen.reduce import (
     Results,
     Rows,
+    Totals,
     accumulator_dtype,
     element_stores,
     emit_rows,
@@ -33,12 +34,11 @@ from picograd.codegen.reduce import (
     is_short,
     plan_rows,
     row_stores,
-    start_of,
     write_stores,
 )
 from picograd.codegen.scalar import combined
 from picograd.device import Target
-from picograd.ir.build import cast, compare, where
+from picograd.ir.build import cast, compare
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -184,39 +184,26 @@ class _TeamRows:
         """Writes what a thread finds in its part of the row; returns it, by reduction."""
         build, lanes = self.build, self.team.lanes
 
-        def fresh() -> dict[Op, Op]:
-            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
-            for r in level:
-                with build.loop(lanes, AxisKind.VECTOR) as lane:
-                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
-            return own
+        def each_lane(body: Callable[[Dim], None]) -> None:
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                body(lane)
 
-        def step(own: Mapping[Op, Op], access: Dim, lane: Op, inside: Op | bool) -> None:
-            coords = self.rows.coords(self.at, self.columns(access, lane))
-            for r in level:
-                value = cast(self.rows.value(r.src[0], coords, self.results), own[r].dtype)
-                if isinstance(inside, Op):
-                    value = where(inside, value, start_of(r.arg[0], value.dtype))
-                build.store(own[r], lane, self.rows.accumulated(r, build.load(own[r], lane), value))
+        def fresh() -> Totals:
+            return Totals.new(build, level, lanes, MemorySpace.REGISTER, each_lane)
+
+        def step(own: Totals, access: Dim, lane: Op, inside: Op | bool) -> None:
+            own.add(lane, self.rows, self.rows.coords(self.at, self.columns(access, lane)), self.results, inside)
+
+        def in_lanes(into: Totals, at: list[Dim]) -> None:
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                step(into, add(mul(at[0], threads), self.member), lane, True)
 
         own, threads = fresh(), self.team.threads
         if self.team.steps is not None or not any(map(is_rounded_sum, level)):
             self.each_step(partial(step, own))
-            return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
-
-        def in_lanes(into: Mapping[Op, Op], at: list[Dim]) -> None:
-            with build.loop(lanes, AxisKind.VECTOR) as lane:
-                step(into, add(mul(at[0], threads), self.member), lane, True)
-
-        in_runs(build, [self.num_steps()], own, fresh, self.add_lanes, in_lanes)
-        return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
-
-    def add_lanes(self, part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
-        """Adds what each lane has found to others."""
-        build = self.build
-        with build.loop(self.team.lanes, AxisKind.VECTOR) as lane:
-            for r, memory in total.items():
-                build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
+        else:
+            in_runs(build, [self.num_steps()], own, fresh, lambda part, total: total.join(part), in_lanes)
+        return {r: self.over_lanes(r.arg[0], memory) for r, memory in own.memories.items()}
 
     def over_lanes(self, code: OpCode, memory: Op) -> Op:
         """Returns the lanes of an accumulator joined by halves."""
@@ -310,7 +297,7 @@ def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target
     if layout.parts > 1:
         total = numel(rows.row_extents)
         partials = {r: scratch(accumulator_dtype(r), mul(layout.parts, total)) for r in rows.levels[0]}
-    _SideBySide(rows, layout, first, target).emit(partials)
+    _NeighbourRows(rows, layout, first, target).emit(partials)
     if partials:
         _join_parts(rows, layout, partials, second, target)
 
@@ -342,7 +329,7 @@ def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:
     return high
 
 
-class _SideBySide:
+class _NeighbourRows:
     """Blocks of wide x high threads.
 
     accesses:  extents of the rows, the last one in accesses
@@ -421,31 +408,24 @@ class _SideBySide:
         """Writes the reductions of a level over the columns of a part; all threads of the rows know the results."""
         build, rows, lanes = self.build, self.rows, self.layout.lanes
 
-        def fresh() -> dict[Op, Op]:
-            own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
+        def each_lane(body: Callable[[Dim], None]) -> None:
             with self.lanes() as lane:
-                for r in level:
-                    build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
-            return own
+                body(lane)
 
-        def accumulate(own: Mapping[Op, Op], at: list[Dim], columns: list[Dim]) -> None:
-            coords, lane = rows.coords(at, columns), self.mark
-            assert lane is not None, "the lanes of a thread are open"
-            for r in level:
-                value = cast(rows.value(r.src[0], coords, self.results), own[r].dtype)
-                build.store(own[r], lane, rows.accumulated(r, build.load(own[r], lane), value))
+        def fresh() -> Totals:
+            return Totals.new(build, level, lanes, MemorySpace.REGISTER, each_lane)
 
-        def join(part: Mapping[Op, Op], total: Mapping[Op, Op]) -> None:
-            with self.lanes() as lane:
-                for r, memory in total.items():
-                    build.store(memory, lane, combined(r.arg[0], build.load(memory, lane), build.load(part[r], lane)))
+        def accumulate(own: Totals, at: list[Dim], columns: list[Dim]) -> None:
+            assert self.mark is not None, "the lanes of a thread are open"
+            own.add(self.mark, rows, rows.coords(at, columns), self.results)
 
-        own = fresh()
+        totals = fresh()
         in_runs(
-            build, [self.num_steps(start)], own, fresh, join,
+            build, [self.num_steps(start)], totals, fresh, lambda part, total: total.join(part),
             lambda into, at: self.in_lanes(start, at[0], partial(accumulate, into)),
             RUN_STEPS if any(map(is_rounded_sum, level)) else 0,
         )  # fmt: skip
+        own = totals.memories
         if shared:
             self.join(level, own, shared)
         with self.lanes() as lane:
@@ -489,26 +469,19 @@ def joined(code: OpCode, parts: list[Op]) -> Op:
 
 def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Builder, target: Target) -> None:
     """Writes the phase that joins parts in order, a thread a row, and stores what is of the rows."""
-    total = numel(rows.row_extents)
-    with grid_of_threads(build, total, target) as row:
+    num_rows = numel(rows.row_extents)
+    with grid_of_threads(build, num_rows, target) as row:
 
-        def fresh() -> dict[Op, Op]:
-            own = {r: build.alloc(memory.dtype, 1, MemorySpace.REGISTER) for r, memory in partials.items()}
-            for r, memory in own.items():
-                build.store(memory, 0, start_of(r.arg[0], memory.dtype))
-            return own
+        def fresh() -> Totals:
+            return Totals.new(build, [*partials], 1, MemorySpace.REGISTER, lambda body: body(0))
 
-        def add_to(own: Mapping[Op, Op], found: Callable[[Op], Op]) -> None:
-            for r, memory in own.items():
-                build.store(memory, 0, combined(r.arg[0], build.load(memory, 0), found(r)))
-
-        def add_part(own: Mapping[Op, Op], at: list[Dim]) -> None:
-            add_to(own, lambda r: build.load(partials[r], add(mul(at[0], total), row)))
+        def add_part(own: Totals, at: list[Dim]) -> None:
+            for r, memory in own.memories.items():
+                value = build.load(memory, 0)
+                part = build.load(partials[r], add(mul(at[0], num_rows), row))
+                build.store(memory, 0, combined(r.arg[0], value, part))
 
         own = fresh()
-        in_runs(
-            build, [layout.parts], own, fresh, lambda part, into: add_to(into, lambda r: build.load(part[r], 0)), add_part
-        )
-        results = {r: cast(build.load(memory, 0), r.dtype) for r, memory in own.items()}
+        in_runs(build, [layout.parts], own, fresh, lambda part, total: total.join(part), add_part)
         here = rows.row_coords(split(row, rows.row_extents))
-        write_stores(build, row_stores(rows, here, results))
+        write_stores(build, row_stores(rows, here, own.results(0)))
