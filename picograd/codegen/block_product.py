@@ -116,7 +116,7 @@ class Staged(Record, dict=True):
     def copy_lanes(self) -> int:
         """Elements of a copy in the background; 0 where they go by way of registers.
 
-        They lie side by side on both ends, from a multiple of their number on; one that is turned goes alone. So do those
+        They are contiguous on both sides, from a multiple of their number on; a transposed element goes alone. So do those
         of which there is none: an address is a multiple whether it is read or not, as the instruction asks for.
         """
         if not self.operand.copied:

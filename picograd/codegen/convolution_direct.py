@@ -47,17 +47,17 @@ from picograd.record import Record, replace
 
 # ---- tiles ----
 BLOCK_K_MAX = 512  # of a block
-STAGED_ELEMENTS_MAX = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
-TRANSFORMED_ELEMENTS_MAX = 1 << 16  # the same of values at points for a block of taps
+STAGED_ELEMENTS_MAX = 1 << 15  # elements of x that are copied together: the second-level cache holds them and the weight
+TRANSFORMED_ELEMENTS_MAX = 1 << 16  # the same of transformed x, for a block of taps
 OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # elements of a block of a weight that an iteration packs for itself
-SUM_ELEMENTS_MAX = 1 << 17  # elements, of values at points
+SUM_ELEMENTS_MAX = 1 << 17  # of sums at all points
 SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight that is packed for all; of a larger one each iteration packs its own
 PARTS_BYTES_MAX = 1 << 20  # of the parts of split sums
 POSITIONS_MAX = 96  # of an iteration of GRID
 OWN_WEIGHT_POSITIONS_MAX = 288  # of one that packs the weight for itself
 PANELS_MAX = 4  # of an iteration of GRID
 ITERATIONS_MIN = 16  # iterations of GRID; with fewer, the long sum of a gradient by a weight is split
-SHARING_MIN = 12  # channels, positions or images: with fewer, values at points cost more than they save
+SHARING_MIN = 12  # channels, positions or images: with fewer, transforms cost more than they save
 GRADIENT_TAPS_MIN = 128  # more than a kernel of 11 x 11 has
 POSITIONS_MIN = 4  # of an image: fewer fill no tile
 FILLED_LANES_MIN = 0.6  # of the lanes
@@ -91,17 +91,17 @@ def direct_of(anchor: Op, target: Target) -> DirectTiles:
 
 
 def _winograd_of(windows: Windows) -> Winograd:
-    """Several results or taps together where they are neighbours in x, and what that takes is shared by many products.
+    """Returns F(m, r) for windows that are neighbours in x, if many products share each transform; else PLAIN.
 
-    Along one axis alone there are no rows for lanes to run along while values are computed.
+    With one axis alone there are no rows along which lanes could run during a transform.
     """
     arg = windows.arg
     if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < SHARING_MIN:
         return PLAIN
     (length, *inner), (taps, *_), (num_taps,) = map(static_shape, (windows.spatial, windows.taps, (windows.num_taps,)))
     scheme = winograd_for(length, taps)
-    # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
-    # there are is asked of a weight's gradient alone, where they are channels: an image has the same bits alone or not.
+    # All input channels share an output transform; all positions, or images, a filter transform. The number of images
+    # counts in a weight's gradient alone, where they are channels: an image has the same bits alone or among others.
     if scheme.taps == taps:
         shared = minimum(windows.channels, -(-length // scheme.outputs) * prod(inner))
     else:
@@ -249,7 +249,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def taps(self) -> int:
-        """Taps of a block of K along the first axis: all, unless they or their values at points are many."""
+        """Taps of a block of K along the first axis: all, unless they or their transforms are many."""
         most = BLOCK_K_MAX // prod(self.inner_taps)
         if self.scheme != PLAIN:
             most = min(most, TRANSFORMED_ELEMENTS_MAX // (self.of_many.images * self.scheme.num_points * prod(self.padded)))
@@ -339,17 +339,17 @@ class DirectTiles(Record, dict=True):
 
     @property
     def is_staged(self) -> bool:
-        """True where what is read of x, or its values at points, are put on the stack first."""
+        """True where x, or its input transform, is copied to the stack first."""
         return self.is_computed or self.scheme != PLAIN
 
     @property
     def plane(self) -> tuple[int, ...]:
-        """Rows of x, padding included, of which `rows` are the values at points."""
+        """Rows of x, padding included, whose input transform are `rows`."""
         return ((self.rows[0] - 1) * self.step + self.scheme.num_points, *self.rows[1:])
 
     @property
     def numel_of_plane(self) -> int:
-        """Elements of a channel of x that are computed before their values at points are."""
+        """Elements of a channel of x that are computed before their transform is."""
         return prod(self.plane) + self.lanes if self.is_computed and self.scheme != PLAIN else 0
 
     @property
@@ -416,8 +416,8 @@ def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch
         count = minimum(subtract(windows.channels, channel), each)
         with pack.loop(direct.num_panels, AxisKind.LOOP) as panel, pack.loop(taps, AxisKind.LOOP) as tap:
 
-            def put(point: Dim, c: Dim, beside: Dim, o: Dim, value: Op) -> None:
-                k = add(mul(add(mul(add(channel, c), taps), tap), prod(inner)), beside)
+            def put(point: Dim, c: Dim, inner_tap: Dim, o: Dim, value: Op) -> None:
+                k = add(mul(add(mul(add(channel, c), taps), tap), prod(inner)), inner_tap)
                 pack.store(memory, flatten((point, group, panel, k, o), shape), value)
 
             _transform_filter(direct, (group, panel, channel, tap), count, put, pack)
@@ -438,8 +438,8 @@ def pack_block(
         channel = mul(run, each)
         count = minimum(subtract(block.num_channels, channel), each)
 
-        def put(point: Dim, c: Dim, beside: Dim, o: Dim, value: Op) -> None:
-            k = add(mul(add(mul(add(channel, c), direct.pitch), tap), inner), beside)
+        def put(point: Dim, c: Dim, inner_tap: Dim, o: Dim, value: Op) -> None:
+            k = add(mul(add(mul(add(channel, c), direct.pitch), tap), inner), inner_tap)
             build.store(memory, flatten((point, panel, k, o), shape), value)
 
         at = (group, add(first_panel, panel), add(block.channel, channel), add(block.tap, tap))
@@ -522,8 +522,8 @@ def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
 # ---- loops ----
 UNROLLED_TAPS_MAX = 7  # taps along the last axis
 
-# (point, image, channel, position, tap) -> the element of x, or the value, that is under it; image, channel and tap from
-# the first of the iteration or block on
+# (point, image, channel, position, tap) -> the element of x under it, or of its transform; image, channel and tap from the
+# first of the iteration or block on
 Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
 Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
 Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column, k) -> an element of the packed weight
@@ -621,7 +621,7 @@ class Sums:
 
     # ---- the weight ----
     def _shared(self, block: Block, packed: Packed) -> Weight:
-        """Returns how to read what was packed before."""
+        """Returns how to read the weight that the first phase has packed."""
         return lambda point, panel, o, k: packed(
             point, self.group, add(self.first_panel, panel), o, add(block.first, k)
         )
@@ -646,7 +646,7 @@ class Sums:
         return element
 
     def _staged(self, block: Block) -> Read:
-        """Puts what is read of x on the stack, with zeros for padding, and returns how to read it: values at points."""
+        """Copies x to the stack, with zeros for padding, or its input transform, and returns how to read that."""
         build, direct = self.build, self.direct
         arg = direct.windows.arg
         row = unflatten(self.first_position, direct.spatial)[0]
@@ -695,7 +695,7 @@ class Sums:
         self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]],
         has_border: bool,
     ) -> None:  # fmt: skip
-        """Stores values along the last axis, whole vectors: what one stores behind its row, the next row stores over.
+        """Stores values along the last axis, in whole vectors: the next row overwrites elements behind its own row.
 
         Args:
           values:     place -> the values there, each with where its plane begins in memory

@@ -1,4 +1,4 @@
-"""Which products and attentions kernels written by hand for Hopper compute, and how these are cut into tiles.
+"""Products and attentions that kernels written by hand for Hopper compute, and their tiles.
 
 In:    PlainProduct, or Kernel; Target
 Out:   products: `why_not`, `in_parts`, `product_tiles`, the one of least cost first;  attentions: `split_attention`, an

@@ -74,7 +74,7 @@ class Split(Record):
 def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
     """Returns the ways to give the product to a library, the one that leaves least to us first; or why there is none.
 
-    Taken is any kernel of one product whose sums are float32, be its operands computed or not, whatever is computed of
+    It accepts every kernel of one product whose sums are float32, with any operands and any values computed of
     it. Not taken is one that would store more in between than it is worth: what is read along a broadcast is small, and
     what is stored of it is not.
     """

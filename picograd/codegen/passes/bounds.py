@@ -75,7 +75,7 @@ class _Prover:
     """Walks a Program and collects the accesses that it cannot prove to be inside.
 
     named:     VAR -> the operation whose value it has
-    inside:    what was proved: what is known there, memory, index, elements side by side
+    inside:    what was proved: facts, memory, index, number of contiguous elements
     unproved:  ids of the accesses that are not
     lengths:   of memory
     """

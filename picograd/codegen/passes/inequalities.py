@@ -65,7 +65,7 @@ def times(a: Terms, b: Terms) -> Terms:
 
 
 def factor_of(atom: int, terms: Terms) -> Terms | None:
-    """Returns f where terms = f * atom + what is free of the atom; None where a square of it stands in them."""
+    """Returns f where terms = f * atom + terms without the atom; None where they contain a square of it."""
     found: Terms = {}
     for atoms, own in terms.items():
         if atom in atoms:
@@ -87,7 +87,7 @@ MOST_TERMS = 16  # of a product that is multiplied out
 
 
 class Sum(NamedTuple):
-    """A polynomial and an interval that it lies in."""
+    """A polynomial, and an interval that contains it."""
 
     terms: Terms
     low: int
@@ -95,7 +95,7 @@ class Sum(NamedTuple):
 
 
 class Atom(Struct):
-    """What is known of an integer that is no sum.
+    """An integer that is no sum, with the facts about it.
 
     lows, highs:  polynomials that are never negative, in which its factor is above 0, below 0
     one_of:       it is one of these
@@ -452,7 +452,7 @@ Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
 
 
 class Known:
-    """What is known of integers at one place of a Program.
+    """The facts about integers at one place of a Program.
 
     named:       VAR -> the operation whose value it has; those that are loaded are not in it
     variables:   symbolic integers
