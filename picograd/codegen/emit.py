@@ -3,7 +3,7 @@
 In:    Kernel, Target, Opts
 Out:   Program in the free form
 
-Files of one machine end in _cpu or _gpu and do not know those of the other; the others hold what both share.
+A file whose name ends in _cpu or _gpu is of one machine and does not know those of the other.
 """
 
 from __future__ import annotations

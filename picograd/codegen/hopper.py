@@ -134,7 +134,7 @@ def _cut_product(product: PlainProduct, rows: int, columns: int, target: Target)
 def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
     """Returns the bytes of both operands in a stage: a tile across K has whole rows of 128 bytes."""
     step = product.step
-    return (rows + (columns if product.b.is_turned else -(-columns // step) * step)) * ROW_NBYTES
+    return (rows + (columns if product.b.is_column_major else -(-columns // step) * step)) * ROW_NBYTES
 
 
 def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
@@ -166,7 +166,7 @@ def _transposed_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     """Returns the bytes of a step that are transposed in shared memory."""
     if product.dtype != "float32":
         return 0
-    is_lhs, is_rhs = product.a.is_turned != product.adds, product.b.is_turned == product.adds
+    is_lhs, is_rhs = product.a.is_column_major != product.adds, product.b.is_column_major == product.adds
     return ROW_NBYTES * (is_lhs * tile.rows + is_rhs * tile.columns)
 
 

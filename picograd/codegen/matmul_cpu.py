@@ -66,21 +66,21 @@ def _product(nest: Nest) -> Op:
     return nest.anchor
 
 
-def register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
+def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
     """Returns the tile with as many accumulators as the registers hold, at most as large as the result."""
     anchor = _product(nest)
-    m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
+    m, n = anchor.shape[-2:][::-1] if transposed else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if turned else _ragged_overhead(nest, lanes))
+    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if transposed else _ragged_overhead(nest, lanes))
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
-        return RegisterTile(rows, vectors, ROW_PANELS, turned)
+        return RegisterTile(rows, vectors, ROW_PANELS, transposed)
     columns = max(1, batch * -(-n // (vectors * lanes)))
-    rhs = swap_last(anchor.src[0]) if turned else anchor.src[1]
+    rhs = swap_last(anchor.src[0]) if transposed else anchor.src[1]
     pieces = 1 if packs_slowly(rhs, accumulator_dtype(anchor), lanes) else min(REPEATS_MAX, -(-PIECES_WANTED // columns))
     if columns * pieces < (PIECES_MIN if pieces == 1 else PIECES_WANTED):
-        return RegisterTile(rows, vectors, ROW_PANELS, turned)
-    return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
+        return RegisterTile(rows, vectors, ROW_PANELS, transposed)
+    return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), transposed)
 
 
 def _ragged_overhead(nest: Nest, lanes: int) -> float:
@@ -143,11 +143,11 @@ def _reads_more(nest: Nest) -> bool:
 
 def register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
     """Other cuts: more or less work for a thread at a time, a lower and wider tile, the transposed product."""
-    m = _product(nest).shape[-1 if tile.turned else -2]
+    m = _product(nest).shape[-1 if tile.transposed else -2]
     panels = -(-m // tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
     wide = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
-    return [*cuts, wide, register_tile(nest, not tile.turned, target)]
+    return [*cuts, wide, register_tile(nest, not tile.transposed, target)]
 
 
 # ---- packed panels times a register tile ----
@@ -218,7 +218,7 @@ class Product(Record):
 def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
     """Returns the product that the loops of `emit_matmul` compute."""
     a, b = anchor.src
-    lhs, rhs = (swap_last(b), swap_last(a)) if tile.turned else (a, b)
+    lhs, rhs = (swap_last(b), swap_last(a)) if tile.transposed else (a, b)
     lanes = lanes_of(anchor, target)
     return Product(anchor, lhs, rhs, tile, lanes, target.has_fma, tile.vectors * lanes)
 
@@ -285,7 +285,7 @@ def _fits(product: Product, end: Dim) -> bool:
     """True where panels up to `end` are whole tiles, whose rows are rows of the result."""
     last = add(mul(subtract(end, 1), product.panel), product.nr)
     whole_columns = mod(product.n, product.panel) == 0 or less(product.n, last) is False
-    return whole_columns and mod(product.m, product.tile.rows) == 0 and not product.tile.turned
+    return whole_columns and mod(product.m, product.tile.rows) == 0 and not product.tile.transposed
 
 
 def is_alone(nest: Nest) -> bool:
@@ -314,7 +314,7 @@ def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, colu
     zero = const(0, anchor.dtype)
     with build.loop(tile.rows, AxisKind.UNROLL) as i, build.loop(tile.vectors, AxisKind.UNROLL) as vector:
         at = (add(mul(row, tile.rows), i), add(mul(column, product.panel), mul(vector, product.lanes)))
-        coords = (*batch, *(at[::-1] if tile.turned else at))
+        coords = (*batch, *(at[::-1] if tile.transposed else at))
         done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
         prefetch_large(build, done, count)
 
@@ -338,7 +338,7 @@ def _store_tile(
         def store(c: Dim) -> None:
             at = (add(first_row, i), add(first_column, c))
             value = cast(build.load(done, add(mul(i, product.nr), c)), anchor.dtype)
-            store_outputs(nest, params, (*batch, *(at[::-1] if tile.turned else at)), value, build)
+            store_outputs(nest, params, (*batch, *(at[::-1] if tile.transposed else at)), value, build)
 
         count = minimum(subtract(product.n, first_column), product.nr)
         rest = rest_in_vectors(

@@ -376,14 +376,14 @@ def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int
     >>> _lies(4, 3, 10, 1), _lies(4, 3, 1, 10), _lies(4, 3, 0, 1)
     ((10, False), (10, True), None)
     """
-    for length, count, step, stride, is_turned in (
+    for length, count, step, stride, is_column_major in (
         (columns, rows, column_step, row_step, False),
         (rows, columns, row_step, column_step, True),
     ):
         if length == 1 or step == 1:
             apart = stride if count > 1 else length
             if apart >= length:  # or they overlap, as windows do
-                return apart, is_turned
+                return apart, is_column_major
     return None
 
 
@@ -465,7 +465,7 @@ def _added(load: Op, extents: list[int], dtype: DType) -> Matrix | None:
         found = matrix_at(load, extents, "what is added")
     except NotPlain:
         return None
-    return None if found.is_turned else found
+    return None if found.is_column_major else found
 
 
 def _bias(load: Op, extents: list[int], dtype: DType) -> Bias | None:

@@ -184,22 +184,22 @@ MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/st
 
 
 class RegisterTile(Record):
-    """How a product is cut on a CPU.
+    """The tiles of a product on a CPU.
 
-    rows:     of the tile of the result that stays in registers
-    vectors:  vectors side by side in it
-    panels:   panels of `rows` rows that one GRID iteration multiplies by one panel of columns
-    turned:   it is b.T @ a.T that is computed, and stored as a @ b
+    rows:        of the tile of the result that stays in registers
+    vectors:     of its columns
+    panels:      panels of `rows` rows that one GRID iteration multiplies by one panel of columns
+    transposed:  b.T @ a.T is computed, and stored as a @ b
     """
 
     rows: int
     vectors: int
     panels: int
-    turned: bool
+    transposed: bool
 
     def __str__(self) -> str:
-        turned = " turned" if self.turned else ""
-        return f"registers {self.rows} x {self.vectors} vectors, {self.panels} panels{turned}"
+        transposed = " transposed" if self.transposed else ""
+        return f"registers {self.rows} x {self.vectors} vectors, {self.panels} panels{transposed}"
 
 
 class BlockTile(Record):
@@ -337,19 +337,19 @@ class Opts(Record):
 
 
 class Matrix(Record):
-    """Where the matrices of a batch lie in memory; all numbers are elements.
+    """The matrices of a batch in memory; all numbers are elements.
 
-    slot:          of the kernel's parameters
-    offset:        before the first of them
-    stride:        from one row to the next; in each, elements lie side by side
-    is_turned:     columns lie so instead, and `stride` is from one of them to the next
-    batch_stride:  from one matrix to the next; 0: they are all the same one
+    slot:             of the kernel's parameters
+    offset:           before the first of them
+    stride:           from one row to the next, each of which is contiguous
+    is_column_major:  columns are contiguous instead, and `stride` is from one of them to the next
+    batch_stride:     from one matrix to the next; 0: they are all the same one
     """
 
     slot: int
     offset: int
     stride: int
-    is_turned: bool
+    is_column_major: bool
     batch_stride: int
 
 

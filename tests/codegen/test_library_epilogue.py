@@ -30,7 +30,7 @@ def batch() -> Tensor:
 
 
 def with_slot(slot: int, stride: int = 10, offset: int = 0, batch: int = 0) -> Matrix:
-    return Matrix(slot, offset, stride, is_turned=False, batch_stride=batch)
+    return Matrix(slot, offset, stride, is_column_major=False, batch_stride=batch)
 
 
 # name: (form, its epilogue). Slots are numbered as values are met: what stands before a product comes first.

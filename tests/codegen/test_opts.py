@@ -188,7 +188,7 @@ def test_candidates_cut_one_product_in_a_few_other_ways() -> None:
 
     usual = RegisterTile(12, 2, 43, False)
     others = [replace(usual, panels=4), replace(usual, panels=16), replace(usual, rows=8, vectors=3)]
-    assert tiles(product(512, 7, 512, False), wide) == [usual, *others, replace(usual, turned=True)]
+    assert tiles(product(512, 7, 512, False), wide) == [usual, *others, replace(usual, transposed=True)]
     small = [RegisterTile(10, 2, 8, False), RegisterTile(6, 3, 8, False), RegisterTile(8, 3, 8, True)]
     assert tiles(product(40, 7, 512, False), wide) == small
     small_block = BlockTile(4, 8, 8, 8, 8)
@@ -207,14 +207,14 @@ def test_what_reads_more_of_its_own_size_is_not_turned(shape: tuple[int, int], t
     result = Op(OpCode.MATMUL, dtypes.float32, (a, swap_last(w))) + expand(more, (30, 256))
     (item,) = create_schedule([result]).items
     (tile,) = guess(item.kernel, wide).products
-    assert tile.turned is turned
+    assert tile.transposed is turned
 
 
 def test_a_layer_on_a_small_batch_is_turned():
     kernel, wide = product(30, 64, 256, True), product(256, 64, 30, True)
     for target in CPU_TARGETS:
-        assert candidates(kernel, target)[0].products[0].turned
-        assert not candidates(wide, target)[0].products[0].turned
+        assert candidates(kernel, target)[0].products[0].transposed
+        assert not candidates(wide, target)[0].products[0].transposed
 
 
 def test_a_kernel_without_a_product_has_one_candidate():

@@ -31,11 +31,11 @@ def tf32() -> Iterator[None]:
 
 
 def rows(slot: int, stride: int, offset: int = 0, batch: int = 0) -> Matrix:
-    return Matrix(slot, offset, stride, is_turned=False, batch_stride=batch)
+    return Matrix(slot, offset, stride, is_column_major=False, batch_stride=batch)
 
 
 def columns(slot: int, stride: int, offset: int = 0, batch: int = 0) -> Matrix:
-    return Matrix(slot, offset, stride, is_turned=True, batch_stride=batch)
+    return Matrix(slot, offset, stride, is_column_major=True, batch_stride=batch)
 
 
 # name: (form, left operand, right operand, (batch, m, n, k), dtype; that of the result where it is another)

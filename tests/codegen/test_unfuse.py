@@ -171,14 +171,16 @@ def test_what_is_no_product_or_too_dear_is_refused_with_a_reason(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("left", "is_turned"), [(lambda: held(8, 6).exp(), False), (lambda: held(6, 8).exp().T, True)], ids=["rows", "columns"]
+    ("left", "is_column_major"),
+    [(lambda: held(8, 6).exp(), False), (lambda: held(6, 8).exp().T, True)],
+    ids=["rows", "columns"],
 )
-def test_an_operand_is_stored_as_what_it_is_read_from_lies(left: Callable[[], Tensor], is_turned: bool) -> None:
+def test_an_operand_is_stored_as_what_it_is_read_from_lies(left: Callable[[], Tensor], is_column_major: bool) -> None:
     """So that both are read and written side by side, and nothing is turned round on its way."""
     (split,) = splits_of(product_kernel_of(lambda: left() @ held(6, 10)))
     stored, _ = split.kernel.phases
-    assert stored[0].domain == ((6, 8) if is_turned else (8, 6))
-    assert split.product.a == Matrix(3, 0, 8 if is_turned else 6, is_turned, 0)
+    assert stored[0].domain == ((6, 8) if is_column_major else (8, 6))
+    assert split.product.a == Matrix(3, 0, 8 if is_column_major else 6, is_column_major, 0)
 
 
 def test_joined_heads_are_stored_row_by_row_also_where_they_are_transposed() -> None:
@@ -211,7 +213,7 @@ def arrays_for(kernel: Kernel, rng: np.random.Generator) -> Arrays:
 
 def matrices(memory: np.ndarray[Any, Any], matrix: Matrix, batch: int, rows: int, columns: int) -> np.ndarray[Any, Any]:
     """Returns the matrices of a batch as a library sees them, in float32: nothing outside of the memory is read."""
-    steps = (1, matrix.stride) if matrix.is_turned else (matrix.stride, 1)
+    steps = (1, matrix.stride) if matrix.is_column_major else (matrix.stride, 1)
     b, r, c = np.ogrid[:batch, :rows, :columns]
     found: np.ndarray[Any, Any] = memory[matrix.offset + b * matrix.batch_stride + r * steps[0] + c * steps[1]]
     return found.astype(np.float32)
@@ -226,7 +228,7 @@ def as_a_library(product: PlainProduct, memories: Arrays) -> None:
     value = np.float32(epilogue.scale) * (a @ matrices(memories[product.b.slot], product.b, batch, k, n))
     out_dtype = dtype_named(product.out_dtype).numpy
     if epilogue.added is not None:
-        assert memories[epilogue.added.slot].dtype == out_dtype and not epilogue.added.is_turned
+        assert memories[epilogue.added.slot].dtype == out_dtype and not epilogue.added.is_column_major
         value += np.float32(epilogue.factor) * matrices(memories[epilogue.added.slot], epilogue.added, batch, m, n)
     if epilogue.bias is not None:
         bias = memories[epilogue.bias.slot][epilogue.bias.offset :][:n]

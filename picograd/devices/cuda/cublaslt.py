@@ -168,7 +168,7 @@ class Description:
         compute = COMPUTE_32F_FAST_TF32 if product.tf32 else COMPUTE_32F
         self.operation = Made("MatmulDesc", compute, R_32F)
         for attribute, matrix in (TRANSA, product.b), (TRANSB, product.a):
-            if matrix.is_turned:
+            if matrix.is_column_major:
                 self.operation.set(attribute, ctypes.c_int32(TRANSPOSE))
         epilogue = product.epilogue
         own = RELU * epilogue.relu | BIAS * (epilogue.bias is not None)
@@ -176,7 +176,7 @@ class Description:
             self.operation.set(EPILOGUE, ctypes.c_uint32(own))
         self.left = _layout(k, n, product.b, product.batch, dtype)
         self.right = _layout(m, k, product.a, product.batch, dtype)
-        out = Matrix(product.out, 0, n, is_turned=False, batch_stride=m * n)
+        out = Matrix(product.out, 0, n, is_column_major=False, batch_stride=m * n)
         self.result = _layout(m, n, out, product.batch, out_dtype)
         self.added = self.result if epilogue.added is None else _layout(m, n, epilogue.added, product.batch, out_dtype)
 
@@ -192,7 +192,7 @@ class Description:
 
 def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
     """Returns the layout of a matrix for the library, to which a contiguous row is a column."""
-    length, count = (rows, columns) if matrix.is_turned else (columns, rows)
+    length, count = (rows, columns) if matrix.is_column_major else (columns, rows)
     made = Made("MatrixLayout", dtype, ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride))
     if batch > 1:
         made.set(BATCH_COUNT, ctypes.c_int32(batch))

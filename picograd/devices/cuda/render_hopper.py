@@ -81,7 +81,7 @@ def _product(product: PlainProduct, tile: WarpgroupTile, params: Sequence[Param]
 def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     """Returns the bytes of shared memory that a block asks for."""
     line = _line(product)
-    wide = tile.columns if product.b.is_turned else -(-tile.columns // line) * line
+    wide = tile.columns if product.b.is_column_major else -(-tile.columns // line) * line
     stage = (tile.rows + wide) * ROW_NBYTES
     return tile.stages * stage + tile.multipliers * tile.slabs * SLAB_NBYTES
 
@@ -89,7 +89,7 @@ def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
 def _constants(product: PlainProduct, tile: WarpgroupTile) -> dict[str, int]:
     return {
         "BATCH": product.batch, "PARTS": product.parts, "M": product.m, "N": product.n, "K": product.k,
-        "LHS_ACROSS": int(product.a.is_turned), "RHS_ACROSS": int(not product.b.is_turned),
+        "LHS_ACROSS": int(product.a.is_column_major), "RHS_ACROSS": int(not product.b.is_column_major),
         "LHS_SHARED": int(_is_one(product.a, product)), "RHS_SHARED": int(_is_one(product.b, product)),
         "ROWS": tile.rows, "COLUMNS": tile.columns, "MULTIPLIERS": tile.multipliers, "STAGES": tile.stages,
         "SLABS": tile.slabs, "GROUP": tile.group, "MULTIPLY_ADDS": int(product.adds),
@@ -109,14 +109,14 @@ def _is_one(matrix: Matrix, product: PlainProduct) -> bool:
 # ---- maps ----
 def _left(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
     a = product.a
-    if a.is_turned:
+    if a.is_column_major:
         return _matrix_map(a, product, product.k, product.m, _line(product))
     return _matrix_map(a, product, product.m, product.k, tile.rows)
 
 
 def _right(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
     b = product.b
-    if b.is_turned:
+    if b.is_column_major:
         return _matrix_map(b, product, product.n, product.k, tile.columns)
     return _matrix_map(b, product, product.k, product.n, _line(product))
 
