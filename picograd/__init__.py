@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import amp as amp
     from picograd import array_api as array_api
     from picograd import autograd as autograd
+    from picograd import backends as backends
     from picograd import cuda as cuda
     from picograd import data as data
     from picograd import distributions as distributions
@@ -51,7 +52,6 @@ with _collecting_later():
     from picograd import nn as nn
     from picograd import optim as optim
     from picograd import utils as utils
-    from picograd.absent import missing as _missing
     from picograd.config import warn_of_settings as _warn_of_settings
     from picograd.control.flow import accumulate, cond, scan, while_loop
     from picograd.control.outline import checkpoint, outline
@@ -96,6 +96,7 @@ with _collecting_later():
         VerifyError,
         WorkerError,
     )  # fmt: skip
+    from picograd.errors import missing as _missing
     from picograd.linalg import named as _of_matrices
     from picograd.linalg.named import *  # noqa: F403
     from picograd.nn import named as _of_networks

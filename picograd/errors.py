@@ -13,12 +13,15 @@ import linecache
 import os
 import sys
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 import numpy
 
+from picograd.loading import load_late
+
 # The core, and the packages beside it.
-PACKAGES = ("picograd", "picograd_array_api", "picograd_onnx", "picograd_lab", "picograd_programs")
+PACKAGES = ("picograd", "picograd_array_api", "picograd_onnx", "picograd_torch", "picograd_lab", "picograd_programs")
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE_FOLDERS = tuple(os.path.join(_PLACE, package, "") for package in PACKAGES)
 # Files by which picograd calls itself, too, or by which NumPy's functions call it.
@@ -101,6 +104,44 @@ class PicogradError(Exception):
         if line is not None and not self.is_exact:
             self.line, self.is_exact = line, True
             self.args = (self._text(),)
+
+
+# ---- a name of PyTorch's that is not here ----
+def missing(name: str, place: str = "picograd", owner: object = None) -> AttributeError:
+    """Returns the error for a name that a place does not have: a public module, Tensor, Module, a jitted function.
+
+    Args:
+      name:   an attribute
+      place:  a module of picograd, or a class under the name that users know it by
+      owner:  an object of that class; Python suggests the nearest of its names where there is no hint
+    """
+    module = sys.modules.get(place)
+    kind = f"{type(owner).__name__!r} object" if owner is not None else f"{'module ' if module else ''}{place!r}"
+    of_python = module is not None and name.startswith("__")  # which Python asks any module for
+    instead = None if of_python else load_late("picograd_torch.absent").INSTEAD.get(place, {}).get(name)
+    if instead is not None:
+        return AttributeError(f"{kind} has no attribute {name!r}.\n  hint: {instead}", name=name)
+    return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=module if owner is None else owner)
+
+
+def refusing(name: str, place: str) -> Callable[..., NoReturn]:
+    """Returns a function that raises `missing`, for a place that cannot answer for its attributes itself."""
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise missing(name, place)
+
+    refused.__name__ = name
+    return refused
+
+
+def explain_absent(page: dict[str, Any]) -> None:
+    """Lets a module, of which `page` is the dict, raise `missing` for each name that it does not have."""
+    place = page["__name__"]
+
+    def absent(name: str) -> NoReturn:
+        raise missing(name, place)
+
+    page.setdefault("__getattr__", absent)
 
 
 # ---- the user's ----

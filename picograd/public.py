@@ -18,9 +18,9 @@ from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
-from picograd.absent import INSTEAD_OF_ARGUMENT, explain_absent
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, PicogradError
+from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, PicogradError, explain_absent
+from picograd.loading import load_late
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -243,7 +243,8 @@ def check_arguments(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        foreign = next((INSTEAD_OF_ARGUMENT[key] for key in kwargs if key in INSTEAD_OF_ARGUMENT), None)
+        known = load_late("picograd_torch.absent").INSTEAD_OF_ARGUMENT
+        foreign = next((known[key] for key in kwargs if key in known), None)
         raise ArgumentTypeError(f"{name}: {error}.", hint=hint or foreign or usage(name, signature)) from None
     for argument, value in bound.arguments.items():
         kind, wanted = signature.parameters[argument].kind, hints.get(argument, Any)

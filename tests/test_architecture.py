@@ -23,25 +23,27 @@ ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "render", "compilers", "runtime"}
 ORDER = [
     {"record", "latest", "living", "interrupts"}, {"loading", "forks", "notebook"},
-    {"absent"}, {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
+    {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"special", "signal", "formats"}, {"linalg"}, {"fft"},
     {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "cuda", "distributions"},
-    {"backends"}, {"drawing"},
+    {"drawing"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
 BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
-BESIDE = ["picograd_array_api", "picograd_onnx", "picograd_lab", "picograd_programs"]
+BESIDE = ["picograd_array_api", "picograd_onnx", "picograd_torch", "picograd_lab", "picograd_programs"]
 # Names that users know: picograd.onnx is the package picograd_onnx.
-NAMES_BESIDE = {"array_api.py", "onnx.py", "data.py", "models.py", "__main__.py"}
+NAMES_BESIDE = {"array_api.py", "onnx.py", "data.py", "models.py", "backends.py", "__main__.py"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.
 LATE = {
     "__init__.py": "pages and functions that few ask for; what einops is told, where einops is installed",
     "loading.py": "what those below ask for",
+    "errors.py": "the hints for names of PyTorch's that are not here",
+    "public.py": "the hints for arguments of PyTorch's",
     "utils/data/loader.py": "worker processes, and with them the module multiprocessing",
     "engine/devices.py": "a backend, whose driver may be missing",
     "tensor/exchange.py": "the namespace that an array names as its own by the standard",

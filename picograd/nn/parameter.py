@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from picograd.absent import missing
 from picograd.annotations import shown
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.errors import ArgumentError, ArgumentTypeError, missing
 from picograd.tensor.cell import last_change
 from picograd.tensor.tensor import Tensor
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from picograd.absent import missing
-from picograd.errors import GradientError, ShapeError
+from picograd.errors import GradientError, ShapeError, missing
 from picograd.ir.opcode import OpCode
 from picograd.tensor import (
     conversions,

@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from picograd.absent import INSTEAD, refusing
 from picograd.control.structure import mapped
 from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
-from picograd.errors import JitError, warn_user
+from picograd.errors import JitError, refusing, warn_user
 from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back
 from picograd.ir.bodies import at_once
@@ -391,7 +390,10 @@ def _jitted(function: Any, steps: int | None, donate: frozenset[int | str], tune
     return wrapped
 
 
-for _name in INSTEAD["picograd.jit"]:  # TorchScript's functions, as attributes: called, they say what to write
+# TorchScript's functions, as attributes: called, they say what to write.
+TORCHSCRIPT = """annotate export fork freeze ignore is_scripting is_tracing load optimize_for_inference save script
+                 script_method ScriptModule trace unused wait"""
+for _name in TORCHSCRIPT.split():
     setattr(jit, _name, refusing(_name, "picograd.jit"))
 
 

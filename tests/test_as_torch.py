@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import sys
 import torch
@@ -63,7 +63,7 @@ for epoch in range(3):
 def test_a_program_runs_unchanged(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    ways = [[str(program), "6"], ["-m", "tools.as_torch", str(program), "6"]]
+    ways = [[str(program), "6"], ["-m", "picograd_torch", str(program), "6"]]
     mine, other = (
         subprocess.run([sys.executable, *way], cwd=ROOT, capture_output=True, text=True, check=True).stdout for way in ways
     )

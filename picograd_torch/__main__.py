@@ -1,6 +1,6 @@
 """Runs a program that was written for PyTorch on picograd, unchanged: `import torch` gives it picograd.
 
-    python -m tools.as_torch program.py [arguments of the program]
+    python -m picograd_torch program.py [arguments of the program]
 
 In:    a program
 Out:   what it does, with picograd's tensors; what picograd lacks ends in an AttributeError or ImportError that names it
@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import picograd
-from picograd.absent import refusing
+from picograd.errors import refusing
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
@@ -71,7 +71,7 @@ def install() -> None:
 def main(arguments: list[str]) -> None:
     """Runs the program that the first argument names, with the others as its own."""
     if not arguments:
-        sys.exit("usage: python -m tools.as_torch program.py [arguments of the program]")
+        sys.exit("usage: python -m picograd_torch program.py [arguments of the program]")
     install()
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).resolve().parent))

@@ -1,14 +1,9 @@
 """Names of PyTorch's that picograd does not have, each with a replacement: the hints of AttributeErrors.
 
-In:    a name that a public module or a tensor does not have
-Out:   `missing`: the error;  `explain_absent`, `refusing`: a module, a function that answers with it
+picograd/errors.py loads this table when a name is missing for the first time (`missing`).
 """
 
 from __future__ import annotations
-
-import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
 
 
 def each(names: str, sentence: str) -> dict[str, str]:
@@ -194,39 +189,3 @@ INSTEAD_OF_ARGUMENT = {
     "memory_format": ONE_LAYOUT,
     "names": "leave it out; axes have numbers alone.",
 }
-
-
-def missing(name: str, place: str = "picograd", owner: object = None) -> AttributeError:
-    """Returns the error for a name that a place does not have: a public module, Tensor, Module, a jitted function.
-
-    Args:
-      name:   an attribute
-      place:  a module of picograd, or a class under the name that users know it by
-      owner:  an object of that class; Python suggests the nearest of its names where there is no hint
-    """
-    module = sys.modules.get(place)
-    kind = f"{type(owner).__name__!r} object" if owner is not None else f"{'module ' if module else ''}{place!r}"
-    instead = INSTEAD.get(place, {}).get(name)
-    if instead is not None:
-        return AttributeError(f"{kind} has no attribute {name!r}.\n  hint: {instead}", name=name)
-    return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=module if owner is None else owner)
-
-
-def refusing(name: str, place: str) -> Callable[..., NoReturn]:
-    """Returns a function that raises `missing`, for a place that cannot answer for its attributes itself."""
-
-    def refused(*args: Any, **kwargs: Any) -> NoReturn:
-        raise missing(name, place)
-
-    refused.__name__ = name
-    return refused
-
-
-def explain_absent(page: dict[str, Any]) -> None:
-    """Lets a module, of which `page` is the dict, raise `missing` for each name that it does not have."""
-    place = page["__name__"]
-
-    def absent(name: str) -> NoReturn:
-        raise missing(name, place)
-
-    page.setdefault("__getattr__", absent)

@@ -1,0 +1,96 @@
+"""torch.backends by its name: what programs for PyTorch set and ask before they train.
+
+In:    picograd/tensor/modes.py, picograd/cuda
+Out:   cpu cuda cudnn mkl mkldnn mps openmp opt_einsum
+
+Results have the same bits in every run, and kernels are made for their shapes: there is nothing to choose. Of the settings
+here `cuda.matmul.allow_tf32` has an effect; any other is kept, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from picograd import cuda as _cuda
+from picograd.config import setting
+from picograd.tensor.modes import get_float32_matmul_precision, set_float32_matmul_precision
+
+__all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
+
+
+class Library:
+    """A library that PyTorch may use, and picograd does not."""
+
+    enabled = False
+
+    def is_available(self) -> bool:
+        """Returns False: it is not used."""
+        return False
+
+    is_built = is_available
+
+
+class Cudnn(Library):
+    """Settings of convolutions on a GPU, which have no effect.
+
+    enabled, benchmark, deterministic, allow_tf32:  as programs set them
+    """
+
+    enabled, benchmark, deterministic, allow_tf32 = True, False, False, False
+
+    def is_available(self) -> bool:
+        """Returns whether there is a GPU, on which convolutions run."""
+        return _cuda.is_available()
+
+    def version(self) -> None:
+        """Returns None: cuDNN is not used."""
+
+
+class Matmul:
+    """Settings of matrix products on a GPU."""
+
+    allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = False  # sums are float32
+
+    @property
+    def allow_tf32(self) -> bool:
+        """True where float32 products may round their operands to TF32, as pg.set_float32_matmul_precision("high") says."""
+        return get_float32_matmul_precision() != "highest"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        set_float32_matmul_precision("high" if allowed else "highest")
+
+
+class Cuda(Library):
+    """Settings of the GPU.
+
+    matmul:  of its matrix products
+    """
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.matmul = Matmul()
+
+    def is_available(self) -> bool:
+        """Returns whether there is a GPU."""
+        return _cuda.is_available()
+
+    def is_built(self) -> bool:
+        """Returns True: kernels are compiled when they are needed."""
+        return True
+
+    def enable_flash_sdp(self, enabled: bool) -> None:
+        """Has no effect: attention never stores its scores, whichever kernel computes it."""
+
+    enable_mem_efficient_sdp = enable_math_sdp = enable_cudnn_sdp = enable_flash_sdp
+
+
+class Cpu:
+    """Names of questions that programs ask of the processor."""
+
+    def get_cpu_capability(self) -> str:
+        """Returns which instructions the CPU device uses: "native" for those that the processor has."""
+        return setting("PICOGRAD_CPU")
+
+
+cpu, cuda, cudnn = Cpu(), Cuda(), Cudnn()
+mkl, mkldnn, mps, openmp, opt_einsum = (Library() for _ in range(5))
