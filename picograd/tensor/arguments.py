@@ -1,7 +1,8 @@
-"""What arguments must be beyond their annotations, and the device on which operands meet.
+"""Arguments: what they must be beyond their annotations, and the device on which operands meet.
 
-These are PyTorch's rules (TensorIterator's `allow_cpu_scalars`, `index`, `index_put_`); whatever does not ask here takes
-operands of one device. What goes along is a COPY, through which gradients flow back.
+Operands of several devices follow PyTorch's rules (TensorIterator's `allow_cpu_scalars`, `index`, `index_put_`): CPU
+tensors of no axes go where the others are, by a COPY, through which gradients flow back. Every other function takes
+operands of one device.
 """
 
 from __future__ import annotations

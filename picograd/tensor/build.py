@@ -1,8 +1,4 @@
-"""What tensors add to the constructors of ir/build.py: broadcasting, promotion, steps of views, axes as users write them.
-
-In:    Ops and static arguments
-Out:   Ops
-"""
+"""Constructors of Ops beside those of ir/build.py: broadcasting, promotion, steps of views, axes as users write them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Storage: cells that hold one immutable Op each, read and written through views.
 
-A write through `cache[layer][n]` is a write to one block of the cache: a row is stored, not a layer. Cuts change places
-with what only orders, turns round or renames axes, and become one where they meet.
-
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
-DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
-built earlier keep the old value.
+DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs built
+earlier keep the old value.
+
+A write through a view of a view, `cache[layer][n]`, is a write to one block of the storage: a row is stored, not a
+layer. For that, cuts change places with steps that only order, flip or rename axes, and become one cut where they meet.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
-longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for one of
-them will ask for the others. What joins unasked and fails is left out: a failure belongs to who asks for what fails.
+longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for
+one of them will ask for the others. What joins unasked and fails is left out: a failure belongs to who asks for what
+fails.
 
-Results are the same, only computed earlier. A value that needs gradients keeps its graph, for backward(); that the graph
-grows is mentioned all the same.
+A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
+backward(), and mentioned. A formula is a function whose graph is made with its plan.
 """
 
 from __future__ import annotations

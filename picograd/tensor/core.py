@@ -1,7 +1,7 @@
 """The core of a Tensor: a view of a cell, with the identity that gradients are collected under.
 
-In:    host data or Ops
-Out:   `TensorCore`, which the families of operations extend; `realize`
+`Tensor` (tensor.py) is its subclass with all methods. Where types name Tensor and `T`, core.py and the files of
+functions mean that class, which is made after them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Costs of tensors: Ops, kernels and programs without running anything, and memory by PyTorch's names.
 
-Counted is what was asked for: the bytes of every buffer that is alive, and while a plan runs on the CPU those of its
-temporaries. Memory that is kept for the next plan does not count between two runs; results of up to 4 KiB that a jitted
-function keeps to write the next ones to do.
+Memory is that of every buffer alive, and while a plan runs on the CPU that of its temporaries. Memory kept for the next
+plan does not count between two runs; results of up to 4 KiB that a jitted function keeps to write the next ones to do.
 
-What kernels work in is no tensor: operands of a product, packed; pairs that are sorted. PyTorch's figures for the CPU leave
-out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a thread packs
-on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other: while a plan is
-submitted, all that it needs of that is in every figure.
+Scratch of kernels is no tensor: packed operands of a product, pairs that are sorted. PyTorch's figures for the CPU
+leave out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a
+thread packs on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other:
+while a plan is submitted, all that it needs of that is in every figure.
 """
 
 from __future__ import annotations

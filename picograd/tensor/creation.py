@@ -1,6 +1,6 @@
 """New tensors of one number or of numbers in a row, and identity matrices.
 
-What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
+Each is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Tensors and the rest of the world: arrays, Python's numbers and protocols, DLPack, copies, the array API.
 
-NumPy makes and consumes the capsules, and gives memory back when its last user is gone. What it has no dtype for travels as
-unsigned integers: only the name of the dtype in the capsule is changed.
+NumPy makes and consumes DLPack's capsules, and gives memory back when its last user is gone. A dtype that NumPy lacks
+travels as unsigned integers: only its name in the capsule is changed.
 Source: DLPack 1.1, dlpack.h.
 
-A deep copy has all of the storage that its original is a view of, as in PyTorch, and so all views of one storage that are
-copied together. A pickle has it where the view shows all of it; a part, such as a row of a data set, is pickled alone.
-Graphs are neither copied nor pickled. As in PyTorch a deep copy of a result that needs gradients is refused, and one that
-is pickled comes back as a leaf.
+A deep copy has all of the storage that its original is a view of, as in PyTorch, and so all views of one storage that
+are copied together. A pickle has it where the view shows all of it; a part, such as a row of a data set, is pickled
+alone. Graphs are neither copied nor pickled. As in PyTorch a deep copy of a result that needs gradients is refused, and
+one that is pickled comes back as a leaf.
 """
 
 from __future__ import annotations

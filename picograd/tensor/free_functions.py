@@ -1,6 +1,7 @@
-"""Functions that are no methods: what makes tensors of anything, indices into shapes, what takes a number first.
+"""Functions that are no methods: tensors of anything, indices into shapes, functions that take a number first.
 
-A uniform number of 53 bits is turned into the count of that rank, on the host, so that each element has one draw.
+Binomial and Poisson counts are drawn by rank: a uniform number of 53 bits becomes the count of that rank, on the host,
+so each element has one draw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Twins in place: the result of a method is stored where its tensor is, and every view of that storage sees it.
 
-In:    methods of a family of operations
-Out:   `in_place`, `in_place_view`: the twins exp_ of exp, squeeze_ of squeeze; `stored`: what all of them do
-
 A twin is declared below its method, `exp_ = in_place(exp)`, and takes the same arguments.
 """
 

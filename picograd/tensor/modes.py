@@ -1,6 +1,6 @@
 """Contexts, which are decorators, too: where gradients are recorded, in which precision products run.
 
-What is cast is decided when an Op is built, and the graph says it; jit, which builds no graph at a replay, has one for each
+An Op's precision is decided when it is built, so a graph says it; jit, which builds no graph at a replay, has one for each
 precision.
 """
 

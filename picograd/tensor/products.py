@@ -1,7 +1,8 @@
 """Products of vectors, matrices and batches of them, added to others, or over axes named by an equation.
 
-A label names an axis: the ordinal of a letter, a number of the sublist format, or a negative number for an axis that an
-ellipsis stands for, counted from the last.
+In an equation a label names an axis: the ordinal of a letter, a number of the sublist format, or a negative number for
+an axis of an ellipsis, counted from the last. Pairs are multiplied in an order that a greedy choice finds cheap, each
+by one MATMUL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Random tensors: threefry of (key, element index), so that every device and every order gives the same bits.
 
-LOG, EXP and COS are right to an ulp or two, which each device spends in its own way: by a polynomial, or a library. Here
-nothing is used but integers and what IEEE 754 says the last bit of: ADD, SUB, MUL, DIV, SQRT, FLOOR, MAX, MIN and casts.
-No pass reorders these, and no compiler may contract them. FMA is left out: a processor without the instruction rounds it
-twice. Logarithm, exponential and cosine are right to 2 ulp, and cost less where they know what they are given.
+LOG, EXP and COS are right to an ulp or two, which each device spends in its own way: by a polynomial, or a library.
+Draws are made of integers alone and of operations whose last bit IEEE 754 defines: ADD, SUB, MUL, DIV, SQRT, FLOOR,
+MAX, MIN and casts. No pass reorders these, and no compiler may contract them. FMA is left out: a processor without the
+instruction rounds it twice. Logarithm, exponential and cosine of this file are right to 2 ulp, and cheap for the range
+that draws need.
 """
 
 from __future__ import annotations

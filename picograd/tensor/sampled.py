@@ -1,6 +1,7 @@
 """Functions of sampled data: curves, histograms, segments, windows.
 
-A periodic window of n weights is a symmetric one of n + 1 without the last. Computed in float64, rounded once.
+A periodic window of n weights is a symmetric one of n + 1 without the last. Windows are computed in float64 and rounded
+once.
 """
 
 from __future__ import annotations

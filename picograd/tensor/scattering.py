@@ -1,10 +1,7 @@
 """Elements and slices written by index tensors, and chosen by masks and values.
 
-Each has a form that returns a new tensor and one that writes in place, with a _ at its end.
-
-Each has a form that returns a new tensor and one that writes in place, with a _ at its end.
-
-Where only the values decide how long a result is, the tensor is computed at once.
+A function that writes has two forms: one returns a new tensor, one, with a _ at its end, writes in place. Where only
+values decide how long a result is, as for masked_select, the tensor is computed at once.
 """
 
 from __future__ import annotations

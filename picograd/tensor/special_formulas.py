@@ -1,9 +1,10 @@
 """Formulas of special functions on Ops: of errors, gammas and Bessel.
 
-In float64 also for float32 results: 1 - erf(x) then has digits enough where erf is all the machine has.
+They are computed in float64 also for float32 results: 1 - erf(x) then has digits enough where erf is all the machine
+has, and sums of large terms leave small ones.
 
 Source: NIST Digital Library of Mathematical Functions, 5.5 (recurrence, reflection), 5.11.1 and 5.11.2 (series),
-25.11.43 (Hurwitz's zeta function). In float64 also for float32 results: sums of large terms leave small ones.
+25.11.43 (Hurwitz's zeta function).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The Tensor users hold: all families of operations in one class.
+"""The Tensor users hold: the functions of all subjects in one class.
 
-In:    the storage and identity of tensor/core.py, the functions of all other files
-Out:   `Tensor`
-
-A method is a plain function in the file of its subject, `def exp(self: T) -> T`, and the class below names it; properties
-are written here. Methods call each other by the class, self.exp(), so a subclass that changes one changes what is made of
-it.
-Files whose functions are methods are imported by this one: they know the class by name for types alone, and ask
-TensorCore whether something is a tensor.
+A method is a plain function in the file of its subject, `def exp(self: T) -> T`, and the class below names it;
+properties are written here. Methods call each other by the class, self.exp(), so a subclass that changes one changes
+what is made of it. Files whose functions are methods are imported by this one: they know the class by name for types
+alone, and ask TensorCore whether something is a tensor.
 """
 
 from __future__ import annotations

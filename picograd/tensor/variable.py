@@ -1,8 +1,4 @@
-"""Symbolic lengths: one compiled kernel for every length an axis can have.
-
-In:    a name and bounds
-Out:   `Variable`, `Length`; `lengths`, `held`, `known`
-"""
+"""Symbolic lengths: one compiled kernel for every length an axis can have."""
 
 from __future__ import annotations
 

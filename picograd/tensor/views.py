@@ -1,6 +1,6 @@
 """Views of the same storage, in other shapes and orders, and pieces of them.
 
-Elements lie in memory with their lowest bits first, as on every machine picograd runs on.
+A view as a dtype of another width reads elements with their lowest bits first, as every machine that picograd runs on does.
 """
 
 from __future__ import annotations
