@@ -149,7 +149,7 @@ def test_the_digest_covers_every_file_that_decides_what_a_binary_is() -> None:
     package = Path(cache.__file__).parent.parent
     covered = {part.removesuffix(".py").split("/")[0] for part in cache.STAGES}
     folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
-    for stage in ("ir", "schedule", "codegen", "render", "compilers", "runtime", "dtype", "device"):
+    for stage in ("road", "ir", "schedule", "codegen", "render", "compilers", "runtime", "dtype", "device", "devices"):
         assert stage in covered
         assert stage in folders or f"{stage}.py" in folders or (package / stage).is_dir()
 
