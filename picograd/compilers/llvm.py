@@ -11,18 +11,18 @@ Called by: devices/cpu/backend.py, devices/ptx/compile.py.    Next: picograd/dev
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import pkgutil
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from ctypes import string_at
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from picograd.config import is_on, processor
+from picograd.config import is_on, num_threads, processor
 from picograd.device import Target
 from picograd.errors import ArgumentError, CompileError, DeviceError
 from picograd.forks import forks_wait
@@ -116,7 +116,7 @@ def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
         if not memory:
             raise CompileError(f"llvm: {problem}")
     try:
-        return string_at(ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory))
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory))
     finally:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
@@ -174,6 +174,27 @@ def _set_options(binding: Any, file: Path) -> None:
         raise CompileError(f"CPU: {file} is missing: picograd is not wholly installed.") from None
     for option in options.decode().split():
         binding.set_option("picograd", option)
+
+
+def _load_beside() -> None:
+    """Has another thread load LLVM's library, while this one loads the compiler: half of what importing llvmlite takes.
+
+    A thread that imports keeps all others from running Python, one that calls dlopen does not. Where this does not go,
+    llvmlite loads the library by itself.
+    """
+    if num_threads() < 2:
+        return
+    with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # none, Windows, no thread to be had
+        known = load_late("llvmlite.utils")
+        path = os.path.join(os.path.dirname(known.__file__), "binding", known.get_library_name())
+        load = ctypes.CDLL(None).dlopen
+        load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+        threading.Thread(target=_load, args=(load, os.fsencode(path)), name="picograd_llvm").start()
+
+
+def _load(dlopen: Any, path: bytes) -> None:
+    with forks_wait():
+        dlopen(path, os.RTLD_NOW)
 
 
 @functools.cache
@@ -291,3 +312,6 @@ def processor_target(triple: str, arch: str, features: str) -> Target:
         triple=triple,
         has_fma=is_arm or not names.isdisjoint({"fma", "avx512f"}),
     )
+
+
+_load_beside()  # whoever loads this module compiles a kernel, or wants to know the processor, in a moment

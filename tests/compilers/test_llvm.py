@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -166,3 +167,27 @@ def test_the_lock_of_llvmlite_is_free_while_code_is_generated(monkeypatch: pytes
     finally:
         ffi.unregister_lock_callback(acquired, released)
     assert seen == [[]]
+
+
+FORK_AT_ONCE = """
+import os, threading
+from picograd.compilers import llvm
+
+child = os.fork()
+target = llvm.host_target()
+binary = llvm.compile_source(llvm.Source("f", "llvm", "define void @f_0() { ret void }", (), (), ()), target)
+assert binary.data
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert "picograd_llvm" not in [thread.name for thread in threading.enumerate()]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("num_threads", ["1", "2"])
+def test_the_library_is_loaded_on_another_thread_and_a_fork_waits_for_it(num_threads: str) -> None:
+    environment = {**os.environ, "PICOGRAD_THREADS": num_threads}
+    command = [sys.executable, "-c", FORK_AT_ONCE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
