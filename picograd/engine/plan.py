@@ -160,9 +160,12 @@ def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) ->
     """Returns what has to be computed for `roots` and what that reads, sources first.
 
     It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is no part of a form.
-    An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`.
+    An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`. What was computed
+    without gradients has depth 0, as the memory that replaces it in later graphs: a first step, which reads what a network
+    began with, has the order of those after it.
     """
     found: dict[Op, None] = {}
+    starts: set[Op] = set()
     stack = list(roots)[::-1]
     while stack:
         op = stack.pop()
@@ -170,7 +173,16 @@ def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) ->
             found[op] = None
             if (op.realized is None or op in computed_anew) and op.code is not OpCode.BIND:
                 stack += op.src[::-1]
-    return sorted(found, key=attrgetter("depth"))
+            elif op.depth and not op.needs_grad and op.realized is not None:
+                starts.add(op)
+    order = sorted(found, key=attrgetter("depth"))
+    if not starts:
+        return order
+    depth: dict[Op, int] = {}
+    for op in order:
+        below = [depth[s] for s in op.src if s in depth]
+        depth[op] = 0 if op in starts else 1 + max(below) if below else op.depth
+    return sorted(found, key=depth.__getitem__)
 
 
 def computed_from(inputs: Collection[Op], roots: Sequence[Op]) -> set[Op]:

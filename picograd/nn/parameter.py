@@ -9,6 +9,7 @@ from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, missing
 from picograd.tensor.cell import last_change
+from picograd.tensor.compute import begin_apart
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -82,6 +83,7 @@ class Buffer(Tensor, metaclass=_BufferType):
             raise ArgumentError(f"Buffer: data must be a tensor, got {type(data).__name__}.", hint="Tensor(data)")
         held = (Tensor([]) if data is None else data).detach()
         held._role = "buffer" if persistent else "temporary"
+        begin_apart(held.cell)
         return held
 
 
@@ -180,6 +182,8 @@ class ModuleAttributes:
         if not isinstance(tensor, Tensor | None):
             fact = f"register_buffer: {name} must be a tensor or None, got {shown(tensor)}."
             raise ArgumentTypeError(fact, hint="Tensor(value)")
+        if tensor is not None:
+            begin_apart(tensor.cell)
         self._put(name, tensor)
         self._kinds()[name] = "buffer" if persistent else "temporary"
 

@@ -376,12 +376,12 @@ class Pending(threading.local):
     """Work that this thread has not computed yet (see compute.py).
 
     writes:  in place: for each cell what it held before each of these
-    starts:  first values of leaves that backward() has met
+    starts:  first values of leaves that backward() has met, and of what was written to, each with its device
     """
 
     def __init__(self) -> None:
         self.writes: LivingKeys[Cell, list[Op]] = LivingKeys()
-        self.starts: list[weakref.ref[Op]] = []
+        self.starts: list[tuple[weakref.ref[Op], str | None]] = []
 
 
 pending = Pending()
@@ -449,8 +449,10 @@ def set_op(cell: Cell, op: Op) -> int:
             if isinstance(cell.content, Claim):
                 continue  # a plan was faster
             if active is None and op.code is not OpCode.BUFFER:
-                before = pending.writes.setdefault(cell, [])
+                # What a network began with may still be pending: the order of a step is that of its own writes.
+                before = pending.writes.pop(cell, [])
                 before.append(cell.op)
+                pending.writes[cell] = before
                 num_pending = len(before)
             cell._set(op)
             return num_pending

@@ -17,18 +17,20 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, ParamSpec, cast
 
+import numpy as np
+
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType
-from picograd.engine.realize import default_device, devices_of, realize, realized
+from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.ir import bodies as later
 from picograd.ir.bodies import Kind, bodies_in
 from picograd.ir.checks import Refused
-from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.op import Buffer, Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.living import LivingSet
@@ -48,13 +50,45 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
         cell.beside = references
 
 
-def compute_first(ops: Iterable[Op]) -> None:
-    """Has values computed before whatever is computed next, in a plan of their own; not constants, which cost nothing.
+def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
+    """Has values computed before whatever is computed next, in a plan of their own; constants only if they `begin_apart`.
 
-    They are the random numbers that a network begins with: made by one kernel and not by each that reads them. Its first
-    step is planned like those after it, which read them in memory.
+    They are what a network begins with: random numbers are made by one kernel and not by each that reads them. Its first
+    step is planned like those after it, which read all of that in memory.
+
+    Args:
+      starts:  values, each with the device of the tensor that begins with it
     """
-    pending.starts += [weakref.ref(op) for op in ops if not _known(op) and devices_of([op])[0] is not None]
+    pending.starts += [
+        (weakref.ref(op), device)
+        for op, device in starts
+        if not _known(op) and (begins_apart(op) or devices_of([op])[0] is not None)
+    ]
+
+
+def begin_apart(cell: Cell) -> None:
+    """Lets a constant that is about to be trained or written to, as zeros and ones are, have memory of its own.
+
+    Equal constants are one Op. This one is another, so that memory which holds it is this tensor's.
+    """
+    op = cell.op
+    if is_fill(op) and trace.get() is None:
+        replace_op(cell, op, apart(op))
+
+
+def apart(fill: Op) -> Op:
+    """Returns the same constant as an Op that no other tensor has."""
+    return unshared(fill.code, fill.dtype, fill.src, fill.arg, fill.shape, False)
+
+
+def begins_apart(op: Op) -> bool:
+    """True for a constant that is an Op of its own."""
+    return is_fill(op) and Op(op.code, op.dtype, op.src, op.arg) is not op
+
+
+def is_fill(op: Op) -> bool:
+    """True for one value in a fixed shape."""
+    return op.code is OpCode.EXPAND and op.src[0].code is OpCode.CONST and all(dim.__class__ is int for dim in op.shape)
 
 
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cell] = ()) -> list[Op]:
@@ -158,10 +192,16 @@ def compute_writes(cell: Cell) -> None:
 
 
 def _compute_starts() -> None:
-    """Computes the first values of leaves."""
+    """Computes the first values of leaves, and of what is written to; constants are stored from the host."""
     if pending.starts:
-        starts, pending.starts = [reference() for reference in pending.starts], []
-        compute_unasked([op for op in starts if op is not None])
+        starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
+        left = {op: device for op, device in starts if op is not None and not _known(op)}
+        for op, device in left.items():
+            if begins_apart(op):
+                with suppress(OutOfMemoryError):  # then it stays a constant
+                    value = np.broadcast_to(np.asarray(op.src[0].arg, op.dtype.numpy), cast("tuple[int, ...]", op.shape))
+                    op.realized = from_host(value, op.dtype, device or default_device())
+        compute_unasked([op for op in left if not begins_apart(op)])
 
 
 def _compute_but_failures(

@@ -27,7 +27,16 @@ from picograd.ir.shape import check_array
 from picograd.living import LivingSet, LivingValues
 from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
 from picograd.tensor.cell import Cell, Held, View, grad_mode, last_change, read_through, set_op, trace, write_through
-from picograd.tensor.compute import compute, plain_cells, settle
+from picograd.tensor.compute import (
+    apart,
+    begin_apart,
+    begins_apart,
+    compute,
+    compute_first,
+    is_fill,
+    plain_cells,
+    settle,
+)
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.host import default_device, host_array, usable_device
 from picograd.tensor.sharing import is_shared, store
@@ -241,6 +250,11 @@ class TensorCore:
         op = cast(value, before.dtype)
         if self.steps:
             op = write_through(before, self.steps, op)
+        if active is None and begins_apart(before):
+            if is_fill(op):
+                op = apart(op)
+            else:
+                compute_first([(before, cell.device)])
         if is_shared(cell):
             store(function, cell, op)
             return self
@@ -418,6 +432,7 @@ class TensorCore:
         return self.op.code is OpCode.LEAF and leaf_tensors.get(self.op.arg, self) is self
 
     def _become_leaf(self, collects: bool = True) -> None:
+        begin_apart(self.cell)
         kind, device = type(self), self.cell.device
         number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
         self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None

@@ -583,7 +583,9 @@ def backward(
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients(seeds, grads.values())
     if trace.get() is None:
-        compute_first(leaf.src[0] for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad)
+        first = [leaf for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad]
+        owners = [(leaf.src[0], leaf_tensors.get(leaf.arg)) for leaf in first]
+        compute_first((op, owner.cell.device) for op, owner in owners if owner is not None)
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -131,3 +132,69 @@ def test_steps_are_planned_in_the_first_ones(program: Callable[[], Step]) -> Non
             assert loss.item() == loss.item()
         planned.append(counts.scheduled)
     assert sum(planned[4:]) == 0, planned  # an offset that is drawn may change late
+
+
+class ByHand(nn.Module):
+    """A hidden layer with batch norm written out, as makemore has it: ones and zeros that are trained, or are state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(6, 8, bias=False), nn.Linear(8, 3)
+        self.gain, self.bias = nn.Parameter(pg.ones(8)), nn.Parameter(pg.zeros(8))
+        self.register_buffer("mean", pg.zeros(8))
+        self.var = nn.Buffer(pg.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.hidden(x)
+        mean, var = h.mean(0), h.var(0)
+        with pg.no_grad():
+            self.mean += 0.1 * (mean - self.mean)
+            self.var += 0.1 * (var - self.var)
+        return self.head(F.relu(self.gain * (h - mean) / (var + 1e-5).sqrt() + self.bias))
+
+
+def step_by_hand(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    loss = F.cross_entropy(net(x), y)
+    for p in net.parameters():
+        p.grad = None
+    loss.backward()
+    with pg.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+    return loss
+
+
+def test_the_first_step_has_the_plan_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a network begins with, constants or drawn, is in memory before its first step."""
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    net, x, y = ByHand(), pg.rand(16, 6).realize(), pg.randint(0, 3, (16,)).realize()
+    planned = []
+    for _ in range(4):
+        with watch() as counts:
+            step_by_hand(net, x, y).item()
+        planned.append(counts.scheduled)
+    assert planned[0] <= 2 and planned[1:] == [0, 0, 0]  # what is drawn, and the step
+
+
+def test_equal_constants_that_are_trained_are_apart() -> None:
+    """Zeros are one Op; each tensor that a program trains or writes to has values of its own all the same."""
+    x, y = nn.Parameter(pg.zeros(5)), nn.Parameter(pg.zeros(5))
+    constant, copy = pg.zeros(5), deepcopy(x)
+    for _ in range(3):
+        x.grad = y.grad = None
+        ((x - 1).square().sum() + (y + 2).square().sum()).backward()
+        with pg.no_grad():
+            x -= 0.5 * x.grad
+            y -= 0.5 * y.grad
+    assert (x.tolist(), y.tolist()) == ([1.0] * 5, [-2.0] * 5)
+    assert constant.tolist() == copy.tolist() == pg.zeros(5).tolist() == [0.0] * 5
+
+
+def test_a_constant_that_is_written_over_is_not_stored() -> None:
+    """A module that starts anew fills its state again; constants stay constants until something reads and changes them."""
+    net = ByHand()
+    net.var.fill_(2.0)
+    before = net.var.cell.op
+    assert before.realized is None and before.code.name == "EXPAND"
+    net.var += pg.ones(8)
+    assert net.var.tolist() == [3.0] * 8 and before.realized is not None
