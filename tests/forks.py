@@ -56,3 +56,7 @@ class Forks:
             self.process.stdin.flush()
             status = int(self.process.stdout.readline())
             return subprocess.CompletedProcess(code, status, *(Path(path).read_text() for path in printed))
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.communicate()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from tools.touched import tests_of as touched_by
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,17 +31,24 @@ def test_long(): pass
 """
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Forks]:
+    """A process that has imported pytest, and not these tests."""
+    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin")) as forks:
+        yield forks
+
+
 @pytest.fixture
-def said(tmp_path: Path):
+def said(tmp_path: Path, processes: Forks):
     """What pytest prints, with some options, in a folder of two files."""
     (tmp_path / "test_a.py").write_text(FILE)
     (tmp_path / "test_b.py").write_text(FILE)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
 
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.selection", "-p", "no:cacheprovider", *options]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        arguments = ["-q", "-p", "tests.selection", "-p", "no:cacheprovider", *options]
+        program = f"import os, pytest\nos.chdir({str(tmp_path)!r})\nraise SystemExit(pytest.main({arguments}))"
+        ran = processes.run(program, {})
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
