@@ -72,7 +72,8 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         if reads.loads and not target.is_gpu:
             emit_transposed_cpu(reads, nest, params, build, lanes)
             return
-    rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
+    has_rest = len(extents) > 1 and not target.is_gpu
+    rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rest else 0
     each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest)
 
 
