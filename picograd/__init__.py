@@ -36,13 +36,11 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.drawing import draw
     from picograd.formats.state_file import load, save
     from picograd.transforms.compile import compile
+    from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
-    from picograd.transforms.gradients import grad, value_and_grad, vjp
-    from picograd.transforms.hessian_products import hvp, vhp
-    from picograd.transforms.jacobians import hessian, jacfwd, jacrev
+    from picograd.transforms.jacobians import hessian, hvp, jacfwd, jacrev, vhp
     from picograd.transforms.modules import functional_call
     from picograd.transforms.profile import profile
-    from picograd.transforms.tangents import jvp, linearize
     from picograd.transforms.vmap import vmap
 
 _end_at_once()
@@ -190,11 +188,11 @@ _LATE_PAGES = frozenset({
 })  # fmt: skip
 _LATE = {
     "compile": "transforms.compile", "draw": "drawing", "functional_call": "transforms.modules",
-    "grad": "transforms.gradients", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
-    "hessian": "transforms.jacobians", "hvp": "transforms.hessian_products", "jacfwd": "transforms.jacobians",
-    "jacrev": "transforms.jacobians", "jvp": "transforms.tangents", "linearize": "transforms.tangents",
+    "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
+    "hessian": "transforms.jacobians", "hvp": "transforms.jacobians", "jacfwd": "transforms.jacobians",
+    "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "linearize": "transforms.derivatives",
     "load": "formats.state_file", "profile": "transforms.profile", "save": "formats.state_file",
-    "value_and_grad": "transforms.gradients", "vhp": "transforms.hessian_products", "vjp": "transforms.gradients",
+    "value_and_grad": "transforms.derivatives", "vhp": "transforms.jacobians", "vjp": "transforms.derivatives",
     "vmap": "transforms.vmap",
 }  # fmt: skip
 

@@ -1,12 +1,11 @@
 """Transforms of functions under the names of torch.func, on one page."""
 
 from picograd.public import publish
-from picograd.transforms.gradients import grad_and_value, value_and_grad, vjp
-from picograd.transforms.gradients import grad_of as grad
+from picograd.transforms.derivatives import grad_and_value, linearize, value_and_grad, vjp
+from picograd.transforms.derivatives import grad_of as grad
+from picograd.transforms.derivatives import jvp_of as jvp
 from picograd.transforms.jacobians import hessian, jacfwd, jacrev
 from picograd.transforms.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
-from picograd.transforms.tangents import jvp_of as jvp
-from picograd.transforms.tangents import linearize
 from picograd.transforms.vmap import vmap
 
 __all__ = [

@@ -13,9 +13,9 @@ from picograd.errors import ArgumentError
 from picograd.public import publish
 from picograd.tensor.tensor import Tensor
 from picograd.transforms import jacobians
-from picograd.transforms.gradients import vjp as vjp_at
-from picograd.transforms.hessian_products import hvp, vhp
-from picograd.transforms.tangents import jvp_of
+from picograd.transforms.derivatives import jvp_of
+from picograd.transforms.derivatives import vjp as vjp_at
+from picograd.transforms.jacobians import hvp, vhp
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -1,44 +1,254 @@
 """A traced call, and how it is run again: what a call needs is worked out once, so that little Python is left of it.
 
 In:    the graphs and cells of one trace; later the arguments of a call
-Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/places.py
+Out:   `Capture`; its `replay(arguments)` gives what the function returned;  `on_one_device`: the graphs of a trace
+       without COPYs, the one device they run on, and what crosses over to it and back
+
+A plan runs on one device. What has no axes may be on the CPU all the same, as outside: its value is brought before each
+run, and what it becomes is taken back after it. Anything larger would have to be copied by the user. A plan takes
+memory by its address, and would read what was moved or cast since as what it had been: `CellKinds` tells.
+
+A call of a small kernel is mostly Python. What most replays ask at each call (has state left its claim, how long is a
+symbolic axis, is memory donated, is a number on another device, is an argument written) has the answer no in a
+`StraightCall`: Tensors of fixed shapes in, Tensors out, and no state but what is only read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, cast
 
 from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
-from picograd.engine.plan import Template, bound, unbound
-from picograd.engine.realize import new_outputs, run
+from picograd.engine.plan import Template, bound, computed_from, template, unbound
+from picograd.engine.realize import default_device, from_host, new_outputs, run, to_host
+from picograd.engine.watch import active
+from picograd.errors import JitError
 from picograd.forks import cached_property
+from picograd.ir.bodies import substitute
+from picograd.ir.checks import Refused
 from picograd.ir.graphless import Graphless
-from picograd.ir.op import Buffer, Op, Shape
+from picograd.ir.lines import line_of
+from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 from picograd.living import AtDeath, later
 from picograd.record import Record, replace
-from picograd.tensor.cell import Arranged, Cell, Claim, Held
+from picograd.tensor.arguments import GOES_ALONG
+from picograd.tensor.cell import Arranged, Cell, CellKind, Claim, Held, last_move
 from picograd.tensor.compute import cell_buffer
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.collected import Collected
+from picograd.transforms.buffer_reuse import BufferPool, give_donated, has_readers
 from picograd.transforms.containers import Arguments, two_ways
-from picograd.transforms.donate import give_donated
-from picograd.transforms.guards import Guards
-from picograd.transforms.homes import moved
-from picograd.transforms.kinds import Kinds
-from picograd.transforms.places import in_order, side_by_side
-from picograd.transforms.readers import has_readers
-from picograd.transforms.returned import Recipe, results_of
-from picograd.transforms.spares import Spares
-from picograd.transforms.straight import StraightCall, straight
-from picograd.transforms.watched import Watched
+from picograd.transforms.guards import Guards, Watched
+from picograd.transforms.results import Collected, Recipe, results_of
 
+# ---- devices ----
+Place = tuple[str | None, Shape]  # a device, and the shape of what is there
+
+
+class OnOneDevice(Record):
+    """Graphs that one plan computes.
+
+    roots:    the graphs
+    form:     the same, as a template
+    device:   where the plan runs
+    brought:  a Buffer of the form  ->  the Buffer on the CPU whose number it holds
+    """
+
+    roots: list[Op]
+    form: Template
+    device: str
+    brought: Mapping[Buffer, Buffer]
+
+
+def on_one_device(
+    roots: Sequence[Op], written: Sequence[Place], given: Collection[Op], name: str
+) -> OnOneDevice:  # fmt: skip
+    """Returns graphs as one plan computes them.
+
+    Args:
+      written:  where state is that is written
+      given:    what arguments and state held before the call
+      name:     of the function
+
+    Raises:
+      JitError: what is copied has axes and is no constant, or tensors with axes are on two devices.
+    """
+    roots, named = _without_copies(roots, given, name)
+    form = template(roots, computed_anew=computed_from(given, roots))
+    read = [(leaf.arg[0].device, leaf.shape) for leaf in form.leaves.values()]
+    device = _home([*named, *read, *written], name)
+    places = dict(form.leaves)
+    brought: dict[Buffer, Buffer] = {}
+    for op, leaf in form.leaves.items():
+        if leaf.arg[0].device != device:
+            places[op] = here = from_host(to_host(leaf), leaf.dtype, device)
+            brought[here.arg[0]] = leaf.arg[0]
+    if brought:
+        roots = substitute(roots, places)
+        form = template(roots, computed_anew=computed_from([*given, *places.values()], roots))
+    return OnOneDevice(roots, form, device, brought)
+
+
+def _home(places: Iterable[Place], name: str) -> str:
+    """Returns the one device of tensors; the CPU's numbers do not count where there is another."""
+    known = {(device, bool(shape)) for device, shape in places if device is not None}
+    devices = {device for device, has_axes in known if has_axes or device != GOES_ALONG}
+    if len(devices) > 1:
+        raise JitError(
+            f"jit: {name} computes on several devices: {', '.join(sorted(devices))}.",
+            f"move them to one before the call; only a tensor of no axes may stay on {GOES_ALONG}.",
+        )
+    return next(iter(devices or {device for device, _ in known}), default_device())
+
+
+def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tuple[list[Op], list[Place]]:
+    """Returns graphs whose constants and numbers are made where the plan runs, and the places that constants name.
+
+    pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
+    """
+    reads, made = set(given), {op: op for op in given}
+    anew = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
+    named: list[Place] = []
+    for op in toposort(roots, stop=made):
+        if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
+            reads.add(op)
+        if op.code is OpCode.DETACH and Graphless.living and not op.src[0].needs_grad:  # a plan is the same without
+            made[op] = substitute([op.src[0]], made)[0]
+        if op.code is not OpCode.COPY or op in made:
+            continue
+        is_constant = op not in reads
+        if is_constant or not op.shape:
+            made[op] = substitute([op.src[0]], made)[0]
+            named += [(op.arg, op.shape)] * is_constant
+        elif op.realized is None or op in anew():
+            raise JitError(
+                f"jit: {name} copies a tensor of shape {op.shape} to {op.arg}; a plan runs on one device.",
+                "copy what it takes before the call, and what it returns after it.",
+                line_of(op),
+            )
+    return (substitute(roots, made) if len(made) > len(given) else list(roots)), named
+
+
+def moved(buffer: Buffer, device: str) -> Buffer:
+    """Returns a copy of a number on another device."""
+    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
+    return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])
+
+
+# ---- kinds of cells ----
+class CellKinds:
+    """Device, dtype and shape of state as a function was traced with it."""
+
+    def __init__(self, cells: Iterable[Cell], device: str):
+        """`device` is where the plan runs, and with it state that is of no device yet."""
+        self.device, self.kinds = device, [(cell, cell.kind()) for cell in cells]
+        self._looked = -1  # the last move there was then
+
+    def have_changed(self) -> bool:
+        """True where some state has been moved to another device, cast, or given another shape."""
+        move = last_move.number
+        if move != self._looked and not all(self._fits(cell.kind(), before) for cell, before in self.kinds):
+            return True
+        self._looked = move
+        return False
+
+    def _fits(self, now: CellKind, before: CellKind) -> bool:
+        (device, dtype, shape), (old_device, old_dtype, old_shape) = now, before
+        is_symbolic = any(isinstance(dim, Op) for dim in (*shape, *old_shape))  # each call has a length of its own
+        same_place = device in (None, old_device or self.device)
+        return same_place and dtype == old_dtype and (is_symbolic or shape == old_shape)
+
+
+# ---- the order of memory ----
+LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
+
+
+def in_order(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """Returns what puts things in another order: item `places[i]` comes at i."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+
+
+def side_by_side(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
+    """Returns pairs of places that stand alone, and those that are neighbours in both, as slices."""
+    alone: list[tuple[int, int]] = []
+    runs: list[tuple[slice, slice]] = []
+    # Neighbours are those for which the distance to their number is the same in both.
+    for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
+        found = [pair for _, pair in group]
+        if len(found) < LEAST_RUN:
+            alone += found
+        else:
+            (a, b), count = found[0], len(found)
+            runs.append((slice(a, a + count), slice(b, b + count)))
+    return alone, runs
+
+
+# ---- the short way ----
+StraightCall = Callable[[list[Buffer]], Any]
+
+
+def straight(
+    plan: Plan, device: str, form: Template, settled: Settled, constants: Sequence[Buffer], reads: Sequence[Cell],
+    inputs_of: Callable[[list[Any]], Sequence[Any]], spares: BufferPool, shapes: Sequence[Shape], returned: Any,
+    graphless: Mapping[int, str],
+) -> StraightCall:  # fmt: skip
+    """Returns what runs a plan whose outputs are the results, in order.
+
+    Args:
+      device:     where it runs
+      form:       of its graphs
+      settled:    which inputs and outputs are other memory at each call
+      constants:  buffers that the function made itself
+      reads:      state that it reads
+      inputs_of:  [*constants, *memory of state, *of arguments]  ->  the plan's inputs
+      spares:     memory of small results of earlier calls
+      shapes:     of the results
+      returned:   what the function returned, with a mark for each Tensor
+      graphless:  numbers of the results that would have a graph without jit, with the name of the function
+    """
+    is_one, run, variables = returned is PLACE, plan.run, form.variables
+
+    def new_results(inputs: Sequence[Any], held: list[Held | None]) -> list[Held]:
+        """Returns memory for results, new where no version of an earlier call is free."""
+        missing = [number for number, version in enumerate(held) if version is None]
+        made = dict(zip(missing, new_outputs(plan, device, {}, inputs, missing)))
+        made |= {number: Graphless.of(made[number], graphless[number]) for number in missing if number in graphless}
+        return [version or (made[number], shapes[number]) for number, version in enumerate(held)]
+
+    def call(buffers: list[Buffer]) -> Any:
+        others = [*constants]
+        for cell in reads:
+            content = cell.content
+            others.append(content[0] if type(content) is tuple else cell_buffer(cell))
+        inputs = inputs_of(others + buffers)
+        held: list[Any] = spares.given()
+        if None in held:
+            held = new_results(inputs, held)
+            spares.keep(held)
+        version = held[0]
+        try:
+            run(inputs, version[:1] if is_one else [buffer for buffer, _ in held], variables, True, settled)
+        except Refused as report:
+            raise form.error(report) from None
+        for counts in active():
+            counts.add_run(plan)
+        if is_one:
+            return Tensor.from_memory(version, device)
+        results = map(Tensor.from_memory, held, [device] * len(held))
+        return mapped(returned, lambda _: next(results))
+
+    return call
+
+
+# ---- captures ----
 Result = tuple[bool, int, Shape]
 BROUGHT = "brought "  # of sources: see Capture
 cell_of = attrgetter("cell")
@@ -72,7 +282,7 @@ class Capture(Record, dict=True):
     roots: tuple[Op, ...]
     sources: tuple[tuple[str, int], ...]
     state: tuple[Cell, ...]
-    kinds: Kinds
+    kinds: CellKinds
     constants: tuple[Buffer, ...]
     written: tuple[Cell, ...]
     updated: tuple[int, ...]
@@ -211,7 +421,7 @@ class Replay:
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         # An output that keeps what its input holds cannot start from an earlier version.
         kept = [(n, i) for n, i in enumerate(others) if lengths and i in result and not plan.outputs[i].keeps]
-        self.spares = Spares(len(others), [(n, result[i], lengths[i]) for n, i in kept])
+        self.spares = BufferPool(len(others), [(n, result[i], lengths[i]) for n, i in kept])
 
     def _find_straight(self) -> StraightCall | None:
         """Returns the short way to run this, where Tensors come in and new ones come out, and state is only read."""

@@ -2,7 +2,6 @@
 
 In:    a function of Tensors, or a module
 Out:   a callable that runs one plan
-Next:  picograd/transforms/jit.py
 """
 
 from __future__ import annotations

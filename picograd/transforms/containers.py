@@ -2,8 +2,6 @@
 
 In:    arguments or results of a function
 Out:   `Arguments`: those of a call;  `flatten`: their Tensors in order, and what else they say
-Called by: transforms/jit.py, transforms/traced.py, transforms/capture.py, transforms/donate.py.
-Next:  picograd/transforms/traced.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    a function, and a point of float64 Tensors
 Out:   True, or an error that names the first element that differs
-Next:  picograd/control/flow.py
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, DTypeError, GradientError
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.gradients import vjp
+from picograd.transforms.derivatives import linearize, vjp
 from picograd.transforms.jacobians import jacrev
-from picograd.transforms.tangents import linearize
 
 Array = np.ndarray[Any, Any]
 

@@ -2,16 +2,20 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/closures.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
 A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what the
-function's code mentions must mean the same ever after (transforms/guards.py).
+function's code mentions must mean the same ever after (guards.py).
+
+In order: copies of functions that close over state, which Python would share with the original (models, Tensors,
+optimizers, generators); many calls as one LOOP; from a trace to a capture; the captures for arguments of one form;
+`jit`.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import threading
@@ -19,9 +23,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
+from types import CellType, FunctionType, MethodType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from picograd.control.structure import mapped
+from picograd import dtype as dtypes
+from picograd.control.flow import Scan
+from picograd.control.structure import mapped, put, take
+from picograd.device import choices
+from picograd.dtype import DType
 from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
@@ -30,25 +39,27 @@ from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back
 from picograd.ir.bodies import at_once
 from picograd.ir.graphless import graphless_in
-from picograd.ir.op import Buffer
+from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
 from picograd.living import LivingSet
+from picograd.nn.module import Module
+from picograd.optim.optimizer import Optimizer
 from picograd.record import replace
-from picograd.tensor.cell import last_change, trace
-from picograd.tensor.core import leaf_tensors
+from picograd.tensor.cell import grad_mode, last_change, trace
+from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.generator import Generator
+from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture
-from picograd.transforms.closures import copied
-from picograd.transforms.containers import Arguments, buffers_like, flatten
-from picograd.transforms.described import described, with_plan, with_plan_of
-from picograd.transforms.donate import donated_parameters
-from picograd.transforms.effects import Effects, GlobalDraws
-from picograd.transforms.forms import Form, modes_now
-from picograd.transforms.guards import guards_of, modules_of
-from picograd.transforms.returned import recipes_of
-from picograd.transforms.steps import run_stacked
+from picograd.transforms.buffer_reuse import donated_parameters
+from picograd.transforms.bytecode_reads import has_attributes
+from picograd.transforms.capture import BROUGHT, Capture, CellKinds, Replay, on_one_device
+from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
+from picograd.transforms.guards import Guards, Holds, Watched, guards_of, modules_of
+from picograd.transforms.results import Collected, Recipe, recipes_of
 from picograd.transforms.traced import (
+    Effects,
+    GlobalDraws,
     TraceOfFunction,
     check_aliases,
     check_containers,
@@ -58,8 +69,220 @@ from picograd.transforms.traced import (
     check_shapes,
     stand_in,
 )  # fmt: skip
-from picograd.transforms.watched import Watched
 
+# ---- copies of functions ----
+STATE = (TensorCore, Module, Optimizer, Generator)
+Memo = dict[int, Any]
+
+
+def copied(value: Any, memo: Memo) -> Any:
+    """Returns a deep copy of a function, or of what one holds, on copies of its state; itself where it has none."""
+    if id(value) in memo or not _has_state(value, memo, set()):
+        return memo.get(id(value), value)
+    if isinstance(value, functools.partial):
+        keywords = {name: copied(item, memo) for name, item in value.keywords.items()}
+        return functools.partial(copied(value.func, memo), *[copied(item, memo) for item in value.args], **keywords)
+    if isinstance(value, MethodType):
+        return MethodType(copied(value.__func__, memo), copied(value.__self__, memo))
+    return _twin(value, memo) if isinstance(value, FunctionType) else copy.deepcopy(value, memo)
+
+
+def _twin(function: FunctionType, memo: Memo) -> FunctionType:
+    """Returns the function with cells of its own; functions that share a variable go on sharing one."""
+    cells = [(cell, memo.setdefault(id(cell), CellType())) for cell in function.__closure__ or ()]
+    twin = FunctionType(function.__code__, function.__globals__, function.__name__, None, tuple([new for _, new in cells]))
+    memo[id(function)] = twin  # now: its own cells may lead to it
+    for name in (*functools.WRAPPER_ASSIGNMENTS, "__kwdefaults__"):
+        setattr(twin, name, getattr(function, name))
+    twin.__defaults__ = tuple([copied(item, memo) for item in function.__defaults__ or ()]) or None
+    twin.__kwdefaults__ = {name: copied(item, memo) for name, item in (function.__kwdefaults__ or {}).items()} or None
+    twin.__dict__.update({name: copied(item, memo) for name, item in vars(function).items()})
+    for cell, new in cells:
+        for content in _contents([cell]):
+            new.cell_contents = copied(content, memo)
+    return twin
+
+
+def _contents(cells: Sequence[CellType]) -> list[Any]:
+    """Returns what variables hold, of those that have a value."""
+    found = []
+    for cell in cells:
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # assigned later, or never
+            continue
+    return found
+
+
+def _has_state(value: Any, memo: Memo, seen: set[int]) -> bool:
+    if id(value) in memo or isinstance(value, STATE):
+        return True
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    return any(_has_state(part, memo, seen) for part in _parts(value))
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """Returns where a value leads."""
+    if isinstance(value, FunctionType):
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        return (*_contents(value.__closure__ or ()), *defaults, *vars(value).values())
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, dict):
+        return tuple(value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return tuple(value)
+    if has_attributes(value):
+        return tuple(vars(value).values())
+    return (vars(value)["__wrapped__"],) if "__wrapped__" in getattr(value, "__dict__", ()) else ()  # of a Jit
+
+
+# ---- many calls as one LOOP ----
+def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any) -> Any:
+    """Calls a function `steps` times, as one LOOP: call i gets row i of every Tensor; its results are stacked.
+
+    What is no Tensor is the same in every call; Tensors made before are read and written as the calls do.
+
+    Raises:
+      JitError: a Tensor does not have a row for each call.
+    """
+    name = getattr(function, "__name__", "the function")
+    given = take((args, kwargs), "arguments")
+    for tensor, path in zip(given.tensors, given.names):
+        if not tensor.shape or tensor.shape[0] != steps:
+            raise JitError(
+                f"jit: {name} makes {steps} steps at a time, and {path} has shape {tensor.shape}.",
+                f"stack a row for each step: ({steps}, ...); what is the same in all steps can be a closure.",
+            )
+
+    @functools.wraps(function)
+    def step(carry: tuple[()], rows: list[Tensor]) -> tuple[tuple[()], Any]:
+        new_args, new_kwargs = put(given.container, rows)
+        return carry, function(*new_args, **new_kwargs)
+
+    return Scan("jit", step, take((), "carry"), take(list(given.tensors), "arguments")).run(steps, reverse=False)[1]
+
+
+# ---- from a trace to a capture ----
+def described(
+    watch: TraceOfFunction, starts: list[Op], skeleton: Any, roots: list[Op], wanted: list[str | None],
+    updated: tuple[int, ...], guards: Guards, collected: Collected | None,
+    recipes: tuple[Recipe, ...] | None, graphless: tuple[int, ...],
+) -> Capture:  # fmt: skip
+    """Returns what a trace found, by where each buffer comes from; `wanted` says where each value is to be."""
+    name = watch.function
+    # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
+    given = [*starts, *watch.before.values()]
+    written = [(cell.device, cell.op.shape) for cell in watch.written]
+    plan = on_one_device(roots, written, given, name)
+    arguments = {op.arg[0]: i for i, op in enumerate(starts)}
+    state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
+    cells = list(watch.before)
+    sources: list[tuple[str, int]] = []
+    constants: list[Buffer] = []
+    for buffer in plan.form.buffers:
+        origin = plan.brought.get(buffer, buffer)
+        kind = "" if origin is buffer else BROUGHT
+        if origin in arguments:
+            sources.append((kind + "arg", arguments[origin]))
+        elif origin in state:
+            sources.append((kind + "state", state[origin][0]))
+        else:
+            sources.append(("constant", len(constants)))
+            constants.append(buffer)
+    shapes = tuple((op.dtype, op.shape) for op in plan.roots)
+    away = tuple(
+        place if place not in (None, plan.device) and not shape else None for place, (_, shape) in zip(wanted, shapes)
+    )
+    return Capture(
+        plan.form, tuple(plan.roots), tuple(sources), tuple(cells), CellKinds(cells, plan.device), tuple(constants),
+        tuple(watch.written), updated, skeleton, shapes, away, plan.device, name, guards, collected, recipes, graphless,
+    )  # fmt: skip
+
+
+def with_plan(capture: Capture, form: Template, plan: Plan) -> Capture:
+    """Returns a capture as it is kept: with the plan, and without the graphs, which would keep memory alive.
+
+    Args:
+      form:  which the plan was made of: it may read numbers besides the buffers of the capture's own form
+    """
+    own = {name: value for name, value in form.variables.items() if name not in capture.form.variables}
+    numbers, first = form.buffers[len(capture.sources) :], len(capture.constants)
+    return replace(
+        capture,
+        plan=plan.of(own) if own else plan,
+        form=replace(capture.form.bare(), variables=form.variables),
+        roots=(),
+        sources=(*capture.sources, *[("constant", first + i) for i in range(len(numbers))]),
+        constants=(*capture.constants, *numbers),
+    )
+
+
+def with_plan_of(first: Capture, second: Capture) -> Capture:
+    """Returns a second capture, which is the same, with the plan of the first."""
+    numbers = first.constants[len(second.constants) :]
+    constants = (*second.constants, *numbers)
+    return replace(second, plan=first.plan, form=first.form, roots=(), sources=first.sources, constants=constants)
+
+
+# ---- the captures for arguments of one form ----
+Modes = tuple[DType | None, str, tuple[str | None, ...], bool, DType]
+
+
+def modes_now() -> Modes:
+    """Returns how exact products are, where tensors are made and of which dtype, and whether gradients are recorded."""
+    return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
+
+
+class Form:
+    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
+    device that new tensors are to be on, by whether gradients are recorded, and by whether the Modules train.
+
+    kinds:      what the arguments are where all are Tensors, else None
+    replay:     of the capture for the modes there were when last looked, or None
+    seen:       the last change there was then
+    modes:      of products, new tensors and gradients then
+    same:       tells whether names mean what they meant then; None where there are none to ask
+    """
+
+    def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
+        self.modules, self.kinds = modules, kinds
+        self.captures: dict[Hashable, list[Capture]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Has the next call look at everything."""
+        self.replay: Replay | None = None
+        self.seen = -1
+        self.modes: Modes | None = None
+        self.same: Holds | None = None
+
+    def see(self, replay: Replay, change: int, modes: Modes) -> None:
+        """Takes note of what there is now."""
+        self.replay, self.seen, self.modes = replay, change, modes
+        watched = replay.watched
+        assert watched is not None, "jit: a replay that nobody has looked at"
+        self.same = watched.is_the_same if watched.asks else None
+
+    def ready(self) -> Replay | None:
+        """Returns the replay if nothing has changed since."""
+        if last_change.number != self.seen:
+            return None
+        now = precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
+        if now != self.modes:  # modes_now() written out: every call comes by here
+            return None
+        return self.replay if self.same is None or self.same() else None
+
+    def found(self, modes: Modes) -> list[Capture]:
+        """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
+        return self.captures.setdefault((modes, *[module.training for module in self.modules]), [])
+
+
+# ---- jit ----
 P = ParamSpec("P")
 R = TypeVar("R")
 Donate = int | str | Iterable[int | str]

@@ -2,7 +2,6 @@
 
 In:    a Module, and values for its parameters and buffers
 Out:   what it computes with these;  the states of several Modules stacked, for vmap
-Called by: func.py.    Next: picograd/transforms/point.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    a block of a program
 Out:   `profile`, whose result prints as a table and is saved as a trace
-Next:  picograd/transforms/forms.py
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.tensor.cell import Claim
-from picograd.transforms.readers import COUNTS_TELL
+from picograd.transforms.buffer_reuse import COUNTS_TELL
 
 
 def network(num_layers: int, width: int = 4) -> tuple[Callable[[Tensor, Tensor], Tensor], list[Tensor]]:

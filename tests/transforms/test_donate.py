@@ -11,7 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import ArgumentError, JitError, Tensor
-from picograd.transforms.readers import COUNTS_TELL
+from picograd.transforms.buffer_reuse import COUNTS_TELL
 
 pytestmark = pytest.mark.req("G10")
 N = 1 << 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from picograd.transforms.places import in_order, side_by_side
+from picograd.transforms.capture import in_order, side_by_side
 
 
 def test_neighbours_among_arguments_go_to_the_plan_as_one() -> None:

@@ -13,7 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import IndexingError
-from picograd.transforms.readers import COUNTS_TELL
+from picograd.transforms.buffer_reuse import COUNTS_TELL
 from tests.host_compilers import needs_compiler
 
 pytestmark = pytest.mark.req("G10")

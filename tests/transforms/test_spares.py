@@ -11,8 +11,7 @@ from picograd import float32
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Held
-from picograd.transforms.readers import COUNTS_TELL, has_readers, unread
-from picograd.transforms.spares import MOST_NBYTES, Spares
+from picograd.transforms.buffer_reuse import COUNTS_TELL, MOST_NBYTES, BufferPool, has_readers, unread
 
 numbers = itertools.count()
 pytestmark = pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")
@@ -29,13 +28,13 @@ def version() -> Held:
     return Buffer("CPU", float32, 1, Memory()), (1,)
 
 
-def given(spares: Spares) -> Held | None:
+def given(spares: BufferPool) -> Held | None:
     outputs = spares.given()
     assert len(outputs) == 3 and outputs[0] is None and outputs[2] is None
     return outputs[1]
 
 
-def call(spares: Spares) -> Held:
+def call(spares: BufferPool) -> Held:
     """Does what a replay does: writes to what is given, else to new memory."""
     found = given(spares)
     written: Held = (Buffer("CPU", float32, 1, Memory()) if found is None else found[0]), (1,)
@@ -44,26 +43,26 @@ def call(spares: Spares) -> Held:
     return written
 
 
-def after_two_calls() -> tuple[Spares, int]:
+def after_two_calls() -> tuple[BufferPool, int]:
     """Returns spares of output 1 whose two versions nobody reads any more, and the identity of the older one."""
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     first = call(spares)
     call(spares)
     return spares, id(first[0])
 
 
 def test_nothing_is_given_to_the_first_call() -> None:
-    assert given(Spares(3, [(1, 0, 4)])) is None
+    assert given(BufferPool(3, [(1, 0, 4)])) is None
 
 
 def test_what_nobody_reads_is_written_by_every_call() -> None:
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     assert len({id(call(spares)[0]) for _ in range(5)}) == 1
     assert spares.older[0][0].numel == 0
 
 
 def test_while_the_last_version_is_read_two_are_written_in_turn() -> None:
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     found = []
     for _ in range(6):
         kept = call(spares)
@@ -81,7 +80,7 @@ def test_the_second_version_is_dropped_when_the_last_one_is_not_read() -> None:
 
 
 def test_a_reader_of_both_versions_costs_a_new_one() -> None:
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     first, second = call(spares), call(spares)
     assert given(spares) is None
     third = call(spares)
@@ -90,7 +89,7 @@ def test_a_reader_of_both_versions_costs_a_new_one() -> None:
 
 def test_places_are_told_apart() -> None:
     """A loss that is read beside a count that is not."""
-    spares = Spares(2, [(0, 0, 4), (1, 1, 4)])
+    spares = BufferPool(2, [(0, 0, 4), (1, 1, 4)])
     spares.keep([version(), version()])
     loss, count = spares.newer[0], id(spares.newer[1][0])
     no_loss, unread_count = spares.given()
@@ -101,7 +100,7 @@ def test_places_are_told_apart() -> None:
 
 @pytest.mark.parametrize("reader", ["cell", "buffer", "memory", "op", "op of another shape"])
 def test_what_has_a_reader_is_not_given(reader: str) -> None:
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     call(spares)
     buffer, shape = spares.newer[0]
     identity = id(buffer)
@@ -123,7 +122,7 @@ def test_what_has_a_reader_is_not_given(reader: str) -> None:
 
 
 def test_what_two_look_at_is_given_to_one() -> None:
-    spares = Spares(3, [(1, 0, 4)])
+    spares = BufferPool(3, [(1, 0, 4)])
     call(spares)
     first = given(spares)
     assert first is not None
@@ -146,4 +145,4 @@ def test_a_buffer_that_only_a_list_knows_has_no_readers() -> None:
 
 
 def test_large_state_is_left_to_the_allocator() -> None:
-    assert Spares(2, [(0, 0, MOST_NBYTES), (1, 1, MOST_NBYTES + 1)]).places == ((0, 0),)
+    assert BufferPool(2, [(0, 0, MOST_NBYTES), (1, 1, MOST_NBYTES + 1)]).places == ((0, 0),)

@@ -11,7 +11,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.watch import watch
-from picograd.transforms.forms import Form
+from picograd.transforms.jit import Form
 
 
 def is_straight(function: Any) -> bool:

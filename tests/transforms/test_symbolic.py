@@ -12,7 +12,7 @@ import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.engine.watch import Counts, watch
 from picograd.nn import functional as F
-from picograd.transforms.readers import COUNTS_TELL
+from picograd.transforms.buffer_reuse import COUNTS_TELL
 
 IN_PLACE = pytest.mark.skipif(not COUNTS_TELL, reason="reference counts of this interpreter do not tell who reads state")
 
