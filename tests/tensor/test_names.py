@@ -120,11 +120,10 @@ def test_no_name_that_is_here_stands_among_the_missing(kind: str) -> None:
 
 
 @pytest.mark.req("C3")
-def test_a_method_of_these_families_is_a_function_too() -> None:
-    own = ("picograd.tensor.elements.", "picograd.tensor.reductions.", "picograd.tensor.creation.")
-    functions = {name for name in names_of(torch) if hasattr(Tensor, name) and name != "select"}
-    homes = {name: getattr(getattr(Tensor, name), "__module__", "") for name in functions}
-    assert not [name for name in functions if homes[name].startswith(own) and not hasattr(pg, name)]
+def test_a_method_that_pytorch_has_as_a_function_is_one_here_too() -> None:
+    methods = [name for name in names_of(torch) if hasattr(Tensor, name)]
+    assert len(methods) > 300
+    assert [name for name in methods if not hasattr(pg, name)] == ["is_inference"]  # which is never True
 
 
 # ---- a number may come first ----
