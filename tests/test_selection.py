@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.forks import Forks
+from tools.touched import FILES_MAX, some_of
 from tools.touched import tests_of as touched_by
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,3 +89,10 @@ def test_tenths_are_all_variants_once(said) -> None:
 def test_a_changed_file_touches_its_tests() -> None:
     files = ["picograd/engine/known.py", "tests/test_public.py", "tests/conftest.py", "README.md", "picograd/no/such.py"]
     assert touched_by(files) == ["tests/engine/test_known.py", "tests/test_public.py"]
+
+
+def test_of_very_many_touched_files_each_commit_has_others() -> None:
+    few, many = [f"test_{i}.py" for i in range(FILES_MAX)], [f"test_{i}.py" for i in range(3 * FILES_MAX + 1)]
+    assert some_of(few, "5") == few and some_of([], "5") == []
+    parts = [some_of(many, f"{commit:x}") for commit in range(4)]
+    assert max(map(len, parts)) <= FILES_MAX and sorted(sum(parts, [])) == sorted(many)
