@@ -25,7 +25,9 @@ SAID = {
     float: "a number", int: "an int", bool: "a bool", str: "a str", NoneType: "None", Callable: "a function",
 }  # fmt: skip
 # Classes of picograd by what users call them; others by their own name.
-SAID_BY_NAME = {"Tensor": "a tensor", "DType": "a dtype", "Generator": "a Generator", "Module": "a module"}
+SAID_BY_NAME = {
+    "Tensor": "a tensor", "TensorCore": "a tensor", "DType": "a dtype", "Generator": "a Generator", "Module": "a module",
+}  # fmt: skip
 PLURAL = {
     "a number": "numbers", "an int": "ints", "a tensor": "tensors", "a str": "strs", "a module": "modules",
     "a function": "functions", "a bool": "bools", "a LRScheduler": "schedules",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor, nn, optim, utils
 from picograd.annotations import described, fits, shown
 from picograd.dtype import DType
+from picograd.public import signature_of
 
 P = ParamSpec("P")
 FITTING: list[tuple[Any, Any]] = [
@@ -45,6 +48,14 @@ def test_annotations_in_words() -> None:
     assert described(Iterable[Any]) == "an iterable"
     assert described(Callable[..., Any] | DType) == "a function or a dtype"
     assert described(Literal["mean", "sum"]) == "'mean' or 'sum'"
+
+
+def test_no_argument_is_called_by_the_base_of_tensor() -> None:
+    public = [value for value in vars(pg).values() if inspect.isfunction(value) and value.__module__.startswith("picograd")]
+    said = {function.__name__: [described(kind) for kind in signature_of(function)[1].values()] for function in public}
+    assert len(said) > 300
+    assert said["realize"][0] == "an iterable of tensors"
+    assert not [name for name, words in said.items() if any("Core" in word for word in words)]
 
 
 def test_values_in_words() -> None:
