@@ -185,7 +185,8 @@ def test_what_attention_cannot_be_is_generated(name: str) -> None:
 def test_what_is_generated_is_right(name: str, hopper: list[str]) -> None:
     form, shapes = {**OTHERS, **OTHER_ATTENTIONS}[name]
     check(form, *shapes)
-    assert by_hand(hopper) == by_hand(hopper, "_heads") == 0
+    assert by_hand(hopper, "_heads") == 0
+    assert name in OTHER_ATTENTIONS or by_hand(hopper) == 0  # a composed attention has products
 
 
 def gradients_of(form: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -179,15 +180,16 @@ except pg.OutOfMemoryError as error:
     print(error)
 """
     # The process has two devices, this file's and picograd's, each with segments of its own.
-    assert run_on(fake_driver, code).splitlines() == [
+    said = re.sub(r"<string>:\d+", "LINE", run_on(fake_driver, code))
+    assert said.splitlines() == [
         "CUDA: cannot allocate 100.0 MiB: 30.0 MiB of 64.0 MiB are free, picograd holds 34.0 MiB; "
         "the largest of its values:",
-        "    12.0 MiB float32 (3145728,) made at <string>:18",
-        "    4.0 MiB float32 (1048576,) made at <string>:18",
-        "    1.0 KiB float32 (256,) made at <string>:18",
-        "    512 B float32 (128,) made at <string>:18",
+        "    12.0 MiB float32 (3145728,) made at LINE",
+        "    4.0 MiB float32 (1048576,) made at LINE",
+        "    1.0 KiB float32 (256,) made at LINE",
+        "    512 B float32 (128,) made at LINE",
         "    2 others with 384 B.",
-        "  at <string>:20",
+        "  at LINE",
         "  hint: let go of tensors, use smaller batches, or compute values twice with pg.checkpoint",
     ]
 
