@@ -1,4 +1,4 @@
-"""Derivatives at a point under the names of torch.autograd.functional: what the transforms give, applied at once.
+"""Derivatives at a point under the names of torch.autograd.functional: results of the transforms, applied at once.
 
 `create_graph` and `vectorize` of PyTorch's functions are not there: a derivative can always be differentiated again, and
 is always one graph for all rows.

@@ -68,7 +68,7 @@ def set_device(device: str | int) -> None:
 
 
 def get_device_name(device: str | int | None = None) -> str:
-    """Returns what the driver calls the GPU, e.g. "NVIDIA H100 80GB HBM3".
+    """Returns the name that the driver has for the GPU, e.g. "NVIDIA H100 80GB HBM3".
 
     Raises:
       ArgumentError: another device is named.
@@ -92,7 +92,7 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
 class DeviceProperties(Record):
     """Properties of a GPU, by the names that torch.cuda has for them.
 
-    name:                           what the driver calls it
+    name:                           the driver's name for it
     major, minor:                   its generation: 9, 0 is Hopper's
     total_memory:                   bytes
     multi_processor_count:          of multiprocessors
@@ -108,7 +108,7 @@ class DeviceProperties(Record):
 
 
 def get_device_properties(device: str | int | None = None) -> DeviceProperties:
-    """Returns what the GPU is.
+    """Returns the properties of the GPU.
 
     Raises:
       ArgumentError: another device is named.
@@ -134,7 +134,7 @@ def synchronize(device: str | int | None = None) -> None:
 
     Raises:
       ArgumentError: another device is named.
-      DeviceError:   there is no GPU, or what was given failed.
+      DeviceError:   there is no GPU, or its work failed.
     """
     _gpu(device).device.synchronize()
 
@@ -142,7 +142,7 @@ def synchronize(device: str | int | None = None) -> None:
 class Event:
     """A moment in the work of the GPU, by torch.cuda.Event's methods.
 
-    Tensors are lazy: what nobody has realized before `record` comes after it.
+    Tensors are lazy: values that are not realized before `record` are computed after it.
 
     Args:
       enable_timing:  whether `elapsed_time` may be asked for
@@ -189,7 +189,7 @@ class Event:
         """Waits until the moment has come.
 
         Raises:
-          DeviceError: what the GPU was given failed.
+          DeviceError: work of the GPU failed.
 
         >>> Event().synchronize()
         """
@@ -222,7 +222,8 @@ class Event:
 def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
     """Returns the name and the time of each kernel that a function has the GPU run, in order, between two events each.
 
-    Kernels are submitted one by one meanwhile, not as a graph. Tensors are lazy: what `work` does not realize does not run.
+    Kernels are submitted one by one meanwhile, not as a graph. Tensors are lazy: values that `work` does not realize are
+    not computed.
 
     Args:
       work: a function of no arguments
@@ -244,7 +245,7 @@ def empty_cache() -> None:
     """Gives memory that no tensor holds back to the driver. Where nobody has used the GPU it does nothing.
 
     Raises:
-      DeviceError: what the GPU was given failed.
+      DeviceError: work of the GPU failed.
 
     >>> empty_cache()
     """
@@ -275,7 +276,7 @@ def memory_reserved(device: str | int | None = None) -> int:
 
 
 def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
-    """Returns how many bytes of the GPU are free, and how many there are; what picograd keeps for reuse is not free.
+    """Returns the free and the total bytes of the GPU; memory that picograd keeps for reuse is not free.
 
     Raises:
       ArgumentError: another device is named.
@@ -296,7 +297,7 @@ def max_memory_allocated(device: str | int | None = None) -> int:
 
 
 def reset_peak_memory_stats(device: str | int | None = None) -> None:
-    """Makes max_memory_allocated start from what the GPU holds now.
+    """Makes max_memory_allocated start from the present memory of the GPU.
 
     Raises:
       ArgumentError: another device is named.

@@ -22,25 +22,25 @@ class Distribution:
 
     sample_shape + batch_shape + event_shape is the shape of a draw; log_prob sums over the event.
 
-    Parameters are checked, and values that log_prob and cdf are asked of, unless validate_args is False: an ArgumentError
-    names the parameter, what it must be, and a number that is not. By default what the host knows is checked: numbers, and
-    tensors that have been computed on the CPU. A result that is still to be computed, such as a network gives, is not, and
-    neither is what a traced function takes: no step computes anything early, or more, for a check. With validate_args=True
-    these are checked, too, by the kernels that read them, inside jit as well; the error comes where they are computed and
-    names the line that made the distribution. PyTorch always checks, and waits for the values.
+    Parameters and the arguments of log_prob and cdf are checked, unless validate_args is False: an ArgumentError names the
+    parameter, the rule, and a number that breaks it. By default values that the host knows are checked: numbers, and
+    tensors that have been computed on the CPU. A result that is still to be computed, such as that of a network, is not
+    checked, nor is an argument of a traced function: no step computes anything early, or more, for a check. With
+    validate_args=True these are checked, too, by the kernels that read them, inside jit as well; the error comes when they
+    are computed and names the line that made the distribution. PyTorch always checks, and waits for the values.
 
     batch_shape:      of the parameters
     event_shape:      of one value
     has_rsample:      whether gradients flow from a draw to the parameters
-    arg_constraints:  what each parameter must be, by name, in the order of the constructor
-    support:          what a value must be, None for any
+    arg_constraints:  the rule of each parameter, by name, in the order of the constructor
+    support:          the rule of a value, None for any
     parameters:       names of those that were given
     """
 
     has_rsample: ClassVar[bool] = False
     arg_constraints: Mapping[str, Constraint] = {}
     support: Constraint | None = None
-    _validate_args: bool | None = None  # None checks what the host knows
+    _validate_args: bool | None = None  # None checks values that the host knows
 
     def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
@@ -52,10 +52,10 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool | None) -> None:
-        """Says what validate_args is where a distribution is not given one.
+        """Sets the default of validate_args.
 
         Args:
-          value:  True checks everything, False nothing, None what the host knows, which is so until something is said
+          value:  True checks everything, False nothing; None, the start, checks values that the host knows
 
         >>> pg.distributions.Distribution.set_default_validate_args(False)
         >>> pg.distributions.Normal(0.0, -1.0).scale

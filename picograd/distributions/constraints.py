@@ -1,4 +1,4 @@
-"""Constraints by PyTorch's names: what parameters and values of distributions may be, and the one place that looks."""
+"""Constraints by PyTorch's names: rules for parameters and values of distributions, and the one place that checks them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Rule = Callable[..., Op]  # of Ops of one dtype: an array, and bounds
 class Constraint:
     """A set of numbers, vectors or matrices. One of your own has a check().
 
-    words:        what ends the sentence "it must be ..."
+    words:        the end of the sentence "it must be ..."
     event_dim:    axes of a member: 0 for numbers, 1 for vectors, 2 for matrices
     is_discrete:  whether members are isolated, as integers are
     """
@@ -254,7 +254,7 @@ def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | flo
       wholly:  a value that the host does not know is returned with a check of each element, in the kernel that reads it
 
     Raises:
-      ArgumentError: the constraint does not hold of what the host knows; else, if `wholly`, when the value is computed.
+      ArgumentError: the constraint does not hold of known values; else, if `wholly`, when the value is computed.
     """
     fact = f"{owner}: {name} must be {constraint.words}"
     if isinstance(constraint, _Ruled):
@@ -318,7 +318,7 @@ def _bits(x: Op) -> Op:
     return (cast(Op(OpCode.BITCAST, bits, (cast(x, number),)), dtypes.int64) + 1) * -1
 
 
-# ---- what the host knows ----
+# ---- values that the host knows ----
 def _broken(constraint: _Ruled, value: Tensor | float) -> list[Array] | None:
     """Returns the members of a value for which a constraint does not hold; None where they are not known."""
     if trace.get() is not None:

@@ -53,7 +53,7 @@ class Request(Record):
     norm: str
 
     def scale(self, count: int, is_forward: bool) -> float:
-        """Returns what a transform of `count` elements is multiplied by."""
+        """Returns the factor of a transform of `count` elements."""
         if self.norm == "ortho":
             return 1 / math.sqrt(count)
         return 1 / count if (self.norm == "forward") is is_forward else 1.0
@@ -82,7 +82,7 @@ def operand(name: str, value: Any, is_complex: bool) -> tuple[Tensor, Op]:
 
 
 def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, default: int | None = None) -> Request:
-    """Returns what the arguments of a call mean for a signal of `rank` axes.
+    """Returns the checked arguments of a call for a signal of `rank` axes.
 
     Args:
       default:  how many of the last axes are transformed where neither lengths nor dim are given; None: all

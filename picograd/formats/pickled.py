@@ -60,7 +60,7 @@ class Stored:
     name:   its class or function, such as "argparse.Namespace"
     args:   arguments that it was made with
     state:  the state set on it then: mostly a dict, whose entries are attributes here
-    items:  what was appended or put into it, entries as (key, value)
+    items:  values appended or put into it, entries as (key, value)
     """
 
     def __init__(self, name: str, args: Any):

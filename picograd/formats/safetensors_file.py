@@ -104,7 +104,7 @@ def digest_of(text: str, arrays: Mapping[str, Array]) -> str:
 # ---- states ----
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 DIGEST = "picograd.sha256"  # metadata entry with the checksum
-FORMAT = {"format": "pt"}  # what programs that read PyTorch's weights ask of a file that has metadata
+FORMAT = {"format": "pt"}  # required by programs that read PyTorch's weights from a file with metadata
 # A dict with one of these keys alone is the form of another value.
 TENSOR, TUPLE = "__tensor__", "__tuple__"
 INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings

@@ -126,7 +126,7 @@ def load(
     weights_only: bool = True,
     mmap: bool | None = None,
 ) -> Any:
-    """Reads what `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors wrote; no code of it is run.
+    """Reads a file of `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors; no code in it is run.
 
     Args:
       path:          the file's name, or a file that is open for reading bytes, which is read to its end
@@ -208,7 +208,7 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
 
 
 def _other_kind(start: bytes, called: str) -> tuple[str, str]:
-    """Returns what a file is that is of none of the formats, and what to do; "" for what may be damaged safetensors."""
+    """Returns the kind of a file of another format, and the remedy; "" for a file that may be damaged safetensors."""
     if not start or start[8:9] == b"{":
         return "" if start else "empty", FORMATS
     unknown = "" if called.endswith(".safetensors") else "of no format that picograd knows"

@@ -120,7 +120,7 @@ class Storages:
         return tensor
 
     def note(self, tensor: Tensor, role: str | None, requires_grad: bool) -> None:
-        """Remembers what a tensor becomes when it is filled."""
+        """Remembers the value of a tensor for the time when it is filled."""
         if requires_grad not in (True, False):
             raise TypeError
         self.roles.append((tensor, role, requires_grad))
@@ -291,7 +291,7 @@ VALUES: dict[str, Any] = {
 
 
 def _check_flags(flags: Any) -> None:
-    """Raises DataError for what PyTorch negates, or conjugates, when it is read: the file has other numbers."""
+    """Raises DataError for tensors that PyTorch negates or conjugates when it reads them: the file has other numbers."""
     if flags is not None and not isinstance(flags, dict):
         raise TypeError
     if flags and any(flags.values()):
@@ -367,7 +367,7 @@ def read_torch_zip(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: boo
       others:     objects of other classes come as Stored; else they are refused
 
     Raises:
-      DataError: the file is damaged or of another kind, or it has what picograd has not.
+      DataError: the file is damaged or of another kind, or it has values that picograd does not have.
     """
     with opened_zip(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
@@ -509,7 +509,7 @@ class TorchFile:
 
     # ---- values ----
     def write(self, path: str, value: Any) -> None:
-        """Adds a value; what was added before is referred to."""
+        """Adds a value; one that was added before is referred to."""
         place = self.memo.get(id(value))
         if place is not None:
             self.parts.append(b"h" + bytes([place]) if place < 256 else b"j" + struct.pack("<I", place))
@@ -557,7 +557,7 @@ class TorchFile:
         self.parts.append(b"u")
 
     def call(self, name: str, args: list[Any]) -> None:
-        """Adds what a function makes of plain arguments."""
+        """Adds a call of a function with plain arguments."""
         self.name(name)
         self.items(name, enumerate(args), b"tR")
 

@@ -62,7 +62,7 @@ def read_into(file: BinaryIO, data: bytearray) -> int:
 
 
 def write_entry(archive: zipfile.ZipFile, name: str, data: Any) -> None:
-    """Adds an entry, stored as it is, behind what pads its header."""
+    """Adds an entry, stored as it is, behind the padding of its header."""
     nbytes = memoryview(data).nbytes
     is_large = nbytes * 1.05 > zipfile.ZIP64_LIMIT
     entry = zipfile.ZipInfo(name)

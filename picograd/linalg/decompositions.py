@@ -131,7 +131,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
 
 
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> LUFactorInfo:
-    """Returns what `lu_factor` does, and 0 or which pivot is 0.
+    """Returns the result of `lu_factor`, and 0 or the number of a pivot that is 0.
 
     Args:
       A, pivot:      as `lu_factor` takes them
@@ -151,7 +151,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> L
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """Returns X with A X = B, from what `lu_factor` gave for A.
+    """Returns X with A X = B, from the result of `lu_factor` for A.
 
     Args:
       LU:       (..., n, n)
@@ -259,7 +259,7 @@ def eigh(A: Any, UPLO: str = "L") -> Eigen:
       ShapeError:    a matrix is not square.
       ArgumentError: UPLO is neither.
 
-    Gradient: of different eigenvalues; a sign of an eigenvector is free, and what depends on it has no meaning.
+    Gradient: of different eigenvalues; a sign of an eigenvector is free, and values that depend on it have no meaning.
 
     >>> eigh(Tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
     [1.0, 2.0]
@@ -349,7 +349,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Sin
       ArgumentError: a driver is named.
 
     Gradient: of different singular values that are not 0; through the first k columns of U and V alone. A sign of a pair
-    of vectors is free, and what depends on it has no meaning.
+    of vectors is free, and values that depend on it have no meaning.
 
     >>> svd(Tensor([[3.0, 0.0], [0.0, -2.0]])).S.tolist()
     [3.0, 2.0]

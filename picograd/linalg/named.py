@@ -76,7 +76,7 @@ class Unpacked(NamedTuple):
 
 
 def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Unpacked:
-    """Returns P (..., m, m), L (..., m, k) and U (..., k, n), from what `lu` gives; k = min(m, n).
+    """Returns P (..., m, m), L (..., m, k) and U (..., k, n), from the result of `lu`; k = min(m, n).
 
     Args:
       LU_data:        (..., m, n)

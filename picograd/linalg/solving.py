@@ -243,11 +243,11 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
       A:       (..., m, n)
       B:       (..., m, k) or (..., m)
       rcond:   singular values up to this times the greatest count as 0; by default max(m, n) eps
-      driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in what else is returned
+      driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in the further results
 
     Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of all but gelsy;
                rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and gelss.
-               What a driver does not give is (0,)
+               A result that a driver does not give is (0,)
 
     Raises:
       ShapeError:    A and B have other numbers of rows.

@@ -91,7 +91,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Stores numbers of the normal distribution (mean, std) that lie between a and b in `tensor`.
 
-    mean + std x, below which x a part p of the normal distribution lies, p even between what lies below a and below b.
+    mean + std x with Phi(x) = p, p uniform between Phi((a - mean) / std) and Phi((b - mean) / std).
 
     Raises:
       ArgumentError: std is not positive, or a is above b.
@@ -204,7 +204,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Stores what makes a convolution with `tensor` (out, in, *kernel) pass its channels on, in each of `groups`.
+    """Makes a convolution with `tensor` (out, in, *kernel) the identity on channels, in each of `groups`.
 
     Raises:
       ShapeError: it has not three to five axes, or groups do not divide its first one.

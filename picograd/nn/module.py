@@ -57,7 +57,7 @@ class Module(ModuleState):
 
         @property
         def __call__(self: HasForward[P, R]) -> Callable[P, R]:
-            """The forward of the class: a call takes and gives what that does."""
+            """The forward of the class, with its arguments and result."""
 
     else:
 
@@ -245,7 +245,7 @@ class Module(ModuleState):
         """Yields (path, parameter), each parameter once even where it is shared.
 
         Args:
-          prefix:            what paths start with
+          prefix:            of every path
           recurse:           False: only those of this module itself
           remove_duplicate:  False: a shared parameter under each of its paths
 
@@ -278,7 +278,7 @@ class Module(ModuleState):
         return _once(found) if remove_duplicate else found
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yields the state that is not trained; recurse=False: only what this module holds itself.
+        """Yields the state that is not trained; recurse=False: only that of this module itself.
 
         >>> list(nn.Linear(2, 3).buffers())
         []
@@ -287,7 +287,7 @@ class Module(ModuleState):
             yield tensor
 
     def summary(self, *inputs: Any) -> Summary:
-        """Returns a table of the layers: what goes in and out, parameters, FLOPs and bytes; nothing is computed.
+        """Returns a table of the layers: shapes in and out, parameters, FLOPs and bytes; no tensor is computed.
 
         `inputs`: arguments of forward: tensors, or shapes, which mean float32 zeros.
 

@@ -43,7 +43,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 class ModuleState(ModuleAttributes):
-    """Base of modules: whatever concerns all of their tensors."""
+    """Base of modules: methods for all of their tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
@@ -73,7 +73,7 @@ class ModuleState(ModuleAttributes):
         return None
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes over `state`, what get_extra_state gave; a subclass that has one says how.
+        """Takes over `state`, a result of get_extra_state; a subclass that has one defines it.
 
         >>> nn.Linear(1, 1).set_extra_state(None)
         """
@@ -108,7 +108,7 @@ class ModuleState(ModuleAttributes):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
-        """Stores tensors by path into the parameters and buffers, in place; returns what was missing and unknown.
+        """Stores tensors by path into the parameters and buffers, in place; returns missing and unknown names.
 
         Tensors of other libraries and arrays will do.
 
@@ -165,7 +165,7 @@ class ModuleState(ModuleAttributes):
         return keys
 
     def _own_state(self) -> dict[str, Any]:
-        """Returns what state_dict(keep_vars=True) does, with None for extra states and without calling hooks."""
+        """Returns the result of state_dict(keep_vars=True), with None for extra states and without calling hooks."""
         found: dict[str, Any] = {}
         for path, module in self.named_modules(remove_duplicate=False):
             found.update(module._named_tensors("parameter", "buffer", prefix=path, recurse=False))
@@ -352,7 +352,7 @@ class ModuleState(ModuleAttributes):
         """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.
 
         Args:
-          hook:   it may remove from both lists of incompatible_keys what is no error
+          hook:   it may remove names that are no error from both lists of incompatible_keys
 
         Returns:  a handle whose remove() removes the hook
 

@@ -162,7 +162,7 @@ class ModuleAttributes:
         last_change.note()
 
     def _kinds(self) -> dict[str, str]:
-        """Returns what each tensor attribute of the state is."""
+        """Returns the kind of each tensor attribute of the state."""
         kinds: dict[str, str] = self.__dict__.setdefault("_state_kinds", {})
         return kinds
 

@@ -75,7 +75,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
-    """Runs a module's forward without computing anything and returns what its layers did.
+    """Runs a module's forward without computing anything and returns a row for each call of a layer.
 
     After:   parameters, buffers and the default generator are as before, though forward has written to them.
 

@@ -8,7 +8,7 @@
             total = now.state["sum"] * now["rho"] + now.d
             return now.value - total * now.lr, {"sum": total}
 
-The count of steps, and what else is one number for a whole group, is shared by parameters that have always had gradients
+The count of steps, and any other number of a whole group, is shared by parameters that have always had gradients
 together: a step computes it once.
 """
 
@@ -40,7 +40,7 @@ class Now(Record, eq=False):
     d:         its gradient, with the weight decay that goes into it
     state:     by name
     rate:      the learning rate, 0-d, as the group has it
-    numbers:   what `_numbers` gave for this step, 0-d
+    numbers:   results of `_numbers` for this step, 0-d
     settings:  by name: a number, numbers, or where they change from step to step Ops of the parameter's shape
     """
 
@@ -66,7 +66,7 @@ class Now(Record, eq=False):
 
 
 class Declared(Optimizer):
-    """Base of the optimizers: a subclass says what its settings, its state and its formula are.
+    """Base of the optimizers: a subclass declares its settings, its state and its formula.
 
     shared:     names of the state that is one number for many parameters, and the value each starts with: the count of
                 steps, and what follows from it
@@ -97,7 +97,7 @@ class Declared(Optimizer):
             check_betas(type(self).__name__, settings["betas"])
         Declared.__init__(self, params, settings)
 
-    # ---- what subclasses say ----
+    # ---- declared by subclasses ----
     @staticmethod
     def _formula(now: Now) -> Result:
         """Returns the parameter and its state after a step."""

@@ -61,7 +61,7 @@ class LRScheduler(Shown):
         raise NotImplementedError(f"{type(self).__name__} has no get_lr(); define it.")
 
     def get_lr(self) -> list[float]:
-        """Returns the rates for the epoch self.last_epoch, one for each group; what a subclass of users defines.
+        """Returns the rates for the epoch self.last_epoch, one for each group; subclasses of users define it.
 
         >>> class Halved(optim.lr_scheduler.LRScheduler):
         ...     def get_lr(self):
@@ -115,7 +115,7 @@ class LRScheduler(Shown):
         return {name: value for name, value in vars(self).items() if name != "optimizer" and not _has_function(value)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() returned; the rates themselves are part of the optimizer's state.
+        """Takes over a result of state_dict(); the rates themselves are part of the optimizer's state.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -167,7 +167,7 @@ class _OfFunctions(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict(), or that of PyTorch's, returned; functions stay as they are.
+        """Takes over a result of state_dict(), or of PyTorch's; functions stay as they are.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)
@@ -422,7 +422,7 @@ class ReduceLROnPlateau(Shown):
       mode:            "min": less is better; "max": more
       factor:          below 1
       patience:        epochs without progress that are allowed
-      threshold:       what counts as progress
+      threshold:       the least progress that counts
       threshold_mode:  "rel": threshold is a fraction of the best value; "abs": an amount
       cooldown:        epochs after a fall in which nothing is counted
       min_lr:          least rate, or one for each group
@@ -510,7 +510,7 @@ class ReduceLROnPlateau(Shown):
         return {name: value for name, value in vars(self).items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() returned.
+        """Takes over a result of state_dict().
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ReduceLROnPlateau(optimizer).load_state_dict({"best": 0.5})
@@ -533,7 +533,7 @@ class CyclicLR(LRScheduler):
       mode:            "triangular"; "triangular2": half as high in each cycle; "exp_range": gamma ** steps as high
       gamma:           of "exp_range"
       scale_fn:        how high, in place of mode: a function of the number of the cycle, or of steps
-      scale_mode:      "cycle" or "iterations": what scale_fn gets
+      scale_mode:      "cycle" or "iterations": the argument of scale_fn
       cycle_momentum:  momentum (or the first beta) goes, too
       base_momentum:   least momentum, or one for each group
       max_momentum:    greatest momentum, or one for each group
@@ -748,7 +748,7 @@ class _Combined(LRScheduler):
         return {**state, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() returned.
+        """Takes over a result of state_dict().
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [optim.lr_scheduler.ExponentialLR(optimizer, 0.5)], [])
@@ -795,7 +795,7 @@ class SequentialLR(_Combined):
             )
         self._take(optimizer, schedulers)
         self.milestones, self.last_epoch = list(milestones), last_epoch + 1
-        for group in optimizer.param_groups:  # what the schedules have done when they were made is undone
+        for group in optimizer.param_groups:  # undoes the steps that the schedules took when they were made
             group["lr"] = group["initial_lr"]
         for schedule in schedulers:
             schedule.last_epoch -= 1

@@ -181,7 +181,7 @@ class Adafactor(Declared):
 
 
 def _variance(now: Now, moved: Op, eps: float) -> Result:
-    """Returns what the means of squares say of each element, and the means."""
+    """Returns the estimate of each element by the means of squares, and the means."""
     squares, rank = now.d * now.d, len(now.d.shape)
     axes = {"variance": ()} if rank < 2 else {"row_var": (rank - 1,), "col_var": (rank - 2,)}
     means = {name: mean_op(squares, along, keepdim=True) if along else squares for name, along in axes.items()}

@@ -90,7 +90,7 @@ class ParamGroup(dict[str, Any]):
         return part
 
     def let_change(self, name: str) -> None:
-        """Has plans read a setting, a number or some, from a buffer: what changes from step to step is no constant."""
+        """Has plans read a setting, one number or several, from a buffer: a number that changes is no constant."""
         if name not in self.changing:
             self.changing[name] = Tensor(self[name], dtypes.float64, device=self.lr_tensor.device)
         for part in self.parts.values():
@@ -223,7 +223,7 @@ def printed(name: str, groups: Sequence[ParamGroup]) -> str:
 
 
 # ---- optimizers ----
-# What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
+# Settings that choose between PyTorch's implementations. Here a step is always one plan, for jit too.
 IMPLEMENTATIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
@@ -292,7 +292,7 @@ class Optimizer:
             self._start([first + i for i in places], part)
         self._members = list(self.parameters())
 
-    # ---- what subclasses say ----
+    # ---- declared by subclasses ----
     def _start(self, places: Sequence[int], group: ParamGroup) -> None:
         """Makes the state of a group's parameters, so that the first step has the same graph as every other.
 
@@ -319,7 +319,7 @@ class Optimizer:
         self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
-        """Prepares what the parameters of a group that have gradients share."""
+        """Prepares values that the parameters of a group with gradients share."""
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         """Looks at keyword arguments that choose between PyTorch's implementations: none has an effect here.
@@ -333,7 +333,7 @@ class Optimizer:
             if name == "differentiable" and value:
                 raise ArgumentError(f"{type(self).__name__}: differentiable=True: no gradient flows through a step.")
 
-    # ---- what users call ----
+    # ---- for users ----
     @property
     def lr(self) -> float:
         """Learning rate of the first group; setting it changes all groups."""
@@ -366,7 +366,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Updates all parameters that have gradients, in one plan with the last readers of their old values.
 
-        After an error parameters and state are what they were before.
+        After an error parameters and state are as before.
         `closure`, where given, is called first and computes the loss, which is returned.
 
         >>> w = Tensor([1.0], requires_grad=True)
@@ -437,7 +437,7 @@ class Optimizer:
         realize(self._state_tensors())
 
     def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
-        """Calls the hooks for what comes before a step; returns the closure that they leave."""
+        """Calls the hooks before a step; returns the closure that they leave."""
         for hook in list(vars(self).get("_step_pre_hooks", {}).values()):
             changed = hook.call(self, () if closure is None else (closure,), {})
             if changed is not None:
@@ -531,8 +531,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over the state and settings of another optimizer of the same kind and parameters.
 
-        A state_dict of PyTorch's optimizer of the same name will do: its tensors are copied, and what chooses between its
-        implementations (foreach, fused, ...) is left out.
+        A state_dict of PyTorch's optimizer of the same name will do: its tensors are copied, and its settings that choose
+        between implementations (foreach, fused, ...) are left out.
 
         Raises:
           ArgumentError: the groups have other numbers of parameters.

@@ -1,4 +1,4 @@
-"""L-BFGS: steps along the gradient times what the last steps say of the inverse of the curvature.
+"""L-BFGS: steps along the gradient times an estimate, from the last steps, of the inverse of the curvature.
 
 The numbers that decide whether to go on (the loss, slopes along the direction) are asked for by value, so a step cannot be
 traced.

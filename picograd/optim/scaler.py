@@ -175,7 +175,7 @@ class GradScaler:
         return {"scale": self._value, **rules, **steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict(), or that of PyTorch's, returned.
+        """Takes over a result of state_dict(), or of PyTorch's.
 
         >>> scaler = pg.GradScaler()
         >>> scaler.load_state_dict(pg.GradScaler(init_scale=2.0).state_dict())

@@ -66,7 +66,7 @@ def _mean(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
-    """Returns what get_ema_avg_fn does as a function that stores it in each of a list of tensors.
+    """Returns the function of get_ema_avg_fn in a form that stores its result in each of a list of tensors.
 
     Args:
       decay:  part of the average that stays, in 0..1
@@ -83,7 +83,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
 
 
 def get_swa_multi_avg_fn() -> AverageAll:
-    """Returns what get_swa_avg_fn does as a function that stores it in each of a list of tensors.
+    """Returns the function of get_swa_avg_fn in a form that stores its result in each of a list of tensors.
 
     >>> averaged = [Tensor([1.0])]
     >>> optim.swa_utils.get_swa_multi_avg_fn()(averaged, [Tensor([4.0])], 2)
@@ -109,7 +109,7 @@ class AveragedModel(Module):
     Args:
       model:         in training; it stays as it is
       device:        of the averages; None: that of the model
-      avg_fn:        (averaged, current, count) -> what averaged becomes; default: the mean
+      avg_fn:        (averaged, current, count) -> the new average; default: the mean
       multi_avg_fn:  the same for lists of tensors, stored in place of averaged; one of both at most
       use_buffers:   buffers are averaged, too; else they are those of the model
 

@@ -43,7 +43,7 @@ Key = tuple[Formula, Hashable, int, tuple[Op | float, ...]]  # formula, options,
 class Updates:
     """Updates that wait for the end of a step.
 
-    by_key:  tensors and gradient of each parameter, by what parameters have in common
+    by_key:  tensors and gradient of each parameter, by the formula, options and operands that parameters share
     shared:  operands of parameters that have them in common, once they have been read
     """
 
@@ -183,7 +183,7 @@ def _place(op: Op) -> Place:
 
 
 def _compute_late(owner: Hashable) -> None:
-    """Computes what the last step of an optimizer put off and somebody still holds: it keeps the old parameters alive."""
+    """Computes results that the last step of an optimizer put off and that are still held: they hold old parameters."""
     if not _put_off.data:
         return
     late = [cell for cell, (_, by) in _put_off.items() if by == owner]

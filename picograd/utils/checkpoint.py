@@ -25,7 +25,7 @@ def checkpoint(
       use_reentrant:       changes nothing: a graph is never used up
       preserve_rng_state:  True: random numbers inside are drawn once, for both passes
 
-    Returns:   what the function returns
+    Returns:   the result of the function
 
     Raises:
       ArgumentError: preserve_rng_state=False.
@@ -53,7 +53,7 @@ def checkpoint_sequential(
     Args:
       functions:           a Sequential, or functions of one argument
       segments:            how many parts of about the same number of functions to make
-      input:               what the first is called with
+      input:               argument of the first
       use_reentrant, preserve_rng_state:  see checkpoint
 
     Raises:
@@ -74,7 +74,7 @@ def checkpoint_sequential(
 
 
 def _in_turn(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Returns the function that calls all of these, each with what the one before returned."""
+    """Returns the function that calls all of these, each with the result of the one before."""
 
     def run(value: Any) -> Any:
         for function in functions:

@@ -300,7 +300,7 @@ def _is_large(rows: Tensor, layer: Tensor, target: Tensor) -> bool:
 
 
 def _count(target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
-    """Returns by what the mean divides: the rows that count, or the factors of their classes."""
+    """Returns the divisor of the mean: the number of rows that count, or the sum of the factors of their classes."""
     counted = target != ignored
     return counted.sum() if weight is None else (weight[target.where(counted, 0)] * counted).sum()
 

@@ -172,12 +172,12 @@ def conv_transpose3d(
     )  # fmt: skip
 
 
-# ---- the work ----
+# ---- arguments and the CONV ----
 def _conv(
     function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Each, padding: str | Each,
     dilation: Each, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Checks what conv1d, conv2d and conv3d are given, and builds one CONV."""
+    """Checks the arguments of conv1d, conv2d and conv3d, and builds one CONV."""
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
     w, groups = _weight(function, op, weight, axes), at_least(function, "groups", groups, 1)
@@ -201,7 +201,7 @@ def _conv_arg(
     function: str, shape: Shape, kernel: Shape, strides: tuple[int, ...], padding: str | tuple[int, ...],
     steps: tuple[int, ...], groups: int, tf32: bool,
 ) -> ConvArg:  # fmt: skip
-    """Returns what a CONV of x and weight of these shapes is; a network asks for the same few at every step."""
+    """Returns the argument of a CONV of these shapes; a network asks for the same few at every step."""
     if shape[1] != static(kernel[1]) * groups:
         raise ShapeError(
             f"{function}: input {shape} has {shape[1]} channels, weight {kernel} with groups={groups} "

@@ -73,7 +73,7 @@ def interpolate(
     Raises:
       ShapeError:    input does not have the axes that mode needs, or is empty.
       DTypeError:    input is no float, and mode not one of the nearest.
-      ArgumentError: not one of size and scale_factor, another mode, or what mode does not take.
+      ArgumentError: not one of size and scale_factor, another mode, or an argument that mode does not take.
 
     >>> interpolate(Tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear")
     Tensor([[[1. , 1.5, 2.5, 3. ]]])
@@ -391,7 +391,7 @@ def _above(place: Op, start: float) -> Op:
 
 
 class Sampler:
-    """Reads pictures (N, C, *spatial) at places."""
+    """Reader of images (N, C, *spatial) at places."""
 
     def __init__(self, x: Op, padding_mode: str, align_corners: bool):
         self.x, self.padding_mode, self.align_corners = x, padding_mode, align_corners
@@ -449,7 +449,7 @@ class Sampler:
         return where(compare(OpCode.CMPLT, inner, end), inner, end)
 
     def between_edges(self, place: Op, length: int) -> Op:
-        """Does what `padded` does with a place beyond an outer edge; one within half an element of it stays."""
+        """Applies `padded` to a place beyond an outer edge; one within half an element of the edge stays."""
         if self.padding_mode == "zeros":
             return place
         if self.padding_mode == "reflection":

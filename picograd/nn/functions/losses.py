@@ -46,7 +46,7 @@ def reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
 
 
 def check_pair(function: str, input: Tensor, target: Tensor, warn: bool = True) -> None:  # noqa: A002
-    """Looks at what a loss compares; shapes that differ are broadcast, with a warning.
+    """Checks the two operands of a loss; shapes that differ are broadcast, with a warning.
 
     Raises:
       DTypeError: neither is a float.
@@ -333,7 +333,7 @@ def gaussian_nll_loss(
 
     Args:
       input:      means
-      target:     what was seen
+      target:     observed numbers
       var:        variances: of the shape of input, with the last axis missing or one axis of length 1, or a number;
                   held above eps, but for the gradient (a negative one is not looked for)
       full:       add log(2 pi) / 2

@@ -318,7 +318,7 @@ def _normalized(
 def _scaled(
     parts: tuple[Callable[..., Op], tuple[int, ...], int, tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op
 ) -> list[Op]:
-    """Returns what `_normalized` says, of narrow floats rounded once."""
+    """Returns the value of `_normalized`; narrow floats are rounded once."""
     standard, options, num_statistics, shape, has_weight, has_bias = parts
     dtype = common_dtype([x, *others[num_statistics:]])
     wide, rest = dtype.compute_dtype, iter(others[num_statistics:])

@@ -221,7 +221,7 @@ def max_unpool2d(
 
     Args:
       input:        (N, C, H, W) or (C, H, W)
-      indices:      of its shape: what max_pool2d(..., return_indices=True) gave
+      indices:      of its shape: the indices of max_pool2d(..., return_indices=True)
       kernel_size:  K of that
       stride:       s of that
       padding:      p of that
@@ -545,7 +545,7 @@ def avg_pool2d(
       padding:            p, zeros around input, at most half of kernel_size
       ceil_mode:          also a window that is cut off at the end
       count_include_pad:  the zeros of padding count
-      divisor_override:   what each sum is divided by; None: by count
+      divisor_override:   divisor of each sum; None: the count
 
     Returns:   (N, C, H', W') with H' = (H + 2 p - K) // s + 1
 

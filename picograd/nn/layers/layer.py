@@ -47,7 +47,7 @@ class Layer(Module):
                 setattr(self, name, given[name])
 
     def _call(self, *inputs: Any, **more: Any) -> Tensor:
-        """Calls the function, as users read it, with inputs, with more, and with what the layer keeps."""
+        """Calls the published function with inputs, with more, and with the fields of the layer."""
         kept = {name: getattr(self, name) for name in self._passed}
         result: Tensor = getattr(functional, self._function)(*inputs, **kept, **more)
         return result
@@ -85,7 +85,7 @@ def layer(function: Callable[..., Any] | None = None, shown: str | None = None) 
     A class that keeps an argument as another type writes the constructor itself.
 
     Args:
-      shown:  what its repr has between the brackets, with {field}; all fields where that is not said
+      shown:  the text between the brackets of its repr, with {field}; by default all fields
     """
 
     def declare(owner: type[L]) -> type[L]:

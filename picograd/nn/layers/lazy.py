@@ -49,7 +49,7 @@ class _Lazy(Module):
             cls.becomes = ordinary
 
     def _postpone(self, given: dict[str, Any]) -> None:
-        """Makes the layer for no features, and keeps what its constructor was given until their number is known."""
+        """Makes the layer for no features, and keeps the arguments of its constructor until their number is known."""
         settings = {name: value for name, value in given.items() if name != "self"}
         self.becomes.__init__(self, **{self.features: 0}, **settings)
         self._settings = settings
@@ -71,7 +71,7 @@ class _Lazy(Module):
         return next((shape[0] for name, shape in shapes.items() if shape), None)
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The layer becomes the ordinary one for this input, and does what that does with input, args and kwargs."""
+        """Makes the layer the ordinary one for this input, and calls that with input, args and kwargs."""
         self._become(self._coming_in(input))
         return self.forward(input, *args, **kwargs)
 

@@ -127,7 +127,7 @@ class Recurrent(Module):
 
 # ---- one step of one layer ----
 class RNNCellBase(Recurrent):
-    """One step of one layer: what RNNCell, LSTMCell and GRUCell share: `input_size`, `hidden_size` and `bias`.
+    """Base of RNNCell, LSTMCell and GRUCell, one step of one layer: `input_size`, `hidden_size` and `bias`.
 
     >>> isinstance(nn.GRUCell(3, 4), RNNCellBase)
     True
@@ -358,7 +358,7 @@ class RNNBase(Recurrent):
         return ", ".join([shown, *(f"{name}={value}" for name, value in changed.items())])
 
 
-# ---- what users make ----
+# ---- RNN, LSTM, GRU ----
 class RNN(RNNBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence.
 
@@ -369,7 +369,7 @@ class RNN(RNNBase):
       nonlinearity:   "tanh" or "relu"
       bias:           has b_ih and b_hh
       batch_first:    sequences are (N, T, I) instead of (T, N, I); states stay (L D, N, H)
-      dropout:        probability, in training, on what a layer reads of the one before
+      dropout:        probability, in training, on the input of each layer but the first
       bidirectional:  a second set of weights runs from the end; D = 2
 
     Raises:

@@ -197,7 +197,7 @@ class _Layer(Module):
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
     def _part(self, norm: LayerNorm, dropout: Dropout, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns x plus what a part makes of it, normalised before or after."""
+        """Returns x plus the result of a part, normalised before or after."""
         result: Tensor = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
         return result
 
@@ -208,7 +208,7 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to itself, then a feed-forward net, each added to what went in and normalised.
+    """Self-attention, then a feed-forward net, each added to its input and normalised.
 
     Args:
       d_model:          E
@@ -218,7 +218,7 @@ class TransformerEncoderLayer(_Layer):
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise what goes into each part, not what comes out
+      norm_first:       normalise the input of each part, not its result
       bias:             of linear layers and norms
 
     Raises:
@@ -247,7 +247,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to itself, to the encoder's result, then a feed-forward net, each added and normalised.
+    """Self-attention, attention to the encoder's result, then a feed-forward net, each added and normalised.
 
     Args:
       d_model:          E
@@ -257,7 +257,7 @@ class TransformerDecoderLayer(_Layer):
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise what goes into each part, not what comes out
+      norm_first:       normalise the input of each part, not its result
       bias:             of linear layers and norms
 
     Raises:
@@ -368,7 +368,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder whose result a decoder looks at.
+    """An encoder, and a decoder that attends to its result.
 
     Args:
       d_model:          E
@@ -379,7 +379,7 @@ class Transformer(Module):
       activation:       "relu", "gelu" or a function
       layer_norm_eps:   of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise what goes into each part, not what comes out
+      norm_first:       normalise the input of each part, not its result
       bias:             of linear layers and norms
       custom_encoder, custom_decoder:  in place of ours
 

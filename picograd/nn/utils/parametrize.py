@@ -51,7 +51,7 @@ class Parametrized:
         return kept[key]
 
     def store(self, module: Module, value: Tensor) -> None:
-        """Sets what the tensor is computed from."""
+        """Sets the tensors that the tensor is computed from."""
         module.parametrizations[self.name].right_inverse(value)
 
 
@@ -163,7 +163,7 @@ def register_parametrization(
     Args:
       module:           whose parameter it is
       tensor_name:      of a parameter, or of one that is computed already: then the new module goes last
-      parametrization:  tensor -> tensor; right_inverse(tensor), if there is one, gives what to begin with
+      parametrization:  tensor -> tensor; right_inverse(tensor), if there is one, gives the start values
       unsafe:           shape and dtype may change
 
     Raises:

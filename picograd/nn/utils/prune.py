@@ -334,7 +334,7 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def remove(module: Module, name: str) -> Module:
-    """Makes a pruned weight a parameter again, with what was pruned at 0; returns the module.
+    """Makes a pruned weight a parameter again, with 0 at pruned elements; returns the module.
 
     Args:
       module:  the owner of the weight

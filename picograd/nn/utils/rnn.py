@@ -190,7 +190,7 @@ class PackedSequence:
         return made
 
 
-# ---- for what takes and gives them ----
+# ---- for layers and functions that take them ----
 def packed_of(x_TB: Tensor, lengths: Tensor, sorted_indices: Tensor | None, order: Order | None) -> PackedSequence:
     """Returns sequences whose padded batch is `x_TB` up to their ends; `order` where the lengths are known."""
     made = PackedSequence.__new__(PackedSequence)

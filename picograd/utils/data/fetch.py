@@ -38,7 +38,7 @@ class Fetch(Record):
         """Returns the batch of some numbers, or the example of one number.
 
         Raises:
-          ArgumentError: the data set, or what makes a batch, raises StopIteration, which would end the pass.
+          ArgumentError: the data set, or the function that makes a batch, raises StopIteration, which would end the pass.
         """
         try:
             return self._made(numbers)
