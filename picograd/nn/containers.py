@@ -209,7 +209,8 @@ class _Named(_Held):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.names:
-            raise IndexingError(f"{type(self).__name__}: there is no {name!r}, only {', '.join(self.names) or 'nothing'}.")
+            parts = ", ".join(self.names) or "its 0 parts"
+            raise IndexingError(f"{type(self).__name__}: there is no {name!r} among {parts}.")
         return getattr(self, name)
 
     def __setitem__(self, name: str, item: Any) -> None:

@@ -241,7 +241,7 @@ def _transposed(
     pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, cut, extra))
     lengths = [(static(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
     if min(lengths) < 1:
-        raise ShapeError(f"{function}: of input {x.shape} nothing is left: the result would be {tuple(lengths)} long.")
+        raise ShapeError(f"{function}: input {x.shape} is too short: the result would be {tuple(lengths)} long.")
     arg = ConvArg((1,) * axes, pads, steps, strides, groups, tf32=uses_tf32(op.dtype))
     return _finished(function, op, reversed_weight(w, groups), arg, has_batch, x, weight, bias)
 

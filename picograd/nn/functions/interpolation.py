@@ -169,7 +169,7 @@ def _sizes(
         raise ArgumentError(f"interpolate: scale_factor must be a positive number, or {axes} of them, got {scale_factor}.")
     sizes = tuple(math.floor(static(n) * f) for n, f in zip(op.shape[2:], factors))
     if min(sizes) < 1:
-        raise ShapeError(f"interpolate: input {op.shape} scaled by {scale_factor} has nothing left, {sizes}.")
+        raise ShapeError(f"interpolate: input {op.shape} scaled by {scale_factor} would be empty, {sizes}.")
     return sizes, [None] * axes if recompute else [*factors]
 
 

@@ -228,7 +228,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         raise ArgumentError(f"remove_parametrizations: {type(module).__name__}.{tensor_name} is not parametrized.")
     held = module.parametrizations[tensor_name]
     if not held.is_tensor and not leave_parametrized:
-        raise ArgumentError(f"remove_parametrizations: {tensor_name} has several originals, none of which can be left.")
+        raise ArgumentError(f"remove_parametrizations: {tensor_name} has several originals: pass leave_parametrized=True.")
     value = getattr(module, tensor_name).detach().clone()
     module.stop_computing(tensor_name)
     module.parametrizations.pop(tensor_name)

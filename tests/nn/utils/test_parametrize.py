@@ -145,7 +145,7 @@ def test_a_weight_is_computed_within_jit(device) -> None:
         (lambda net: parametrize.remove_parametrizations(net, "weight"), ArgumentError,
          "remove_parametrizations: Linear.weight is not parametrized."),
         (lambda net: parametrize.remove_parametrizations(parametrizations.weight_norm(net), "weight", False), ArgumentError,
-         "remove_parametrizations: weight has several originals, none of which can be left."),
+         "remove_parametrizations: weight has several originals: pass leave_parametrized=True."),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(call, error, fact) -> None:
