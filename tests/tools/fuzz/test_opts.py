@@ -73,7 +73,7 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(lower(kernel, target, choice), name=str(choice))
 
     def wrong(program: Program, slots: Sequence[Array]) -> list[Array]:
-        return [-x if "turned" in program.name else x for x in run(program, slots)]
+        return [-x if "transposed" in program.name else x for x in run(program, slots)]
 
     monkeypatch.setattr(check, "lower", named)
     monkeypatch.setattr(check, "run", wrong)
