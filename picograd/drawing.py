@@ -35,9 +35,9 @@ from picograd.engine.realize import realized, to_host
 from picograd.errors import ArgumentError, GradientError
 from picograd.evaluator.graph import evaluate
 from picograd.files import write_whole
-from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
+from picograd.ir.origin import lines_of
 from picograd.nn.module import Module
 from picograd.notebook import escaped
 from picograd.record import Record, Struct, field

@@ -20,7 +20,8 @@ from picograd.errors import FileError
 from picograd.files import is_ours, opened, write_whole
 from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Source
-from picograd.ir.text import format_kernel, format_plan, format_program, format_schedule
+from picograd.ir.text import format_kernel
+from picograd.ir.text_program import format_plan, format_program, format_schedule
 from picograd.record import Record, replace
 
 T = TypeVar("T")

@@ -34,8 +34,7 @@ from picograd.ir.opts import Opts
 from picograd.ir.pattern import graph_rewrite
 from picograd.ir.stages import Kernel, Program, Schedule, Source
 from picograd.look import look
-from picograd.rewrites.compose_attention import compose_attention
-from picograd.rewrites.contract import contract
+from picograd.rewrites.contract import compose_attention, contract
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.rewrites.simplify import simplify_graph, strip_identity
 from picograd.schedule.create import group, make_step, scheduled

@@ -22,7 +22,7 @@ from rich.markup import escape
 import picograd
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
-from picograd.ir.holders import format_nbytes
+from picograd.ir.origin import format_nbytes
 from picograd.loading import hear_again
 from picograd_lab.doctor import Finding, examine
 from picograd_lab.fuzz.run import FuzzConfig, fuzz

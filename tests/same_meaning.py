@@ -16,12 +16,13 @@ from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.ir.bodies import map_bodies
-from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import BufferUse, Kernel, LoopItem, Nest, Param, Schedule, ScheduleItem
-from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
+from picograd.ir.symbolic import dim_value
+from picograd.ir.text import format_graph, format_kernel
+from picograd.ir.text_program import format_program, format_schedule
 from picograd.record import replace
 from picograd.road import create_schedule, lower, simplify
 

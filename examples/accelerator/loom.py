@@ -26,13 +26,13 @@ from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.dims import dim_value
-from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.host import first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Settled, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
+from picograd.ir.symbolic import dim_value
 from picograd.living import AtDeath
 from picograd.render.grids import launch_of
 from picograd.runtime.launches import (

@@ -15,9 +15,9 @@ from picograd.autodiff.modes import forward, reverse
 from picograd.errors import GradientError
 from picograd.ir.bodies import WITH_BODY, formula_results
 from picograd.ir.build import permute, reshape
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort, unshared
 from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.pattern import PatternMatcher
 
 

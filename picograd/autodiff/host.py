@@ -35,9 +35,9 @@ from picograd.ir.build import (
     zeros_like,
 )
 from picograd.ir.host import Options, host_call
-from picograd.ir.lines import line_of
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import line_of
 
 
 def call(name: str, *src: Op, options: Options = (), like: Op | None = None) -> Op:

@@ -17,9 +17,9 @@ from types import MappingProxyType
 
 from picograd.errors import GradientError
 from picograd.ir.build import zeros_like
-from picograd.ir.lines import Following, copy_lines, lines_of, spread
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, SEVERAL_RESULTS, OpCode
+from picograd.ir.origin import Following, copy_lines, lines_of, spread
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 from picograd.record import Record
 

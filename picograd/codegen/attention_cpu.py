@@ -43,12 +43,11 @@ from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
 from picograd.device import Target
 from picograd.ir.build import cast, maximum, static_shape, swap_last, unary, where
-from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, at_least_0, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, flatten, floordiv, minimum, mul, subtract
 
 # ---- strips of positions ----
 BLOCK_POSITIONS = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles

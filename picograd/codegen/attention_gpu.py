@@ -73,13 +73,12 @@ from picograd.ir.attention import (
     parts_of,
 )
 from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
-from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, both, flatten, floordiv, less, minimum, mod, mul, subtract
 from picograd.record import Record
 
 # ---- results, whole or of a part of the keys ----

@@ -34,13 +34,12 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.forks import cached_property
 from picograd.ir.build import cast
-from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.ranges import divisor_of
 from picograd.ir.statements import MATRIX_ROW, WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
+from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholder
 from picograd.record import Record
 
 # ---- staging an operand in shared memory ----

@@ -29,12 +29,11 @@ from picograd.dtype import DType
 from picograd.forks import cached_property
 from picograd.ir.attention import WIDE, Cut, padded
 from picograd.ir.build import cast, static_shape
-from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
+from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholders
 from picograd.record import Record, replace
 
 

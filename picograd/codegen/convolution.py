@@ -13,11 +13,10 @@ from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere_valid, is_loaded, put_in_all, zero_unless
 from picograd.codegen.matmul import contiguous_axis
 from picograd.ir.build import permute, reshape, static_shape, swap_last
-from picograd.ir.coordinates import placeholders, unflatten
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholders, subtract, to_op, unflatten
 from picograd.record import Record
 
 INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # stands for the condition under which an element is read

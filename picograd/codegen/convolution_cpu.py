@@ -24,12 +24,11 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.forks import cached_property
 from picograd.ir.build import cast
-from picograd.ir.coordinates import unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- blocks ----

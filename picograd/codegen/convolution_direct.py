@@ -37,12 +37,11 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.forks import cached_property
 from picograd.ir.build import cast, static_shape
-from picograd.ir.coordinates import Coords, flatten, unflatten
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
+from picograd.ir.symbolic import Coords, add, at_least_0, both, flatten, floordiv, less, minimum, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 # ---- tiles ----

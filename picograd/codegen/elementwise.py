@@ -41,12 +41,27 @@ from picograd.codegen.index import (
 )
 from picograd.codegen.loops import along, each_element, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
-from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, affine, both, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    affine,
+    both,
+    flatten,
+    floordiv,
+    from_op,
+    less,
+    minimum,
+    mod,
+    mul,
+    placeholder,
+    placeholders,
+    subtract,
+    to_op,
+)
 
 
 # ---- one pass over memory ----

@@ -33,7 +33,6 @@ from picograd.device import Target
 from picograd.dtype import dtype_named
 from picograd.ir.attention import lengths, parts_of
 from picograd.ir.bodies import param
-from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
@@ -52,7 +51,7 @@ from picograd.ir.opts import (
 )
 from picograd.ir.shape import AttentionArg, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.symbolic import affine, from_op
+from picograd.ir.symbolic import affine, from_op, placeholder
 from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----

@@ -19,11 +19,27 @@ from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
 from picograd.device import Target
 from picograd.errors import UnsupportedOp
-from picograd.ir.coordinates import Coords, flatten, move, placeholder, placeholders, unflatten
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import INDEX_ARITHMETIC, add, affine, both, bounds, from_op, less, mod, mul, to_op
+from picograd.ir.symbolic import (
+    INDEX_ARITHMETIC,
+    Coords,
+    add,
+    affine,
+    both,
+    bounds,
+    flatten,
+    from_op,
+    less,
+    mod,
+    move,
+    mul,
+    placeholder,
+    placeholders,
+    to_op,
+    unflatten,
+)
 
 # ---- elements ----
 FIRST_SEEN = -1000  # the id of a RANGE that stands for a place that is read; another's within it is one less

@@ -21,11 +21,10 @@ from picograd.codegen.loops import in_runs, longest
 from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, from_op, minimum, mul, subtract, with_values
+from picograd.ir.symbolic import Coords, add, flatten, floordiv, from_op, minimum, mul, placeholder, subtract, with_values
 from picograd.record import Record
 
 

@@ -44,13 +44,12 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.bodies import substitute
 from picograd.ir.build import cast, expand, reduce, reshape, swap_last
-from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, flatten, floordiv, less, minimum, mod, mul, subtract
 from picograd.record import Record, replace
 
 # ---- choosing a register tile ----

@@ -26,14 +26,13 @@ from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last
-from picograd.ir.coordinates import Coords, flatten, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, RegisterTile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
+from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, unflatten
 from picograd.record import Record, replace
 
 # ---- choosing a tile ----

@@ -20,11 +20,10 @@ from picograd.codegen.loops import along, in_squares, split
 from picograd.codegen.matmul import contiguous_axis, is_plain, last_axes
 from picograd.dtype import DType
 from picograd.ir.build import cast
-from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, affine, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, affine, flatten, floordiv, less, minimum, mod, mul, placeholder, subtract
 from picograd.record import Record
 
 # ---- panels ----

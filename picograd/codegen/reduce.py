@@ -31,12 +31,23 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity
 from picograd.ir.build import cast, where
-from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, affine, floordiv, mod, mul, subtract, to_op
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    affine,
+    flatten,
+    floordiv,
+    mod,
+    mul,
+    placeholder,
+    placeholders,
+    subtract,
+    to_op,
+)
 from picograd.record import Record, replace
 
 # ---- rows: how a nest is walked ----

@@ -58,12 +58,25 @@ from picograd.dtype import DType
 from picograd.ir.bodies import substitute
 from picograd.ir.build import cast
 from picograd.ir.build import reduce as reduce_axes
-from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    bounds,
+    flatten,
+    floordiv,
+    from_op,
+    minimum,
+    mod,
+    mul,
+    placeholder,
+    placeholders,
+    subtract,
+    to_op,
+)
 from picograd.record import Record
 
 # ---- lanes along a row ----

@@ -39,13 +39,12 @@ from picograd.codegen.reduce import (
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, compare
-from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
 
 # ---- a team of threads for each row ----

@@ -25,13 +25,12 @@ from picograd.codegen.reduce import running_dtype, start_of
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, where
-from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, flatten, floordiv, less, minimum, mod, mul, subtract
 
 # ---- columns: running values of neighbouring rows ----
 PIECE_COLUMNS = 256  # of the elements right of the axis, whose running values one thread keeps

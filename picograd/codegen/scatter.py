@@ -33,12 +33,11 @@ from picograd.codegen.scalar import combined
 from picograd.codegen.sort import Phase, Sorted, at_most, integer
 from picograd.device import Target
 from picograd.ir.build import both, cast, compare, reshape, where
-from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const, filled
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, from_op, less, mul, subtract, to_op
+from picograd.ir.symbolic import add, flatten, from_op, less, mul, subtract, to_op
 from picograd.ir.symbolic import both as both_hold
 
 # ---- updates in their order ----

@@ -39,12 +39,11 @@ from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, where
-from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, flatten, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
 
 

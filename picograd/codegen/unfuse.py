@@ -32,13 +32,12 @@ from picograd.codegen.matmul import contiguous_pieces_axis
 from picograd.dtype import DType
 from picograd.ir.bodies import param, substitute
 from picograd.ir.build import cast, expand, pad_axis, permute, reshape, shrink, shrink_axis, swap_last
-from picograd.ir.coordinates import placeholder, placeholders
 from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.symbolic import affine, from_op
+from picograd.ir.symbolic import affine, from_op, placeholder, placeholders
 from picograd.record import Record, replace
 
 # ---- splitting a kernel around its product ----

@@ -16,9 +16,9 @@ from picograd.control.closure import BodyTrace, close, described, stand_in
 from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.bodies import CustomGradient, mark_of, substitute
-from picograd.ir.lines import record
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.tensor.build import cast, detached
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor

@@ -14,9 +14,9 @@ from picograd.control.closure import BodyTrace, close, described, name_of, stand
 from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
-from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.record import Struct
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, trace

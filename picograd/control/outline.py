@@ -14,9 +14,9 @@ from picograd.autodiff.modes import varying
 from picograd.control.closure import BodyTrace, close, name_of, stand_in, store
 from picograd.control.structure import put, take
 from picograd.errors import JitError
-from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.tensor.build import detached
 from picograd.tensor.tensor import Tensor
 

@@ -42,8 +42,7 @@ from picograd.engine.cache import entry_name, read_entry, write_entry
 from picograd.engine.watch import note
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
-from picograd.ir.checks import OutOfRange
-from picograd.ir.dims import dim_value
+from picograd.ir.host import OutOfRange
 from picograd.ir.op import Buffer, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
@@ -72,6 +71,7 @@ from picograd.ir.stages import (
     ScheduleItem,
     Source,
 )
+from picograd.ir.symbolic import dim_value
 from picograd.ir.text import format_kernel
 from picograd.look import show
 from picograd.record import replace

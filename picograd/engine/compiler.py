@@ -32,12 +32,13 @@ from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.forks import lock
 from picograd.ir.backend import Device, HostDevice
-from picograd.ir.lines import line_of
 from picograd.ir.op import Op, greatest
 from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
+from picograd.ir.origin import line_of
 from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
-from picograd.ir.text import format_kernel, format_program, parse_kernel
+from picograd.ir.text import format_kernel, parse_kernel
+from picograd.ir.text_program import format_program
 from picograd.look import look, place_of_dumps, show
 from picograd.record import Record
 from picograd.road import lower, schedule_graphs, source_of

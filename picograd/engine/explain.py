@@ -15,7 +15,8 @@ from picograd.engine.plan import parametrize, template
 from picograd.engine.realize import default_device, devices_of
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op
-from picograd.ir.text import format_graph, format_schedule
+from picograd.ir.text import format_graph
+from picograd.ir.text_program import format_schedule
 
 STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
 

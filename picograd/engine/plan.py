@@ -30,16 +30,14 @@ from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
-from picograd.ir.checks import Refused, Site, Unsolvable, refusal_of, site_of, with_site
-from picograd.ir.dims import dim_value
-from picograd.ir.lines import copy_lines, line_of
+from picograd.ir.host import Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import Named, OpCode
+from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import numel
 from picograd.ir.stages import BufferUse, Executable, Feed, Kernel, LoopItem, Plan, Result, Schedule, ScheduleItem, Settled
-from picograd.ir.symbolic import with_values
-from picograd.ir.text import format_graph
-from picograd.ir.text_program import RECORDS, show
+from picograd.ir.symbolic import dim_value, with_values
+from picograd.ir.text import RECORDS, format_graph, show
 from picograd.look import look
 from picograd.record import Record, replace
 from picograd.rewrites.merge_bodies import merge_bodies

@@ -16,12 +16,12 @@ from typing import NamedTuple
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import Template, parametrize
 from picograd.errors import Line
-from picograd.ir.dims import dim_value
-from picograd.ir.lines import line_of, lines_of
 from picograd.ir.op import Buffer, Dim, Op, greatest, toposort
 from picograd.ir.opcode import SOURCES
+from picograd.ir.origin import line_of, lines_of
 from picograd.ir.shape import flops_of
 from picograd.ir.stages import BufferUse, Executable, LoopItem, Plan, Schedule, ScheduleItem
+from picograd.ir.symbolic import dim_value
 from picograd.record import Record, replace
 
 NOWHERE = Line("", 0)

@@ -28,12 +28,12 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order
 from picograd.engine.profile import Profiling
 from picograd.engine.watch import active
 from picograd.errors import ArgumentError, DeviceError, ShapeError, UnsupportedOp
-from picograd.ir.checks import Refused
-from picograd.ir.dims import dim_value
-from picograd.ir.graphless import Graphless, like_its_sources
+from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import Graphless, like_its_sources
 from picograd.ir.stages import Plan, Settled
+from picograd.ir.symbolic import dim_value
 from picograd.latest import Latest
 
 

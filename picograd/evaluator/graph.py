@@ -18,15 +18,13 @@ import numpy as np
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, double, rounded
 from picograd.evaluator.host import HOST_FUNCTIONS, Failed
-from picograd.ir.checks import Unsolvable
-from picograd.ir.dims import dim_value
-from picograd.ir.holders import out_of_memory
-from picograd.ir.host import HostCall
-from picograd.ir.lines import line_of
+from picograd.ir.host import HostCall, Unsolvable
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import line_of, out_of_memory
 from picograd.ir.shape import AttentionArg, check_array
 from picograd.ir.stages import Kernel, Param
+from picograd.ir.symbolic import dim_value
 
 Variables = Mapping[str, int]
 Rule = Callable[[Op, Sequence[Array], Variables], Any]

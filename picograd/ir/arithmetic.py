@@ -178,6 +178,11 @@ FLOATS: dict[OpCode, Callable[[Values, DType], Scalar | None]] = {
 Interval = tuple[int, int]  # least, greatest
 
 
+def whole_interval(dtype: DType) -> Interval:
+    """Returns the interval of all values of an integer type, or of bool."""
+    return int(dtype.min), int(dtype.max)
+
+
 def product_interval(a: Interval, b: Interval) -> Interval:
     """Returns the bounds of a product."""
     corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])

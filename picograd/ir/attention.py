@@ -35,12 +35,11 @@ from picograd.ir.build import (
     unary,
     where,
 )
-from picograd.ir.coordinates import Coords, move, placeholders
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.shape import AttentionArg, takes_tf32
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import LARGE, add, bounds, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import LARGE, Coords, add, bounds, minimum, move, mul, placeholders, subtract, to_op
 from picograd.record import Record
 
 NOTHING = float("-inf")  # the score of a key that is not visible, and the logsumexp of a row that sees none

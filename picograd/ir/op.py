@@ -58,7 +58,7 @@ class Op:
     needs_grad:  a LEAF is reachable through differentiable Ops
     depth:       Ops on the longest way down to one without sources
     realized:    the BUFFER Op with its value, once that has been computed
-    lines:       places in the user's source that made it; see ir/lines.py
+    lines:       places in the user's source that made it; see ir/origin.py
     """
 
     __slots__ = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import copy_lines
 from picograd.record import Record
 
 Action = Callable[..., Any]

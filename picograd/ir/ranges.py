@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import gcd
 
-from picograd.dtype import DType
-from picograd.ir.arithmetic import INTERVALS, Interval
+from picograd.ir.arithmetic import INTERVALS, Interval, whole_interval
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import IDENTITY, OpCode
 from picograd.living import LivingKeys
@@ -77,11 +76,6 @@ def from_sources(op: Op, of: Of) -> Interval | None:
     if not operands or (op.code in DIVISIONS and operands[1][0] < 1):  # what is divided by 0 is 0 only once it is legal
         return None
     return INTERVALS[op.code](*operands)
-
-
-def whole_interval(dtype: DType) -> Interval:
-    """Returns the interval of all values of an integer type, or of bool."""
-    return int(dtype.min), int(dtype.max)
 
 
 # ---- what an Op makes of the intervals of its sources ----

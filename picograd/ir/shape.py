@@ -16,11 +16,10 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
-from picograd.ir.dims import dim_value
 from picograd.ir.host import HOST_SHAPES, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import ATTENTIONS, BINARY, IDENTITY, MOVEMENT, SOURCES, TERNARY, UNARY, OpCode
-from picograd.ir.symbolic import add, floordiv, subtract
+from picograd.ir.symbolic import add, dim_value, floordiv, subtract
 from picograd.ir.symbolic import mul as times
 from picograd.record import Record
 

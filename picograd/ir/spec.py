@@ -18,7 +18,6 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import VerifyError
-from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import (
     ATTENTIONS,
@@ -29,9 +28,11 @@ from picograd.ir.opcode import (
     MOVEMENT,
     SEVERAL_RESULTS,
     SOURCES,
+    UNARY,
     AxisKind,
     OpCode,
 )
+from picograd.ir.origin import line_of
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.stages import Kernel, Nest, NestKind, Program
@@ -43,12 +44,7 @@ from picograd.record import Record, Struct, field
 # ---- graphs and kernels ----
 COMBINING = frozenset({OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN})
 SHIFTS = frozenset({OpCode.SHL, OpCode.SHR})
-FLOAT_ONLY = frozenset(
-    {
-        OpCode.RECIPROCAL, OpCode.EXP, OpCode.EXP2, OpCode.LOG, OpCode.LOG2, OpCode.SIN, OpCode.COS, OpCode.TANH,
-        OpCode.ERF, OpCode.SQRT, OpCode.FLOOR, OpCode.DIV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD,
-    }
-)  # fmt: skip
+FLOAT_ONLY = (UNARY - {OpCode.NEG, OpCode.CAST, OpCode.BITCAST}) | {OpCode.DIV} | ATTENTIONS
 KINDS: dict[OpCode, str] = {
     **dict.fromkeys(FLOAT_ONLY, "f"),
     **dict.fromkeys((OpCode.AND, OpCode.OR, OpCode.XOR), "biu"),

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from picograd.dtype import DType
 from picograd.forks import cached_property
-from picograd.ir.dims import with_variables
 from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement
+from picograd.ir.symbolic import with_variables
 from picograd.record import Record, replace
 
 REPORT_WORDS = 2  # of a "report" parameter

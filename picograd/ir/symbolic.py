@@ -1,25 +1,29 @@
-"""Integer expressions of loop variables: always in normal form, so that equal ones are the same Op.
+"""Integer expressions of loop variables: always in normal form, so that equal ones are the same Op. And coordinates made of
+them.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
-       `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`
+       `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`;
+       `dim_value`: the number of a length whose variables have values;
+       `flatten`, `unflatten`, `move`: coordinates of an element, and what movement does to them
 
-An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
-VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.
+An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a VARIABLE, a
+product of atoms, or a quotient or remainder that no rule below could take apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
 from operator import attrgetter
 
 from picograd import dtype as dtypes
-from picograd.ir.arithmetic import Interval
-from picograd.ir.op import Dim, Op, const
-from picograd.ir.opcode import OpCode
+from picograd.errors import UnsupportedOp, VerifyError
+from picograd.ir.arithmetic import ARITHMETIC, Interval
+from picograd.ir.op import Dim, Op, Shape, const, toposort
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.ranges import from_sources
 
 Terms = dict[Op, int]
@@ -384,3 +388,148 @@ SUMS = frozenset({OpCode.ADD, OpCode.MUL})
 INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
     OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum
 }  # fmt: skip
+
+
+# ---- values of lengths ----
+FEW_LEVELS = 6  # of a length that is worked out from the top, what it mentions twice, twice
+
+
+def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
+    """Returns the number a dimension has; a bound symbolic integer that is not in `variables` has its own value.
+
+    Raises:
+      UnsupportedOp: a symbolic integer has no value.
+      VerifyError:   something else than integer arithmetic stands in it.
+
+    >>> n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
+    >>> dim_value(Op(OpCode.MUL, dtypes.int64, (n, const(4, dtypes.int64))), {"n": 3})
+    12
+    """
+    if isinstance(dim, int):
+        return dim
+    values: dict[Op, int] = {}
+    if dim.depth > FEW_LEVELS:
+        for op in toposort([dim], stop=_Bound()):
+            values[op] = _value_of(op, variables, values)
+    return _value_of(dim, variables, values)
+
+
+def _value_of(op: Op, variables: Mapping[str, int], values: Mapping[Op, int]) -> int:
+    """Returns the number of a length; `values` of parts that are known."""
+    if op in values:
+        return values[op]
+    if op.code is OpCode.CONST:
+        return int(op.arg)
+    if op.code is OpCode.VARIABLE or op.code is OpCode.BIND:
+        return _symbolic_value(op, variables)
+    if op.code in ARITHMETIC:
+        return ARITHMETIC[op.code](*[_value_of(s, variables, values) for s in op.src])
+    raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
+
+
+def with_variables(dim: Dim, variables: Mapping[str, int]) -> Dim:
+    """Returns a dimension in which symbolic integers of these names have their values, and all others stay symbolic.
+
+    >>> n, m = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 1, 8)) for name in "nm")
+    >>> with_variables(Op(OpCode.MUL, dtypes.int64, (n, n)), {"n": 3, "m": 5})
+    9
+    >>> with_variables(m, {"n": 3}) is m
+    True
+    """
+    if isinstance(dim, int):
+        return dim
+    atoms = [op for op in toposort([dim]) if op.code is OpCode.VARIABLE and op.arg[0] in variables]
+    return with_values(dim, {op: variables[op.arg[0]] for op in atoms})
+
+
+class _Bound:
+    """The Ops below which there is no arithmetic."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.code is OpCode.BIND
+
+
+def _symbolic_value(op: Op, variables: Mapping[str, int]) -> int:
+    name = (op.src[0] if op.code is OpCode.BIND else op).arg[0]
+    if name in variables:
+        return variables[name]
+    if op.code is OpCode.BIND:
+        return int(op.src[1].arg)
+    raise UnsupportedOp(f"the symbolic integer {name} has no value here.")
+
+
+# ---- positions and coordinates ----
+Coords = tuple[Dim, ...]
+
+
+def placeholder(axis: int, extent: Dim) -> Op:
+    """A RANGE that stands for an axis while accesses are analysed; its id is negative, as no real loop's is."""
+    return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
+
+
+@lru_cache(maxsize=1024)
+def placeholders(shape: Shape) -> Coords:
+    """The coordinates of any element of a shape: a placeholder for each axis, 0 for those of length 1."""
+    return tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(shape))
+
+
+def flatten(coords: Sequence[Dim], shape: Shape) -> Dim:
+    """Returns the row-major position of `coords` in `shape`."""
+    stride: Dim = 1
+    parts: list[tuple[Dim, int]] = []
+    for coord, dim in zip(reversed(coords), reversed(shape)):
+        parts.append((coord, stride) if isinstance(stride, int) else (mul(coord, stride), 1))
+        stride = mul(stride, dim)
+    return weighted_sum(parts)
+
+
+def unflatten(position: Dim, shape: Shape) -> Coords:
+    """Returns the coordinates of a row-major position; the inverse of `flatten`."""
+    coords: list[Dim] = []
+    for dim in reversed(shape[1:]):
+        coords.append(mod(position, dim))
+        position = floordiv(position, dim)
+    return (position, *reversed(coords)) if shape else ()
+
+
+def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
+    """Returns where element `coords` of shape `new` stands in shape `old`.
+
+    Axes of length 1 are left out of the arithmetic: only those that really split or merge meet a division.
+    """
+    kept_old = tuple(dim for dim in old if dim != 1)
+    kept_new = [(coord, dim) for coord, dim in zip(coords, new) if dim != 1]
+    if kept_old == tuple(dim for _, dim in kept_new):
+        values = iter([coord for coord, _ in kept_new])
+    else:
+        position = flatten([coord for coord, _ in kept_new], tuple(dim for _, dim in kept_new))
+        values = iter(unflatten(position, kept_old))
+    return tuple(0 if dim == 1 else next(values) for dim in old)
+
+
+def move(op: Op, coords: Coords) -> tuple[Coords, Op | bool]:
+    """Returns the source coordinates of element `coords` of a movement Op, and where there is one."""
+    shape = op.src[0].shape
+    if op.code is OpCode.RESHAPE:
+        return reshape_coords(coords, op.shape, shape), True
+    if op.code is OpCode.PERMUTE:
+        back = {axis: i for i, axis in enumerate(op.arg)}
+        return tuple(coords[back[axis]] for axis in range(len(shape))), True
+    if op.code is OpCode.EXPAND:
+        return tuple(0 if dim == 1 else coord for coord, dim in zip(coords, shape)), True
+    if op.code is OpCode.FLIP:
+        last = [subtract(dim, 1) for dim in shape]
+        return tuple(subtract(last[i], c) if i in op.arg else c for i, c in enumerate(coords)), True
+    if op.code is OpCode.SHRINK:
+        return tuple(add(coord, start) for coord, (start, _) in zip(coords, op.arg)), True
+    assert op.code is OpCode.PAD, f"{op} has no value at a point: it must be computed by a nest of its own"
+    inside: Op | bool = True
+    moved: list[Dim] = []
+    for coord, dim, (before, after) in zip(coords, shape, op.arg):
+        source = subtract(coord, before)
+        if before:
+            inside = both(inside, less(-1, source))
+        if after:
+            inside = both(inside, less(source, dim))
+        moved.append(source)
+    return tuple(moved), inside

@@ -9,25 +9,148 @@ appearance, with its device and elements, and reads back as the Buffer given for
     %0 = PARAM 0                       float32 (32, 768)
     %1 = PERMUTE %0 (1, 0)             float32 (768, 32)
     return %1
+
+Arguments are Python literals, names of enums, and the records of `RECORDS`: reading walks Python's syntax tree of the text,
+and nothing is evaluated.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isnan
 from typing import Any
 
-from picograd.dtype import dtype_named
+from picograd.dtype import ALL, DType, dtype_named
 from picograd.errors import DataError
+from picograd.ir.host import HostCall, Site
 from picograd.ir.op import Buffer, Op, toposort
-from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Executable, Kernel, LoopItem, Nest, NestKind, Param, Plan, Schedule
-from picograd.ir.text_program import ValueReader, enum_names, show
-from picograd.ir.text_program import format_expression as format_expression
-from picograd.ir.text_program import format_program as format_program
-from picograd.ir.text_program import format_statement as format_statement
-from picograd.ir.text_program import parse_program as parse_program
+from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
+from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
+from picograd.ir.stages import Kernel, Nest, NestKind, Param
+from picograd.record import Record
 
+# ---- arguments ----
+# Records that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
+RECORDS: dict[str, type[Any]] = {
+    "MatmulArg": MatmulArg, "ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall
+}  # fmt: skip
+
+ENUMS: dict[OpCode, type[Named]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
+INTEGER = frozenset({int})
+NAN_BITS = struct.pack("d", float("nan"))
+
+
+def show_float(value: float) -> str:
+    """Returns the shortest text that reads back as the same bits."""
+    if isnan(value) and struct.pack("d", value) != NAN_BITS:
+        return f"nan_bits({struct.unpack('Q', struct.pack('d', value))[0]:#x})"
+    return repr(float(value))
+
+
+def show(value: Any, name_of: Callable[[Op], str]) -> str:
+    """Returns the text of an argument; `name_of` names the Ops in it.
+
+    >>> show((OpCode.ADD, (0, 1)), str)
+    '(ADD, (0, 1))'
+    """
+    if isinstance(value, Op):
+        return name_of(value)
+    if isinstance(value, Named):
+        return str(value.name)
+    if isinstance(value, DType):
+        return value.name
+    if isinstance(value, tuple | list):
+        if {part.__class__ for part in value} <= INTEGER:  # a shape, most often
+            return repr(tuple(value))
+        inner = ", ".join(show(part, name_of) for part in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, float):
+        return show_float(value)
+    if isinstance(value, Record):
+        kinds = type(value).__annotations__
+        fields = [(name, _declared(getattr(value, name), kinds[name])) for name in value.__struct_fields__]
+        return f"{type(value).__name__}({', '.join(f'{name}={show(field, name_of)}' for name, field in fields)})"
+    if callable(value):
+        return f"<{value.__module__}.{value.__qualname__}>"
+    if hasattr(value, "item"):  # a NumPy scalar, which is equal to the Python one and hashes the same
+        return show(value.item(), name_of)
+    return repr(value)
+
+
+def _declared(value: Any, kind: Any) -> Any:
+    """Returns a number as the type its field declares: 1, 1.0 and True are equal, so either may have come first."""
+    convert = {"float": float, "int": int, "bool": bool}.get(str(kind))
+    return value if convert is None or value is None else convert(value)
+
+
+class ValueReader:
+    """Reads what `show` wrote.
+
+    names:  what a name stands for, before the names all texts share
+    """
+
+    constants: Mapping[str, Any] = {"inf": float("inf"), "nan": float("nan"), **{t.name: t for t in ALL}}
+
+    def __init__(self, names: Callable[[str], Any]):
+        self.names = names
+
+    def read(self, text: str) -> Any:
+        """Returns the value `text` stands for.
+
+        Raises:
+          DataError: the text is not of the syntax `show` writes.
+        """
+        return self.value(parse_expression(text))
+
+    def value(self, node: ast.expr) -> Any:
+        """Returns the value of a syntax tree."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Tuple):
+            return tuple(self.value(part) for part in node.elts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self.value(node.operand)
+        if isinstance(node, ast.Name):
+            found = self.names(node.id)
+            if found is None:
+                found = self.constants.get(node.id)
+            if found is not None:
+                return found
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.record(node.func.id, node)
+        raise DataError(f"text: {ast.unparse(node)!r} is no argument of an Op.")
+
+    def record(self, name: str, node: ast.Call) -> Any:
+        """Returns a record of `RECORDS`, or a NaN by its bits."""
+        if name == "nan_bits":
+            return struct.unpack("d", struct.pack("Q", self.value(node.args[0])))[0]
+        if name not in RECORDS:
+            raise DataError(f"text: {name} is no record of RECORDS in picograd/ir/text.py.")
+        return RECORDS[name](**{str(k.arg): self.value(k.value) for k in node.keywords})
+
+
+def parse_expression(text: str) -> ast.expr:
+    """Returns the syntax tree of an expression.
+
+    Raises:
+      DataError: the text is no expression.
+    """
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"text: {text!r} cannot be read: {error}.") from None
+
+
+def enum_names(code: OpCode) -> Callable[[str], Any]:
+    """Returns what bare names mean in the argument of `code`: members of AxisKind, MemorySpace or OpCode."""
+    members = ENUMS.get(code, OpCode).__members__
+    return lambda name: members.get(name)
+
+
+# ---- lines ----
 WIDTH = 34  # columns before the dtype
 REFERENCE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|%(\d+)""")
 LINE = re.compile(r"^\s*%(\d+) = ([A-Z0-9_]+)((?: %\d+)*)(?: (.*?))?$")
@@ -246,70 +369,6 @@ class _NestText:
 
     def finish(self) -> Nest:
         return Nest(self.kind, self.domain, self.reduced, self.anchor, tuple(self.outputs))
-
-
-# ---- schedules ----
-def format_schedule(schedule: Schedule) -> str:
-    """Returns what runs in which order on which buffers; each kernel's text stands at its first use."""
-    return "\n".join(_schedule_lines(schedule, set()))
-
-
-def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
-    """Returns the lines of a schedule; a kernel in `shown` has been written before and is named only."""
-    lines = [f"schedule of {len(schedule.kernel_items())} kernels, arena of {schedule.arena_nbytes} bytes"]
-    for i, use in enumerate(schedule.buffers):
-        place = {"temporary": f"at byte {use.source}", "hosted": f"by output {use.source}"}.get(use.role, str(use.source))
-        over = "" if use.over is None else f" {'in' if use.keeps else 'over'} input {use.over}"
-        lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}{over}")
-    for item in schedule.items:
-        if isinstance(item, LoopItem):
-            lines += _loop_lines(item, shown)
-            continue
-        checks = f" with checks {', '.join(map(str, item.checks))}" if item.checks else ""
-        lines.append(f"  run {item.kernel.name} on buffers {', '.join(map(str, item.buffers))}{checks}")
-        if item.kernel not in shown:
-            lines += ["    " + line for line in format_kernel(item.kernel).splitlines()]
-            shown.add(item.kernel)
-    lines.append(f"  outputs in buffers {', '.join(map(str, schedule.outputs))}")
-    return lines
-
-
-def _loop_lines(item: LoopItem, shown: set[Kernel]) -> list[str]:
-    """Returns the lines of a loop: what each input and each output of a step is, then the schedule of the step."""
-    own = "" if item.memory is None else f" with its own memory in buffer {item.memory}"
-    lines = [f"  repeat {format_expression(item.steps)} times{own}"]
-    for i, feed in enumerate(item.feeds):
-        rows = f"row by row{' from the last' if feed.reversed else ''} " if feed.is_row else ""
-        carried = "" if feed.carried is None else f", then output {feed.carried} of the step before"
-        lines.append(f"    input {i} is {rows}buffer {feed.buffer}{carried}")
-    for i, result in enumerate(item.results):
-        rows = "row by row " if result.is_row else ""
-        where = "nowhere" if result.buffer is None else f"{rows}into buffer {result.buffer}"
-        spare = "".join(f", in turn with byte {at} of its memory" for at in (result.spare, result.other) if at is not None)
-        lines.append(f"    output {i} goes {where}{spare}")
-    return lines + ["    " + line for line in _schedule_lines(item.body, shown)]
-
-
-def format_plan(plan: Plan) -> str:
-    """Returns what one run of a plan launches, in order: kernel, phase, grid, threads of a block, buffers."""
-    num_launches = sum(len(executable.launches) for executable in plan.executables)
-    lines = [f"plan of {len(plan.executables)} kernels, {num_launches} launches"]
-    lines += _launch_lines(plan.schedule, iter(plan.executables), "  ")
-    return "\n".join(lines)
-
-
-def _launch_lines(schedule: Schedule, executables: Iterator[Executable], indent: str) -> list[str]:
-    """Returns a line for each launch of a plan, those in loops indented."""
-    lines = []
-    for item in schedule.items:
-        if isinstance(item, LoopItem):
-            lines.append(f"{indent}repeat {format_expression(item.steps)} times")
-            lines += _launch_lines(item.body, executables, indent + "  ")
-            continue
-        for launch in next(executables).launches:
-            shape = f"grid {format_expression(launch.grid)}" + (f" x {launch.block}" if launch.block > 1 else "")
-            lines.append(f"{indent}{launch.symbol}  {shape}  on buffers {', '.join(map(str, item.buffers))}")
-    return lines
 
 
 # ---- errors ----

@@ -22,9 +22,9 @@ from typing import Any
 
 from picograd.engine.realize import copied
 from picograd.ir.bodies import by_formula
-from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.living import LivingKeys
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, replace_op, trace

@@ -1,8 +1,9 @@
-"""Gives matrix products, convolutions and long sums the form that suits their shapes and readers.
+"""Gives matrix products, convolutions, attention and long sums the form that suits their kernels, shapes and readers.
 
 In:    a simplified graph
-Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
-       products are products, and long sums are sums of sums
+Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an attention;
+       `contract`: products with a vector as sums along rows, as are convolutions like them; transposed products as
+       products; long sums as sums of sums
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
@@ -14,12 +15,14 @@ Out:   the same, where products with a vector are sums along rows, as are convol
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import isqrt, prod
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.ir.attention import parts_of
+from picograd.ir.attention import composed, parts_of
+from picograd.ir.bodies import map_bodies
 from picograd.ir.build import (
     cast,
     expand,
@@ -36,13 +39,49 @@ from picograd.ir.build import (
     swap_last,
     zeros_like,
 )
-from picograd.ir.coordinates import Coords, move, placeholder
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, greatest_numel, toposort
-from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
-from picograd.ir.symbolic import affine, floordiv
+from picograd.ir.symbolic import Coords, affine, floordiv, move, placeholder
 from picograd.record import replace
+
+
+# ---- attention without a kernel ----
+def compose_attention(roots: Sequence[Op], has_kernel: Callable[[Op], bool] = lambda op: False) -> list[Op]:
+    """Replaces attentions and their gradients, also in the bodies of CALLs and LOOPs.
+
+    Args:
+      has_kernel:  whether the device has a kernel of one; none has by default
+
+    After:   no ATTENTION and no ATTENTION_GRAD is left that has no kernel; scores (B, G, R T, S) are values like any other.
+    Cost:    one walk where there are none.
+
+    Example: OUTPUT(ATTENTION(q, k, v), 0)  ->  MATMUL(softmax(MATMUL(q, PERMUTE(k)) * scale), v)
+    """
+    return _compose(map_bodies(roots, partial(_compose, has_kernel=has_kernel)), has_kernel)
+
+
+def _compose(roots: Sequence[Op], has_kernel: Callable[[Op], bool]) -> list[Op]:
+    """Returns the graph with the composition in the place of each attention that has no kernel."""
+    order = toposort(roots)
+    chosen = {op for op in order if op.code in ATTENTIONS and not has_kernel(op)}
+    if not chosen:
+        return list(roots)
+    became: dict[Op, Op] = {}
+    results: dict[Op, list[Op]] = {}
+    for op in order:
+        if op.code is OpCode.OUTPUT and op.src[0] in results:
+            new = results[op.src[0]][op.arg]
+        else:
+            new = op.replace(tuple(became[s] for s in op.src))
+        if op in chosen:
+            results[op] = composed(new)
+            new = results[op][0]
+        became[op] = new
+        copy_lines(op, new)
+    return [became[root] for root in roots]
+
 
 # ---- gradients of a convolution's weight ----
 # Gives gradients of a convolution's weight the form that fills the vectors of a CPU.

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, param, substitute
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import copy_lines
 from picograd.record import Record, Struct, field
 
 Result = int | Op  # of a CALL or LOOP: the carry of this number, or a root of the body (of a LOOP as rows)

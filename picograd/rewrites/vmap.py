@@ -19,9 +19,9 @@ from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, body_of, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
 from picograd.ir.host import HostCall
-from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import mul
 from picograd.record import Record, replace

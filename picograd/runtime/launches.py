@@ -22,8 +22,7 @@ from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.forks import lock
 from picograd.interrupts import held_back
-from picograd.ir.checks import Refused
-from picograd.ir.dims import dim_value
+from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Dim, Op, greatest
 from picograd.ir.stages import (
     REPORT_WORDS,
@@ -39,6 +38,7 @@ from picograd.ir.stages import (
     ScheduleItem,
     Settled,
 )
+from picograd.ir.symbolic import dim_value
 from picograd.latest import Latest
 from picograd.record import Record
 from picograd.runtime.scratch import Piece, place_scratch

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.ir.checks import site_of, with_site
-from picograd.ir.lines import copy_lines
+from picograd.ir.host import site_of, with_site
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, MemorySpace, OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.record import Record, Struct, field

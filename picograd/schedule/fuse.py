@@ -25,9 +25,9 @@ from operator import or_
 from picograd.device import Target
 from picograd.errors import UnsupportedOp
 from picograd.ir.bodies import WITH_BODY
-from picograd.ir.lines import line_of
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
+from picograd.ir.origin import line_of
 from picograd.ir.stages import NestKind
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nest_draft import (

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from picograd.dtype import bool_, int64
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, map_bodies, param, substitute, with_body
 from picograd.ir.build import expand, reshape, shrink, swap_last, where
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.ir.symbolic import bounds, plus, to_op
 from picograd.schedule.memory import aligned

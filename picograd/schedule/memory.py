@@ -27,9 +27,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from picograd.ir.build import shrink
-from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.ir.symbolic import add
 from picograd.record import Record, Struct, field

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
-from picograd.ir.symbolic import affine, with_values
+from picograd.ir.symbolic import Coords, affine, flatten, move, placeholders, with_values
 from picograd.record import Record, Struct, field
 
 # ---- a nest and the Ops in it ----

@@ -21,9 +21,9 @@ from picograd.errors import AnomalyError, Line
 from picograd.evaluator.graph import evaluate
 from picograd.interrupts import whole_context
 from picograd.ir.bodies import at_once
-from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, SOURCES, OpCode
+from picograd.ir.origin import lines_of
 
 Values = Mapping[Op, np.ndarray[Any, Any]]
 HINT = "keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6)."

@@ -15,9 +15,9 @@ from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
-from picograd.ir.graphless import Graphless, graphless_in, is_graphless
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import Graphless, graphless_in, is_graphless
 
 INTS = (int, np.integer)
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other

@@ -29,7 +29,7 @@ from picograd.engine.realize import default_device, devices_of, from_host, reali
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.ir import bodies as later
 from picograd.ir.bodies import Kind, bodies_in
-from picograd.ir.checks import Refused
+from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg

@@ -17,10 +17,9 @@ from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.ir.bodies import custom_gradient
-from picograd.ir.graphless import graphless_in
-from picograd.ir.lines import line_of
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import graphless_in, line_of
 from picograd.living import LivingSet
 from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.anomaly import Anomaly

@@ -20,11 +20,10 @@ from picograd.ir.build import (
     with_diagonal,
     zeros_like,
 )
-from picograd.ir.checks import Site
-from picograd.ir.host import Options, host_call
-from picograd.ir.lines import record
+from picograd.ir.host import Options, Site, host_call
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
 

@@ -14,9 +14,9 @@ from picograd.dtype import DType, bool_, int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, pad_axis, reshape, unary, where
 from picograd.ir.build import pad as padded_op
-from picograd.ir.holders import out_of_memory
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole

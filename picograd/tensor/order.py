@@ -28,7 +28,7 @@ from picograd.ir.build import (
     shrink_axis,
     where,
 )
-from picograd.ir.checks import Site, checked
+from picograd.ir.host import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

@@ -21,7 +21,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, reshape, shrink_axis, unary, where
 from picograd.ir.build import cast as ir_cast
-from picograd.ir.checks import Site, checked
+from picograd.ir.host import Site, checked
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import number, storing_device, value_at

@@ -12,7 +12,7 @@ A training step returns a loss. Asking the allocator for its memory costs more P
 compute, so a replay writes each small result (and small state that it cannot write over, see tensor/cell.py) where its
 last one was, if nobody reads that any more. Else there are two versions, written in turn.
 
-Which outputs fit in donated memory is decided once for a plan (schedule/reuse.py). At each call reference counts tell
+Which outputs fit in donated memory is decided once for a plan (schedule/memory.py). At each call reference counts tell
 whether somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
 """
 

@@ -30,11 +30,10 @@ from picograd.engine.watch import active
 from picograd.errors import JitError
 from picograd.forks import cached_property
 from picograd.ir.bodies import substitute
-from picograd.ir.checks import Refused
-from picograd.ir.graphless import Graphless
-from picograd.ir.lines import line_of
+from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import Graphless, line_of
 from picograd.ir.stages import Plan, Settled
 from picograd.living import AtDeath, later
 from picograd.record import Record, replace

@@ -38,8 +38,8 @@ from picograd.errors import JitError, refusing, warn_user
 from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back
 from picograd.ir.bodies import at_once
-from picograd.ir.graphless import graphless_in
 from picograd.ir.op import Buffer, Op
+from picograd.ir.origin import graphless_in
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
 from picograd.living import LivingSet

@@ -17,7 +17,7 @@ from picograd.engine.profile import NOWHERE, PLANNING, Profiling, Recorder, Span
 from picograd.errors import ArgumentError, ArgumentTypeError, Line
 from picograd.files import write_whole
 from picograd.interrupts import whole_context
-from picograd.ir.lines import Following
+from picograd.ir.origin import Following
 from picograd.nn.module import Module
 from picograd.notebook import table
 from picograd.record import Struct, field

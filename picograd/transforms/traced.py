@@ -22,10 +22,9 @@ from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import whole_context
-from picograd.ir.graphless import named_anew
-from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import lines_of, named_anew
 from picograd.living import LivingKeys
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace

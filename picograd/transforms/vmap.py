@@ -14,8 +14,8 @@ from typing import Any
 from picograd.control.closure import FunctionTrace, name_of, stand_in, store
 from picograd.control.structure import Taken, parts_of, put, take
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.ir.lines import line_of, record
 from picograd.ir.op import Dim, Op
+from picograd.ir.origin import line_of, record
 from picograd.record import Record
 from picograd.rewrites.vmap import Examples, Operand, draws, for_all, move_axis
 from picograd.tensor.cell import Cell, Trace, trace

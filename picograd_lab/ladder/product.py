@@ -18,13 +18,12 @@ from picograd.codegen.builder import read
 from picograd.codegen.matmul import most_rows
 from picograd.device import Target
 from picograd.engine.compiler import Compiler
-from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import BufferUse, Kernel, Param, Program, Schedule, ScheduleItem
 from picograd.ir.statements import Statement
-from picograd.ir.symbolic import add, mul
-from picograd.ir.text import format_program
+from picograd.ir.symbolic import add, dim_value, mul
+from picograd.ir.text_program import format_program
 from picograd.record import replace
 from picograd.road import finish
 

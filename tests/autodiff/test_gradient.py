@@ -12,9 +12,9 @@ from picograd.autodiff.modes import reverse
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, gather, permute, reduce, shrink, unary
-from picograd.ir.lines import record
 from picograd.ir.op import Buffer, Op, Shape, const, filled, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.ir.pattern import Pattern, PatternMatcher
 from tests.calls import calls
 

@@ -10,12 +10,12 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.build import cast, expand, pad, reduce, reshape
-from picograd.ir.checks import OutOfRange
+from picograd.ir.host import OutOfRange
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Check, For, walk
-from picograd.ir.text import format_program, parse_program
+from picograd.ir.text_program import format_program, parse_program
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule, lower
 from tests.same_meaning import TARGETS, check_same_meaning

@@ -8,9 +8,9 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen import index
 from picograd.ir.build import gather, reshape, where
-from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import placeholder
 from tests.same_meaning import check_same_meaning
 
 SHAPE = (8, 8)

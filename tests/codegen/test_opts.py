@@ -17,7 +17,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Generated, Opts, RegisterTile
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
-from picograd.ir.text import format_program
+from picograd.ir.text_program import format_program
 from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS, unspecified

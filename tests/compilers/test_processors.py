@@ -22,10 +22,10 @@ from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
 from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.plan import parametrize, template
-from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Schedule
+from picograd.ir.symbolic import dim_value
 from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.road import finish, lower, schedule_graphs
 from picograd_lab.ladder.product import product_for

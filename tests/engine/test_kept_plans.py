@@ -20,7 +20,7 @@ from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import find_kept, form_text, keep_plan, parametrize, plan_entry, template
 from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
-from picograd.ir.text import format_schedule
+from picograd.ir.text_program import format_schedule
 from picograd.latest import Latest
 from picograd.record import replace
 from picograd.road import schedule_graphs

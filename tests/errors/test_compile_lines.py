@@ -15,9 +15,9 @@ from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import parametrize, template
 from picograd.errors import CompileError, UnsupportedOp, VerifyError
-from picograd.ir.lines import line_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import line_of
 from picograd.ir.spec import verify_graph
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule

@@ -7,10 +7,9 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp, VerifyError
 from picograd.ir.arithmetic import ARITHMETIC
-from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import add, floordiv, mul
+from picograd.ir.symbolic import add, dim_value, floordiv, mul
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
 BOUND = Op(OpCode.BIND, dtypes.int64, (N, const(5, dtypes.int64)))

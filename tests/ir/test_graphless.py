@@ -6,9 +6,9 @@ import pytest
 
 from picograd import float32
 from picograd.ir.build import unary
-from picograd.ir.graphless import Graphless, graphless_in, like_its_sources
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import Graphless, graphless_in, like_its_sources
 
 
 def op_of(buffer: Buffer) -> Op:

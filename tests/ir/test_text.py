@@ -20,19 +20,8 @@ from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Program, Schedule, ScheduleItem
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Store, Transpose
 from picograd.ir.symbolic import add, floordiv, mul, to_op
-from picograd.ir.text import (
-    buffers_of,
-    format_graph,
-    format_kernel,
-    format_program,
-    format_schedule,
-    format_statement,
-    neighbourhood,
-    parse_graph,
-    parse_kernel,
-    parse_program,
-)
-from picograd.ir.text_program import RECORDS
+from picograd.ir.text import RECORDS, buffers_of, format_graph, format_kernel, neighbourhood, parse_graph, parse_kernel
+from picograd.ir.text_program import format_program, format_schedule, format_statement, parse_program
 from picograd.record import Record
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 512))

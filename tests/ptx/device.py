@@ -20,8 +20,8 @@ from picograd.devices.ptx import render as nvptx_text
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
-from picograd.ir.dims import dim_value
 from picograd.ir.stages import Binary, Executable, Source
+from picograd.ir.symbolic import dim_value
 from picograd.record import replace
 from picograd.runtime.launches import Call, HostFunction
 from tests.ptx.inline import inline

@@ -20,7 +20,7 @@ from picograd.ir.op import Dim, Op, filled, toposort
 from picograd.ir.opcode import ATTENTIONS, OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec import verify_graph
-from picograd.rewrites.compose_attention import compose_attention
+from picograd.rewrites.contract import compose_attention
 
 f64 = dtypes.float64
 ARGS = [

@@ -16,7 +16,7 @@ from picograd.ir.build import compare, expand, gather, reduce, swap_last, where
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import LoopItem
-from picograd.ir.text import format_schedule
+from picograd.ir.text_program import format_schedule
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule
 from tests.same_meaning import check_same_meaning

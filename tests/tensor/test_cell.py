@@ -150,7 +150,7 @@ def test_random_writes_through_random_views_follow_numpy(device):
 
 
 def test_lines_are_remembered(device):
-    from picograd.ir.lines import lines_of
+    from picograd.ir.origin import lines_of
 
     x = Tensor([1.0, 2.0])
     y = x * 7.5

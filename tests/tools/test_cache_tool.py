@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from picograd.errors import DataError
-from picograd.ir.holders import format_nbytes
+from picograd.ir.origin import format_nbytes
 from picograd_programs.cache import PARTS, clear_cache, list_cache
 
 

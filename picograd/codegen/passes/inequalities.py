@@ -31,10 +31,9 @@ from math import gcd
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.ir.arithmetic import INTERVALS, TRUTHS, Interval, product_interval
+from picograd.ir.arithmetic import INTERVALS, TRUTHS, Interval, product_interval, whole_interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.ranges import whole_interval
 from picograd.record import Struct, field
 
 # ---- polynomials ----

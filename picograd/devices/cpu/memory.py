@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 
 from picograd.forks import lock
-from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.living import AtDeath, finish_later, later
 
 ALIGNMENT = 64

@@ -42,10 +42,10 @@ from picograd.devices.cpu.walker import (
     Walker,
     libc_address,
 )
-from picograd.ir.checks import Refused, first_report
-from picograd.ir.dims import dim_value
+from picograd.ir.host import Refused, first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import REPORT_WORDS, Executable, Param, Schedule, Settled
+from picograd.ir.symbolic import dim_value
 from picograd.living import LivingSet
 from picograd.runtime.launches import Function, array_at
 

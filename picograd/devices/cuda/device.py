@@ -28,8 +28,8 @@ from picograd.devices.cuda.queue import CommandQueue, Moment
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
 from picograd.forks import cached_property
 from picograd.ir.backend import MemoryCount
-from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.opts import Library, PlainProduct, read_library
+from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
 from picograd.living import LivingSet
 from picograd.record import replace

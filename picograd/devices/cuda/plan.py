@@ -26,10 +26,10 @@ from picograd.devices.cuda.queue import CommandQueue
 from picograd.devices.cuda.tile_maps import check_inside, encode
 from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.dims import dim_value
+from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import Call, HostFunction, list_launches
 
 # ---- launches in place and graphs of them ----

@@ -20,11 +20,11 @@ from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
 from picograd.errors import DeviceError
 from picograd.forks import lock
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.dims import dim_value
-from picograd.ir.holders import out_of_memory
+from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
+from picograd.ir.origin import out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled, TileMap
+from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
     Argument,

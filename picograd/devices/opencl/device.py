@@ -21,11 +21,11 @@ from picograd.errors import DeviceError, OutOfMemoryError, warn_user
 from picograd.forks import lock
 from picograd.interrupts import wait_until
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.dims import dim_value
-from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
+from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
     Array,

@@ -16,7 +16,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, JitError, ShapeError
-from picograd.ir.checks import Site, checked
+from picograd.ir.host import Site, checked
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.cell import trace

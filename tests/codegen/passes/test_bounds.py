@@ -18,13 +18,13 @@ from picograd.engine.compiler import runs_on_host
 from picograd.engine.plan import parametrize, template
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_program
-from picograd.ir.checks import OutOfRange
+from picograd.ir.host import OutOfRange
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
-from picograd.ir.text import parse_program
+from picograd.ir.text_program import parse_program
 from picograd.record import replace
 from picograd.road import lower, schedule_graphs
 from tests.counts.workloads import WORKLOADS, indices, leaf

@@ -20,11 +20,11 @@ from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import AFTER, CHUNK, COUNT
 from picograd.devices.null.backend import NullDevice
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
 from picograd.ir.statements import For, Load, Store
+from picograd.ir.symbolic import dim_value
 from picograd.record import replace
 from tests.cpu_programs import (
     F32,
