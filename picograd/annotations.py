@@ -36,7 +36,7 @@ PLURAL = {
 
 # ---- does it fit ----
 def fits(value: Any, wanted: Any) -> bool:
-    """True where `value` may stand where an annotation says `wanted`; of what cannot be told, too."""
+    """True if `value` satisfies the annotation `wanted`; also if that cannot be decided."""
     origin, parts = get_origin(wanted), get_args(wanted)
     if origin in (Union, UnionType):
         return any(fits(value, part) for part in parts)
@@ -54,7 +54,7 @@ def fits(value: Any, wanted: Any) -> bool:
 
 
 def _accepted(origin: type) -> tuple[type, ...]:
-    """Returns the types that may stand for a container: lists and tuples for each other, arrays for sequences."""
+    """Returns the types accepted in place of a container: lists and tuples for each other, arrays for sequences."""
     if origin in (tuple, list):
         return (tuple, list)
     return (Sequence, np.ndarray) if origin is Sequence else (origin,)
@@ -97,7 +97,7 @@ def described(wanted: Any) -> str:
 
 
 def _either(words: Sequence[str]) -> str:
-    """Returns "a, b or c"; a number is said once, whatever kinds of numbers there are."""
+    """Returns "a, b or c"; numbers are named once, for any kinds of them."""
     kept = [word for word in dict.fromkeys(words) if word not in ("a bool", "an int") or "a number" not in words]
     return f"{', '.join(kept[:-1])} or {kept[-1]}" if len(kept) > 1 else kept[0]
 

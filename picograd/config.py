@@ -57,7 +57,7 @@ def warn_of_settings(*checks: Callable[[], object]) -> None:
     It is given when picograd is imported; where such a value counts, it is an error.
 
     Args:
-      checks:  further ones, each of which raises the error of a value
+      checks:  further ones, which raise the error of a value
     """
     switches = [partial(is_on, name) for name in SWITCHES]
     values: list[Callable[[], object]] = [shown_stages, num_threads, processor, *switches]
@@ -186,7 +186,7 @@ def _text_of(file: Path) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Returns the folder of the on-disk cache, or None when it is turned off, or this user has no home to keep it in."""
+    """Returns the folder of the on-disk cache, or None if it is turned off, or this user has no home for it."""
     chosen = setting("PICOGRAD_CACHE")
     if chosen.lower() in OFF:
         return None

@@ -132,8 +132,8 @@ class Target(Record):
     has_async_copies:  threads copy from memory to shared memory in the background
     has_warpgroups:    128 threads multiply matrices by one instruction, of tiles that are copied in the background (Hopper)
     multiprocessors:   of a GPU, as many blocks run at one time at least; 0: not known
-    features:          processor features the compiler is told
-    triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
+    features:          processor features for the compiler
+    triple:            kind of machine for the compiler, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/winograd.py), and one row

@@ -273,7 +273,7 @@ def _grid(widths: list[float], sources: Sequence[Sequence[int]], layer: list[int
 
 # ---- order within layers ----
 def _order(grid: _Grid) -> None:
-    """Sorts each layer by where its neighbours stand, sweep by sweep, and keeps the order with fewest crossings."""
+    """Sorts each layer by the places of its neighbours, sweep by sweep, and keeps the order with fewest crossings."""
     best, fewest = [list(row) for row in grid.rows], _crossings(grid)
     place = [0.0] * len(grid.widths)
     for row in grid.rows:
@@ -284,7 +284,7 @@ def _order(grid: _Grid) -> None:
             wish = {}
             for cell in row:
                 near = grid.above[cell] if downwards else grid.below[cell]
-                # A port counts as a part of its box's place, so that operands come to stand in their order.
+                # A port counts as a part of its box's place, so that operands come in their order.
                 seen = [place[other] + (0.0 if downwards else port / grid.widths[other]) for other, port in near]
                 wish[cell] = sum(seen) / len(seen) if seen else place[cell]
             row.sort(key=wish.__getitem__)
@@ -328,7 +328,7 @@ def _columns(grid: _Grid) -> list[float]:
 
 
 def _wish(grid: _Grid, cell: int, downwards: bool, x: list[float]) -> float:
-    """Returns where a cell would stand if it were alone: a bend straight below or above the next cell of its edge."""
+    """Returns the place of a cell if it were alone: a bend straight below or above the next cell of its edge."""
     upper = [x[other] - port for other, port in grid.above[cell]]
     lower = [x[other] + port for other, port in grid.below[cell]]
     if grid.widths[cell] == BEND_WIDTH:

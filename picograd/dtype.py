@@ -67,7 +67,7 @@ class DType(Record, eq=False, dict=True):
 
     @cached_property
     def compute_dtype(self) -> DType:
-        """What arithmetic and sums are done in: float32 for narrow floats, else the dtype itself."""
+        """The dtype of arithmetic and sums: float32 for narrow floats, else the dtype itself."""
         return float32 if self.is_narrow else self
 
     @cached_property
@@ -80,7 +80,7 @@ class DType(Record, eq=False, dict=True):
 
     @cached_property
     def exponent_bias(self) -> int:
-        """What a float's exponent is stored with on top (IEEE 754-2019, section 3.3): half of what its bits can count."""
+        """The bias of a float's stored exponent (IEEE 754-2019, section 3.3): half of the range of its bits."""
         return (1 << (self.bits - self.precision - 1)) - 1
 
     @cached_property
@@ -273,7 +273,7 @@ def dtype_of_scalar(value: Scalar) -> DType:
 def promote(a: DType, b: DType) -> DType:
     """Returns the dtype both operands are cast to, by PyTorch's table.
 
-    A float wins over an integer whatever their widths; signed and unsigned of one width
+    A float wins over an integer of any width; signed and unsigned of one width
     meet in the next wider signed type; float16 and bfloat16 meet in float32.
 
     >>> promote(uint8, int8), promote(int64, float16), promote(float16, bfloat16)

@@ -91,7 +91,7 @@ class PicogradError(Exception):
         return []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is: `__init__` would add the line, and the hint, of whoever reads it back to a text that has them.
+        # As it is: `__init__` would add the line, and the hint, of the reader to a text that has them.
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     def restate(self, fact: str) -> None:
@@ -135,7 +135,7 @@ def refusing(name: str, place: str) -> Callable[..., NoReturn]:
 
 
 def explain_absent(page: dict[str, Any]) -> None:
-    """Lets a module, of which `page` is the dict, raise `missing` for each name that it does not have."""
+    """Lets a module with the dict `page` raise `missing` for each name that it does not have."""
     place = page["__name__"]
 
     def absent(name: str) -> NoReturn:

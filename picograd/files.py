@@ -116,7 +116,7 @@ def _checked(path: PathName) -> PathName:
     """Returns a path that the machine can be asked for.
 
     Raises:
-      OSError: it has a zero byte, of which `open` makes a ValueError.
+      OSError: it has a zero byte, for which `open` raises a ValueError.
     """
     if os.fsencode(path).find(b"\0") >= 0:
         raise OSError(errno.EINVAL, "its name has a zero byte")

@@ -127,7 +127,7 @@ class Ends:
 
 
 class WholeContext(ContextDecorator, Generic[R]):
-    """A context of contextlib's, of which no interrupt cuts the ends: what it puts back is put back."""
+    """A context of contextlib's whose ends no interrupt cuts: what it puts back is put back."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[R]]):
         self._make = make

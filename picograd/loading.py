@@ -1,12 +1,12 @@
-"""How picograd is loaded: without looking for garbage, of which modules are none; and how often it is looked for later.
+"""Loading picograd without garbage collection (modules are no garbage), and the collector's threshold afterwards.
 
 In:    nothing; names of modules that are loaded when they are first asked for
 Out:   `collecting_later`; `load_late`, `importing`; `end_at_once`, `hear_again`
 Used by: picograd/__init__.py, and those who load something late; picograd_programs/cli.py
 
 A module makes thousands of objects that live as long as the process. Python's collector walks over all of them again and
-again while more come, at each full collection later, and twice when the process ends: half of what importing picograd
-took. What is there when picograd is loaded is therefore frozen (`gc.freeze`): it is freed when nobody refers to it, as
+again while more come, at each full collection later, and twice when the process ends: half of the time of importing
+picograd. What is there when picograd is loaded is therefore frozen (`gc.freeze`): it is freed when nobody refers to it, as
 ever, but the collector does not look for cycles in it.
 
 Graphs, too, are many small objects that are freed when nobody refers to them. Python looks through the youngest objects

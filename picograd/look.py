@@ -29,7 +29,7 @@ SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}
 
 
 class Look(Record):
-    """How one stage is looked at.
+    """The check and the text of one stage.
 
     check:  of the specification, given the name of the pass before
     text:   what PICOGRAD_SHOW prints and PICOGRAD_DUMP keeps
@@ -53,7 +53,7 @@ PASSES = {"kernel": "create_schedule", "split": "unfuse", "program": "linearize"
 
 
 def look(stage: str, value: T, place: Path | None = None) -> T:
-    """Returns what a pass has made, looked at.
+    """Returns the result of a pass after checking, showing and keeping it.
 
     Args:
       stage:  a name in LOOKS

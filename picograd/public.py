@@ -267,7 +267,7 @@ def check_arguments(
 
 @functools.cache
 def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    """Returns the signature of a function, and the types that its annotations stand for; self is of the class it is in."""
+    """Returns the signature of a function, and the types in its annotations; self is of the class it is in."""
     classes = {owner.__name__: owner for owner in _owners.values()}  # which the functions that they are made of name
     signature, hints = inspect.signature(function), get_type_hints(function, localns=classes)
     if "self" in signature.parameters:

@@ -22,7 +22,7 @@ __all__ = ["Record", "Struct", "asdict", "astuple", "field", "replace"]
 class Record(Struct, frozen=True):
     """An immutable record: `class Point(Record)` with `x: int` and `y: int = 0` has a constructor, ==, hash and repr.
 
-    Options stand behind the base: eq=False where each is equal to itself only, dict=True where properties are cached,
+    Options come after the base: eq=False where each is equal to itself only, dict=True where properties are cached,
     weakref=True where something refers to it weakly.
 
     >>> class Point(Record):

@@ -6,9 +6,9 @@ In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
 Called by: engine/compiler.py.    Next: picograd/schedule/memory.py
 
-A pass takes what stands on its right and gives what stands on its left; its file says what holds after it. `look` checks,
-prints and keeps what a pass has made, where settings ask for that. The engine stands around this page: it keeps what was
-made, tries several choices, and compiles kernels beside each other.
+A pass takes the record on its right and gives the one on its left; its file says what holds after it. `look` checks,
+prints and keeps what a pass has made, where settings ask for that. The engine is around this page: it keeps results, tries
+several choices, and compiles kernels at the same time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _schedule(
         steps = [make_step(each, fused, of_body) for each in groups]
         order = order_steps(steps, graph) if is_outermost else Order([*range(len(steps))])
         if not order.refused:
-            return scheduled(graph, steps, order, of_body, is_outermost)  # and where each value lies in memory
+            return scheduled(graph, steps, order, of_body, is_outermost)  # and the place of each value in memory
         refused |= {i for i, root in enumerate(graph) if order.refused & set(versions_of(root))}
 
 

@@ -73,7 +73,7 @@ class Array(Tensor):
         super().__setitem__(self._whole_mask(index), value)
 
     def _whole_mask(self, index: Any) -> Any:
-        """Returns a mask that has no elements, though the axes it stands for have some, with all of them: none chosen."""
+        """Returns a mask without elements, for axes that have some, with all of them: none chosen."""
         if not isinstance(index, Tensor) or index.dtype is not dtypes.bool_ or 0 not in index.shape:
             return index
         axes = self.op.shape[: index.ndim]
@@ -134,7 +134,7 @@ def pair(function: str, x1: Any, x2: Any, kinds: str = ANY) -> tuple[Array, Arra
 
 
 def number(function: str, value: Any, beside: Array) -> Array:
-    """Returns a Python number as a 0-d Array of the dtype and device of the array beside it.
+    """Returns a Python number as a 0-d Array of the dtype and device of `array`.
 
     Raises:
       DTypeError: it is no number, or of a higher kind than the array.
@@ -356,7 +356,8 @@ class Info:
     """
 
     def capabilities(self) -> dict[str, bool | int | None]:
-        """Returns what depends on the library: bool masks index, shapes depend on values, axes are at most 64."""
+        """Returns the abilities that differ between libraries: bool masks index, shapes may depend on values, at most 64
+        axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
@@ -396,7 +397,7 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """Returns what this namespace can do.
+    """Returns the abilities of this namespace.
 
     >>> __array_namespace_info__().capabilities()["boolean indexing"]
     True

@@ -84,10 +84,10 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
 
 # ---- what several results are called ----
 class Eigen(NamedTuple):
-    """What eigh returns.
+    """The result of eigh.
 
     eigenvalues:   (..., n), in rising order
-    eigenvectors:  (..., n, n), of which the columns are the eigenvectors
+    eigenvectors:  (..., n, n), its columns are the eigenvectors
     """
 
     eigenvalues: Array
@@ -95,7 +95,7 @@ class Eigen(NamedTuple):
 
 
 class QR(NamedTuple):
-    """What qr returns.
+    """The result of qr.
 
     Q:  (..., m, k), whose columns are orthonormal
     R:  (..., k, n), an upper triangle
@@ -106,7 +106,7 @@ class QR(NamedTuple):
 
 
 class LogDet(NamedTuple):
-    """What slogdet returns.
+    """The result of slogdet.
 
     sign:       -1, 0 or 1
     logabsdet:  log |det|; -inf of a singular matrix
@@ -117,7 +117,7 @@ class LogDet(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """What svd returns.
+    """The result of svd.
 
     U:   (..., m, k), whose columns are orthonormal
     S:   (..., k), the singular values in falling order

@@ -283,7 +283,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Array:
 
 # ---- order along an axis ----
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Returns where the elements stand that make the order along one axis, greatest first if `descending`.
+    """Returns the positions that sort the elements along one axis, greatest first if `descending`.
 
     Args:
       stable:  equal elements keep their order; they do so in any case
@@ -309,7 +309,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 # ---- where elements are ----
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Returns where the first greatest element stands, along one axis or in the flattened array.
+    """Returns the position of the first greatest element, along one axis or in the flattened array.
 
     Raises:
       ShapeError: there is no element.
@@ -321,7 +321,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Returns where the first smallest element stands, along one axis or in the flattened array.
+    """Returns the position of the first smallest element, along one axis or in the flattened array.
 
     Raises:
       ShapeError: there is no element.
@@ -360,7 +360,7 @@ def nonzero(x: Tensor, /) -> tuple[Array, ...]:
 def searchsorted(
     x1: Tensor, x2: Operand, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Array:
-    """Returns where elements of x2 would have to stand in x1 for it to stay in order.
+    """Returns the positions in x1 at which elements of x2 keep it sorted.
 
     Args:
       x1:      one axis, in rising order, or brought into it by `sorter`
@@ -398,10 +398,10 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Array:
 
 # ---- sets of distinct elements ----
 class UniqueAll(NamedTuple):
-    """What unique_all returns.
+    """The result of unique_all.
 
     values:           the distinct elements, in rising order
-    indices:          where the first of each stands in the flattened array
+    indices:          position of the first of each in the flattened array
     inverse_indices:  which of the values each element is, in the shape of the array
     counts:           how often each occurs
     """
@@ -413,7 +413,7 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What unique_counts returns.
+    """The result of unique_counts.
 
     values:  the distinct elements, in rising order
     counts:  how often each occurs
@@ -424,7 +424,7 @@ class UniqueCounts(NamedTuple):
 
 
 class UniqueInverse(NamedTuple):
-    """What unique_inverse returns.
+    """The result of unique_inverse.
 
     values:           the distinct elements, in rising order
     inverse_indices:  which of the values each element is, in the shape of the array
@@ -445,7 +445,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Array:
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Returns the distinct elements, where each first stands, which each element is, and how often each occurs.
+    """Returns the distinct elements, the position of the first of each, the number of each element's value, and counts.
 
     >>> unique_all(Array([3, 1, 3])).indices
     Array([1, 0])

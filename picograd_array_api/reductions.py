@@ -20,7 +20,7 @@ def cumulative_prod(
 
     Args:
       axis:             may be left out of an array with one axis
-      include_initial:  a 1 stands in front
+      include_initial:  a 1 is put in front
 
     Raises:
       ArgumentError: axis is left out of an array with several.
@@ -40,7 +40,7 @@ def cumulative_sum(
 
     Args:
       axis:             may be left out of an array with one axis
-      include_initial:  a 0 stands in front
+      include_initial:  a 0 is put in front
 
     Raises:
       ArgumentError: axis is left out of an array with several.
@@ -170,7 +170,7 @@ def diff(
     """Returns the differences of neighbours along one axis, taken n times.
 
     Args:
-      prepend, append:  what stands before and behind x along the axis
+      prepend, append:  elements put before and after x along the axis
 
     Raises:
       ArgumentError: n is negative.

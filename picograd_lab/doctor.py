@@ -133,7 +133,7 @@ def examine_library() -> Finding:
 
 
 def examine_extra(name: str, packages: tuple[str, ...]) -> Finding:
-    """Returns which packages of an extra are installed."""
+    """Returns the finding about an extra: the versions of its packages."""
     versions = {package: _version(package) for package in packages}
     text = ", ".join(f"{package} {version or 'missing'}" for package, version in versions.items())
     complete = all(versions.values())

@@ -38,11 +38,11 @@ def _as_array(value: Any) -> Any:
 
 
 class Backend(OnnxBackend):
-    """What `onnx.backend.test.BackendTest` asks of a backend."""
+    """The interface that `onnx.backend.test.BackendTest` asks for."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Returns a model ready to run; on the default device, whatever ONNX calls it."""
+        """Returns a model ready to run; on the default device, under any name."""
         return Prepared(load(model.SerializeToString()))
 
     @classmethod

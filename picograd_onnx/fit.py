@@ -99,7 +99,7 @@ def type_of(value: Value) -> onnx.TypeProto:
 
 
 def signature(values: Sequence[Any]) -> tuple[bytes, ...]:
-    """Returns what a body that depends on types is kept under."""
+    """Returns the key of a body that depends on types."""
     return tuple(type_of(value).SerializeToString() for value in values)
 
 

@@ -41,8 +41,8 @@ from picograd_onnx.values import (
 def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> Model:
     """Reads an ONNX model and returns it as a module.
 
-    Everything the file says is checked before anything is computed: sizes, names, order, attributes, and that data in
-    files of their own lie in the model's folder.
+    Everything the file says is checked before anything is computed: sizes, names, order, attributes, and that data in files
+    of their own are in the model's folder.
 
     Args:
       source:  path of the file, or its bytes
@@ -133,7 +133,7 @@ class Model(Module):
                 yield from ((f"{prefix}.{name}" if prefix else name, tensor) for name, tensor in held.items())
 
     def extra_repr(self) -> str:
-        """Returns what stands between the brackets when the model is printed."""
+        """Returns the text between the brackets of the model's printed form."""
         return ", ".join(entry.name for entry in self.inputs) + " -> " + ", ".join(entry.name for entry in self.outputs)
 
     # ---- calling it ----
@@ -219,7 +219,7 @@ def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None
 
 
 def _uses(graph: Graph) -> defaultdict[str, set[str]]:
-    """Returns what each value is used as: "static" (it decides shapes), "state" or "trained"."""
+    """Returns the uses of each value: "static" (it decides shapes), "state" or "trained"."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for entry in graph.outputs:
         found[entry.name].add("trained")

@@ -1,4 +1,4 @@
-"""Plans an ONNX model: finds for each node the row of the table that computes it, or the body that stands for it.
+"""Plans an ONNX model: finds for each node the row of the table that computes it, or its body.
 
 In:    a checked model
 Out:   `Planner`, which makes a Graph of a GraphProto or of a function's body
@@ -49,7 +49,7 @@ class Planner:
     def graph(
         self, graph: GraphProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], where: str
     ) -> Graph:
-        """Returns a graph; `bound` are attributes of the function around it, `where` says in errors where it stands."""
+        """Returns a graph; `bound` are attributes of the function around it, `where` is its place, for errors."""
         constants = {
             tensor.name: self.source.array(tensor, f'{where}initializer "{tensor.name}"') for tensor in graph.initializer
         }
@@ -116,7 +116,7 @@ class Planner:
     def _does(
         self, node: NodeProto, schema: Any, version: int, attributes: Mapping[str, Any], place: str
     ) -> Operator | Call:
-        """Returns what computes a node: a row of the table, else the body ONNX gives for the operator."""
+        """Returns the computation of a node: a row of the table, else the body ONNX gives for the operator."""
         row = find(schema.domain, schema.name, schema.since_version)
         if row is not None:
             _check_accepted(row, len(_trimmed(node.input)), attributes, place)
@@ -229,7 +229,7 @@ def _trimmed(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _schema(name: str, domain: str, version: int, place: str) -> Any:
-    """Returns what ONNX says about an operator, which must be one that this version of its domain has."""
+    """Returns ONNX's schema of an operator in this version of its domain; raises if there is none."""
     full = f"{domain}.{name}" if domain else name
     if not onnx.defs.has(name, domain):
         raise UnsupportedOp(f"onnx.load: {place}: {full} is not an operator that onnx {onnx.__version__} knows.")
@@ -271,7 +271,7 @@ def _check_accepted(row: Operator, num_inputs: int, attributes: Mapping[str, Any
 
 
 def declared(info: Any) -> Declared:
-    """Returns what a model says about an input or output."""
+    """Returns a model's declaration of an input or output."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         return Declared(info.name, None, None, is_tensor=kind is None)

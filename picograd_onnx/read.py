@@ -229,7 +229,7 @@ MAX_FILE_NBYTES = (1 << 31) - 1  # what a protobuf can be
 MAX_NBYTES = 1 << 36  # of all arrays together
 MAX_NDIM = 64
 
-# Element types that do not fill a byte, and how many stand in one.
+# Element types that do not fill a byte, and how many fit in one.
 PACKED: dict[int, int] = {
     TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.FLOAT4E2M1: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4,
 }  # fmt: skip
@@ -246,7 +246,7 @@ class Source(Struct):
     """A model as it was read.
 
     model:   the parsed file
-    folder:  where its external data lie; None: the model came as bytes and may have none
+    folder:  the folder of its external data; None: the model came as bytes and may have none
     nbytes:  of the arrays read so far
     taken:   bytes read so far of each file with external data
     arrays:  those of external data, by file, offset, element type and shape: several tensors may be one
@@ -359,7 +359,7 @@ def _numel(tensor: TensorProto, place: str) -> int:
 
 # ---- data in files of their own ----
 def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | None) -> Array:
-    """Returns the elements of a tensor that lie in a file in the folder of the model: as many as are declared."""
+    """Returns the elements of a tensor in a file in the folder of the model: as many as are declared."""
     if source is None or source.folder is None:
         raise DataError(
             f"onnx.load: {place} lies in a file of its own, and there is no folder to look for it.",
@@ -409,7 +409,7 @@ def _read(file: BinaryIO, tensor: TensorProto, length: int, place: str) -> Array
 
 
 def inside(folder: Path, location: str, place: str) -> Path:
-    """Returns the file a model names by a location, which must lie in the model's folder whatever links there are."""
+    """Returns the file a model names by a location, which must be in the model's folder, after following links."""
     windows = PureWindowsPath(location)  # stricter: both kinds of separators, and drives
     if not location or "\0" in location or windows.anchor or ".." in windows.parts:
         raise DataError(

@@ -169,12 +169,12 @@ class Operator(Record, dict=True):
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What the function takes."""
+        """The parameters of the function."""
         return inspect.signature(self.function).parameters
 
     @cached_property
     def max_inputs(self) -> float:
-        """How many inputs the function takes."""
+        """The greatest number of inputs."""
         kinds = [entry.kind for entry in self.parameters.values()]
         if inspect.Parameter.VAR_POSITIONAL in kinds:
             return math.inf
@@ -182,12 +182,12 @@ class Operator(Record, dict=True):
 
     @cached_property
     def takes_step(self) -> bool:
-        """Whether the function asks for the Step itself."""
+        """True if the function takes the Step itself."""
         return "step" in self.parameters
 
     @cached_property
     def takes_run(self) -> bool:
-        """Whether the function asks for the Run it is part of, to compute graphs among its attributes."""
+        """True if the function takes the Run, to compute graphs among its attributes."""
         return "run" in self.parameters
 
 
@@ -207,7 +207,7 @@ def row(
 
 
 class Call(Record):
-    """The body of a function that stands for a node.
+    """The body of a function for a node.
 
     graph:  the body; None where it depends on the types of the inputs
     """
@@ -218,8 +218,8 @@ class Call(Record):
 class Step(Record):
     """A node, ready to run.
 
-    place:       what it is and where it stands, for errors
-    does:        the row of the table that computes it, or the body that stands for it
+    place:       its kind and place, for errors
+    does:        the row of the table that computes it, or its body
     node:        as it was read; with the values of attributes that a function's body refers to
     schema:      what ONNX says about the operator; None for a function of the model
     version:     version of its domain
@@ -269,7 +269,7 @@ class Graph(Record):
 
 
 class Runner(Protocol):
-    """What an operator with graphs among its attributes asks of the Run it is part of."""
+    """The part of a Run that operators with graphs among their attributes use."""
 
     def graph(self, graph: Graph, inputs: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
         """Returns the outputs of a graph."""

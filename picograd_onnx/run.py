@@ -38,15 +38,15 @@ MAX_BODIES = 256  # of one model: shapes that change from call to call must not 
 
 
 class Run:
-    """What computing the steps of one model needs.
+    """The state for computing the steps of one model.
 
     planner:    makes bodies that depend on types
-    constants:  tensors of what is known
+    constants:  tensors of known values
     """
 
     def __init__(self, planner: Planner, constants: Constants) -> None:
         self.planner, self.constants = planner, constants
-        # The step is kept beside its body: its id must stay its own.
+        # The step is kept with its body: its id must stay its own.
         self._bodies: Latest[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = Latest(MAX_BODIES)
 
     # ---- graphs ----
@@ -91,7 +91,7 @@ class Run:
         return _as_tuple(self._applied(step, step.does, inputs, values, ahead=False))
 
     def _called(self, step: Step, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Returns the outputs of a step that a body stands for."""
+        """Returns the outputs of a step with a body."""
         assert not isinstance(step.does, Operator)
         body = step.does.graph or self._typed_body(step, inputs)
         padded = [*inputs, *[None] * (len(body.inputs) - len(inputs))]
@@ -111,7 +111,7 @@ class Run:
     def _applied(
         self, step: Step, operator: Operator, inputs: Sequence[Value], values: Mapping[str, Value], ahead: bool
     ) -> Any:
-        """Returns what the function of an operator returns; `ahead`: all inputs are known, it computes on the host."""
+        """Returns the result of an operator's function; `ahead`: all inputs are known, it computes on the host."""
         given = [self._argument(operator, number, value, ahead) for number, value in enumerate(inputs)]
         given, keywords = fitted(step, operator, given)
         if operator.takes_step:

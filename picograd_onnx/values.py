@@ -1,4 +1,4 @@
-"""What flows along the edges of an ONNX graph, how it becomes what an operator takes, and how much work a value is.
+"""Values on the edges of an ONNX graph, their conversion to an operator's arguments, and the work that a value costs.
 
 A value is a Tensor, or an array of the host where it is known before anything runs (constants, shapes and what is computed
 from them) or has an element type that tensors lack (strings, 4-bit integers, ...); a list is a sequence, None an empty

@@ -127,13 +127,13 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the output, `head` say, has gone
+    except BrokenPipeError:  # the reader of the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails again
         return 141
 
 
 def wrong_command(words: Sequence[str]) -> str | None:
-    """Returns what is to be said of a word that is no command; None where all are some, up to the first option."""
+    """Returns the error message for a word that is no command; None if all words up to the first option are known."""
     known: Any = Command
     for place, word in enumerate(words):
         kinds = {part.__metadata__[0].name: part.__origin__ for part in get_args(known) if hasattr(part, "__metadata__")}

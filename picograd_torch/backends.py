@@ -88,7 +88,7 @@ class Cpu:
     """Names of questions that programs ask of the processor."""
 
     def get_cpu_capability(self) -> str:
-        """Returns which instructions the CPU device uses: "native" for those that the processor has."""
+        """Returns the instruction set of the CPU device; "native" means all that the processor has."""
         return setting("PICOGRAD_CPU")
 
 

@@ -33,7 +33,7 @@ CHEAP = COMPARE | IDENTITY | MOVEMENT | {
 
 
 class Kept(Record):
-    """What the backward part reads of the forward part.
+    """The values of the forward part that the backward part reads.
 
     saved:  values that the forward part must give as further results
     reads:  PARAMs, results and saved values that the backward part reads
@@ -81,14 +81,14 @@ def depending(order: Sequence[Op], seeds: Collection[Op], available: Collection[
 
 
 def stored_base(op: Op) -> Op:
-    """Returns what is stored where `op` is read: what a view shows, what was made wider."""
+    """Returns the stored value under `op`: below its views, and below casts to a wider dtype."""
     while op.code in MOVEMENT or (op.code is OpCode.CAST and op.src[0].dtype.itemsize <= op.dtype.itemsize):
         op = op.src[0]
     return op
 
 
 def reads(gradients: Sequence[Op], there: Collection[Op]) -> tuple[Op, ...]:
-    """Returns which of the values that are there the gradients read."""
+    """Returns those of the available values that the gradients read."""
     return tuple(op for op in toposort(gradients, stop=there) if op in there)
 
 
@@ -242,7 +242,7 @@ def attention_reverse(
 def _masked_reverse(
     attention: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
 ) -> list[Op | None]:
-    """Returns the gradients of what an ATTENTION is composed of, which shares its scores where no kernel computes it."""
+    """Returns the gradients of an ATTENTION's composed form, which shares its scores where no kernel computes it."""
     params = [param(s, slot) for slot, s in enumerate(attention.src)]
     roots = composed(attention.replace(tuple(params)))
     seeds = {number: param(roots[number], len(params) + number) for number in grads}
@@ -272,7 +272,7 @@ def composed_forward(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) 
 
 
 def _as_call(op: Op) -> Op:
-    """Returns an ATTENTION or an ATTENTION_GRAD as a CALL of what it is composed of, computed again by derivatives."""
+    """Returns an ATTENTION or an ATTENTION_GRAD as a CALL of its composed form, computed again by derivatives."""
     body = sink(composed(op.replace(tuple(param(s, slot) for slot, s in enumerate(op.src)))), RECOMPUTE)
     return Op(OpCode.CALL, body.dtype, op.src, body)
 

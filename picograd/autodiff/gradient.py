@@ -76,12 +76,12 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
 
 # ---- gradients that wait for their plan ----
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
-SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # of which every Op has a row
+SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
 
 def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Sequence[Op]) -> dict[Op, Op] | None:
-    """Returns the gradients of leaves, each of which is reached; None where they must be made at once.
+    """Returns the gradients of leaves, all of which are reached; None where they must be made at once.
 
     Args:
       seeds:    root -> the gradient that arrives there
@@ -134,7 +134,7 @@ def _built(op: Op, src: tuple[Op, ...]) -> Op:
 
 
 def _sources(op: Op) -> tuple[Op, ...]:
-    """Returns what an Op is computed from, and what gradients flow to through it."""
+    """Returns the sources of an Op through which gradients flow; none for a computed value that needs no gradient."""
     return op.src if op.realized is None or op.needs_grad else ()
 
 

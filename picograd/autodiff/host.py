@@ -167,7 +167,7 @@ def eigvalsh_grad(grad: Op, out: Op) -> Op:
 
 
 def svd_grad(grad: Op, out: Op) -> Op:
-    """U ((skew(U.T G_U) S + S skew(V.T G_V)) / E + diagonal G_S) V.T, E = S_j^2 - S_i^2, with what lies outside U and V."""
+    """U ((skew(U.T G_U) S + S skew(V.T G_V)) / E + diagonal G_S) V.T, E = S_j^2 - S_i^2, with the parts outside U and V."""
     m, n = rows_columns(out.src[0])
     (u, s, vh), (grad_u, grad_s, grad_vh) = factors_of(out, m, n), factors_of(grad, m, n)
     turned, v, grad_v = swap_last(u), swap_last(vh), swap_last(grad_vh)

@@ -48,7 +48,7 @@ class Sum(Record):
     after: tuple[Op, ...]
 
     def operands(self) -> tuple[Op, ...]:
-        """Returns what must be stacked, below views of it."""
+        """Returns the operands to stack, each below its views."""
         return tuple(stored_base(operand) for operand in self.product.src)
 
 
@@ -71,7 +71,7 @@ def as_sums(grad: Op) -> tuple[list[Sum], list[Op]]:
 
 
 def step_of(part: Sum) -> Op:
-    """Returns what one step adds."""
+    """Returns the summand of one step."""
     return _again(part.product, part.after)
 
 
@@ -112,7 +112,7 @@ def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
 
 
 def _later(view: Op, rows: Op, steps: Dim) -> Op:
-    """Returns what movement `view` makes of the rows of all steps, which lie along an axis in front."""
+    """Returns the movement `view` applied to the rows of all steps, which are stacked along a first axis."""
     if view.code is OpCode.CAST:
         return cast(rows, view.dtype)
     if view.code is OpCode.RESHAPE:
@@ -337,7 +337,7 @@ class _Backward(Struct):
                     (products if part.product.code is OpCode.MATMUL else maybe).append((slot, part))
         stacked = {base for _, part in products for base in part.operands()}
         stacked |= {grad for slot, grad in found.items() if slot >= self.num_carry}
-        for slot, part in maybe:  # a sum of what is not stacked anyway is smaller than its rows
+        for slot, part in maybe:  # a sum of unstacked values is smaller than its rows
             if stacked.issuperset(part.operands()):
                 products.append((slot, part))
             else:
@@ -412,7 +412,7 @@ class LoopTangent(Record):
 def _loop_tangent(
     body: Op, num_carry: int, num_sources: int, moving: tuple[int, ...], rules: PatternMatcher
 ) -> LoopTangent | None:
-    """Builds the body of the LOOP that computes, beside the results, the tangents of those that change; None: none does."""
+    """Builds the body of the LOOP that computes the results and the tangents of those that change; None: none does."""
     params = params_of(body.src)
     active = active_slots(body, num_carry, moving)
     carries = sorted(slot for slot in active if slot < num_carry)
@@ -420,7 +420,7 @@ def _loop_tangent(
     places = {slot: num_carry + i for i, slot in enumerate(carries)}
     count = num_carry + len(carries) + num_sources - num_carry
     places.update((slot, count + i) for i, slot in enumerate(stacked))
-    # NOTE: tangents stand behind all PARAMs until the stacked ones are moved behind the tangents of the carry.
+    # NOTE: tangents come after all PARAMs until the stacked ones are moved behind the tangents of the carry.
     tangents = {params[slot]: param(params[slot], 2 * num_sources + at) for slot, at in places.items() if slot in params}
     changes = forward(body.src, tangents, rules)
     final = {tangents[params[slot]]: param(params[slot], at) for slot, at in places.items() if slot in params}

@@ -56,12 +56,12 @@ SourceRule = Callable[[Op, Op], Op | None]
 
 
 class Kind(Enum):
-    """How the Jacobian J of an Op looks. Rows give its transpose; forward mode needs J itself."""
+    """The form of an Op's Jacobian J. Rows give its transpose; forward mode needs J itself."""
 
     ELEMENTWISE = "elementwise"  # J is diagonal, so its own transpose: the row serves both directions
     LINEAR = "linear"  # the Op is linear in all its float sources together: J is the Op itself
     MULTILINEAR = "multilinear"  # the Op is linear in each float source: J is a sum of the Op itself
-    GENERAL = "general"  # J is the transpose of what the row computes, which is linear in `grad`
+    GENERAL = "general"  # J is the transpose of the row's function, which is linear in `grad`
 
 
 class Derivative(Record):
@@ -195,7 +195,7 @@ def _towards(
                 for s in op.src:
                     if s not in seen:
                         stack.append(s)
-                if stack[-1] is not op:  # it waits for what stands above it
+                if stack[-1] is not op:  # it waits for the Ops above it
                     continue
                 if op in wanted or not reaching.isdisjoint(op.src):
                     reaching.add(op)

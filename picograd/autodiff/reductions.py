@@ -221,13 +221,13 @@ def _scattered_others(out: Op) -> tuple[Op, Op]:
 
 
 def _joined(a: Op, b: Op) -> Op:
-    """Returns a and b side by side along the last axis."""
+    """Returns a and b joined along the last axis."""
     left, right = static_shape((a.shape[-1], b.shape[-1]))
     return pad_axis(a, -1, 0, right) + pad_axis(b, -1, left, 0)
 
 
 def _product_before(x: Op, keys: Op) -> Op:
-    """Returns the product of what stands before each element among those of the same key (> 0), which are neighbours."""
+    """Returns the product of the elements before each element among those of the same key (> 0), which are neighbours."""
     count = static_shape(x.shape[-1:])[0]
 
     def earlier(op: Op, step: int) -> Op:

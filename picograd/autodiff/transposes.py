@@ -143,7 +143,7 @@ def cumsum_transpose(grad: Op, out: Op) -> Op:
 
 
 def gather_transpose(grad: Op, out: Op) -> Op:
-    """What was read is added to where it was read from."""
+    """Adds the gradient of each element to the place it was read from."""
     x, index = out.src
     axis, batch = out.arg
     return scatter(zeros_like(x), index, grad, OpCode.ADD, axis, batch)
@@ -155,12 +155,12 @@ def scatter_add_transpose(grad: Op, out: Op) -> Op:
 
 
 def scatter_store_base(grad: Op, out: Op) -> Op:
-    """What was stored over has no gradient."""
+    """Elements that were overwritten have gradient 0."""
     return scatter(grad, out.src[1], zeros_like(out.src[2]), None, *out.arg[1:])
 
 
 def scatter_store_updates(grad: Op, out: Op) -> Op:
-    """Of updates with equal indices only the last one counted."""
+    """Among updates with equal indices only the last one has a gradient."""
     index, updates = out.src[1], out.src[2]
     axis, batch = out.arg[1:]
     count = Op(OpCode.IOTA, int64, (), numel(index.shape))
@@ -175,7 +175,7 @@ def scatter_store_updates(grad: Op, out: Op) -> Op:
 
 
 def update_base(grad: Op, out: Op) -> Op:
-    """What was written over has no gradient."""
+    """Elements that were overwritten have gradient 0."""
     return Op(OpCode.UPDATE, grad.dtype, (grad, zeros_like(out.src[1])), out.arg)
 
 
@@ -260,7 +260,7 @@ def conv_w(grad: Op, out: Op) -> Op:
 
 
 def _span(count: Dim, apart: int) -> Dim:
-    """Returns how many places `count` elements take that lie `apart` from each other."""
+    """Returns the extent of `count` elements at distances of `apart`."""
     return add(mul(subtract(count, 1), apart), 1)
 
 

@@ -380,7 +380,7 @@ class _FewQueries:
         return self.build.alloc(dtype, length, MemorySpace.REGISTER)
 
     def row(self, i: Dim) -> Row:
-        """Returns which query the i-th row is; the last one for a row that is not there, which nobody stores."""
+        """Returns the coordinates of the i-th query; of the last one for rows past the end, which nobody stores."""
         heads = self.heads
         row = minimum(add(self.first, i), heads.num_rows - 1)
         share, query = split(row, [heads.num_rows // heads.num_queries, heads.num_queries])
@@ -613,7 +613,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
 
 
 def _emit_sums(parts: Op, shape: Shape, dq: Op, build: Builder, target: Target) -> None:
-    """Writes the sums of what parts of keys (parts, ...) have added to gradients, in order: a thread an element."""
+    """Writes the sums of the contributions of parts of keys (parts, ...) to gradients, in order: a thread an element."""
     with grid_of_threads(build, numel(shape[1:]), target) as position:
         total = build.alloc(parts.dtype, 1, MemorySpace.REGISTER)
         build.store(total, 0, const(0, parts.dtype))
@@ -654,7 +654,7 @@ class Point(Record):
 
 
 def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: Dim, target: Target) -> list[Panel]:
-    """Returns matrices of which a block keeps the rows from `first` on."""
+    """Returns matrices whose rows from `first` on a block keeps."""
     panels = [Panel(rows, matrix, rows.cut.rows, target) for matrix in matrices]
     for panel in panels:
         panel.hold(head, first)
@@ -666,7 +666,7 @@ def _loaded(build: Builder, products: Accumulators, grad_weights: Accumulators, 
 
 
 def _store(rows: BlockRows, sums: Accumulators, memory: Op, first: Dim, head: Sequence[Dim], shape: Shape) -> None:
-    """Stores a block's gradients in memory of a shape (..., positions, features), of which `head` are the first axes."""
+    """Stores a block's gradients in memory of a shape (..., positions, features) that begins with the axes of `head`."""
     length, features = static_shape(shape[-2:])
 
     def put(i: Dim, position: Dim, feature: Dim, value: Op) -> None:

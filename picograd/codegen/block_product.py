@@ -44,7 +44,7 @@ from picograd.record import Record
 
 # ---- staging an operand in shared memory ----
 COPY_BYTES = (4, 8, 16)
-ANYWHERE = 1 << 31  # positions, and places in K, of which an address is looked at: beyond the operand's, too
+ANYWHERE = 1 << 31  # positions, and places in K, at which an address is examined: beyond the operand's, too
 
 
 class Operand(Record):
@@ -116,7 +116,7 @@ class Staged(Record, dict=True):
         """Elements of a copy in the background; 0 where they go by way of registers.
 
         They are contiguous on both sides, from a multiple of their number on; a transposed element goes alone. So do those
-        of which there is none: an address is a multiple whether it is read or not, as the instruction asks for.
+        that do not exist: an address is a multiple whether it is read or not, as the instruction asks for.
         """
         if not self.operand.copied:
             return 0
@@ -161,7 +161,7 @@ class Staged(Record, dict=True):
             if value.code is OpCode.LOAD:
                 self.build.copy_async(memory, to, value, self.copy_lanes)
                 return
-            with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of what is surely not there
+            with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
                 self.build.store(memory, add(to, lane), value)
 
         self._each(thread, self.copy_lanes, one)

@@ -136,7 +136,7 @@ class BlockRows(Record):
     # ---- how they are spread over the threads ----
     @abstractmethod
     def row(self, i: Dim) -> Dim:
-        """Returns which row of the block a thread's i-th one is."""
+        """Returns the number within the block of a thread's i-th row."""
 
     @abstractmethod
     def group_of(self, width: int, of_scores: bool) -> int:
@@ -256,7 +256,7 @@ def walk(
         first = add(start, mul(step, rows.cut.columns))
         after, later = add(first, rows.cut.columns), add(step, 1)
         if may_copy:
-            build.wait_for_copies(0)  # of what stays, too
+            build.wait_for_copies(0)  # of the kept rows, too
         build.barrier()
         if by_registers:
             for panel in by_registers:

@@ -58,7 +58,7 @@ class Context:
         return next(self._tiles)
 
     def finish(self) -> list[tuple[Statement, ...]]:
-        """Returns the statements of each phase that has any; the nests of the kernel's next phase begin anew."""
+        """Returns the statements of each phase that has any; the nests of the kernel's next phase start a new one."""
         finished = [builder.finish() for builder in self._builders]
         self._builders = []
         return [statements for statements in finished if statements]
@@ -151,7 +151,7 @@ class Builder:
         self._open[-1].append(LoadMatrices(into, to_op(place), memory, to_op(index), turned))
 
     def shuffle(self, value: Op, distance: int) -> Op:
-        """Returns what the thread of the warp has whose number differs by the bit `distance`."""
+        """Returns the value of the thread in the same warp whose number differs in the bit `distance`."""
         var = Op(OpCode.VAR, value.dtype, (), (self._name("x"), 1))
         self._open[-1].append(Shuffle(var, value, distance))
         return var
@@ -165,7 +165,7 @@ class Builder:
         self._open[-1].append(Barrier())
 
     def finish(self) -> tuple[Statement, ...]:
-        """Returns what was written."""
+        """Returns the statements written so far."""
         assert len(self._open) == 1, "a loop is still open"
         return tuple(self._open[0])
 

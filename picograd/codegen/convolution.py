@@ -19,7 +19,7 @@ from picograd.ir.shape import ConvArg, numel
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholders, subtract, to_op, unflatten
 from picograd.record import Record
 
-INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # stands for the condition under which an element is read
+INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # the condition under which an element is read
 
 
 class Windows(Record):

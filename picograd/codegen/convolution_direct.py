@@ -154,7 +154,7 @@ class DirectTiles(Record, dict=True):
     def panels(self) -> int:
         """Panels of output channels of an iteration of GRID."""
         most = PANELS_MAX
-        if self.scheme != PLAIN:  # of which an iteration has a whole row, however long
+        if self.scheme != PLAIN:  # an iteration has a whole row of them, however long
             of_panel = self.scheme.num_points * self.of_many.images * self.length * self.tile.columns
             most = max(1, min(most, SUM_ELEMENTS_MAX // of_panel))
         return -(-self.num_panels // -(-self.num_panels // most))

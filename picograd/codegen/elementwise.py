@@ -146,7 +146,7 @@ class TransposedReads:
     def write(
         self, nest: Nest, params: Sequence[Op], build: Builder, there: Mapping[Op, Dim], copies: Sequence[Op]
     ) -> None:
-        """Writes the results of a position, with copies in place of what the first loads read."""
+        """Writes the results of a position, with copies in place of the first loads."""
         where, *values = put_in_all(self.stored, {**there, **dict(zip(self.loads, copies))})
         for (slot, _), value in zip(nest.outputs, values):
             build.store(params[slot], from_op(where), value)
@@ -163,7 +163,7 @@ def _is_gathered(index: Op) -> bool:
 
 # ---- their tiles on a CPU ----
 TILE_ACROSS, TILE_ALONG = 64, 64  # elements of a tile
-GAP_ELEMENTS = 1  # element between the lines of a copy, so that they lie in different banks of the cache
+GAP_ELEMENTS = 1  # element between the lines of a copy, so that they are in different banks of the cache
 
 
 def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
@@ -211,8 +211,8 @@ def _place(i: Dim, j: Dim) -> Dim:
 
 
 # ---- their tiles on a GPU ----
-TILE_EXTENT = 32  # elements either way, and threads side by side
-LINE_ELEMENTS = TILE_EXTENT + 1  # elements of shared memory, so that what stands below each other lies in different banks
+TILE_EXTENT = 32  # elements either way, and threads along a line
+LINE_ELEMENTS = TILE_EXTENT + 1  # elements of shared memory, so that the elements of a column are in different banks
 TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8)  # operands that are brought
 
 

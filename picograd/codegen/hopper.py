@@ -56,7 +56,7 @@ from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----
 ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: devices/cuda/hopper_product.h
-PIECE_NBYTES = 16  # of which copies of tiles need multiples: rows and first elements
+PIECE_NBYTES = 16  # copies of tiles need multiples of it: rows and first elements
 DTYPES = ("float16", "bfloat16", "float32")
 ELEMENTS_MAX = 1 << 31
 BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
@@ -119,7 +119,7 @@ def product_tiles(product: PlainProduct, target: Target) -> list[WarpgroupTile]:
 def _cut_product(product: PlainProduct, rows: int, columns: int, target: Target) -> Iterator[WarpgroupTile]:
     """Gives the tile of so many rows and columns with as many stages as there is memory for."""
     if product.epilogue.added is not None and columns % (ROW_NBYTES // dtype_named(product.out_dtype).itemsize):
-        return  # the last slab overlaps the one before, and what is added may lie where that was stored
+        return  # the last slab overlaps the one before, and the added matrix may be where that was stored
     room = target.shared_bytes - BARRIER_NBYTES
     multipliers = min(2, rows // WARPGROUP_ROWS)
     for slabs in (0,) if product.adds else (2, 1):
@@ -208,7 +208,7 @@ CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they
 
 
 class AttentionSplit(Record):
-    """A kernel in phases, the last of which kernels written by hand compute.
+    """A kernel in phases, the last of which is a kernel written by hand.
 
     kernel:  computes the same as the one it was made of; its params are that one's, then what is stored in between
     plain:   what is computed, by slots of `kernel`
@@ -334,7 +334,7 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
 def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
     """Returns the ways to cut an attention, what is thought to be fastest first.
 
-    Three warpgroups that look have 160 registers a thread, of which an accumulator of 128 features leaves too few.
+    Three warpgroups that look have 160 registers a thread, and an accumulator of 128 features leaves too few of them.
     """
     wide = max(shape.features, shape.values) > SWIZZLED
     return [tile for lookers in ((2,) if wide else (2, 3)) for tile in _cut_attention(shape, lookers, target)]

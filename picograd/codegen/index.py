@@ -42,7 +42,7 @@ from picograd.ir.symbolic import (
 )
 
 # ---- elements ----
-FIRST_SEEN = -1000  # the id of a RANGE that stands for a place that is read; another's within it is one less
+FIRST_SEEN = -1000  # the id of a RANGE in place of a position that is read; another's within it is one less
 INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 
@@ -209,7 +209,7 @@ def _seen_place(point: Point, place: Dim) -> Dim:
 
 
 def _place(op: Op, index: Op) -> tuple[Dim, Op | bool]:
-    """Returns which element of its axis a GATHER reads at the value of its index, and whether there is one."""
+    """Returns the position along its axis that a GATHER reads, and the condition that it is inside."""
     place = from_op(index if index.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (index,)))
     return place, both(less(-1, place), less(place, op.src[0].shape[op.arg[0]]))
 
@@ -239,7 +239,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
             return sources[1] if sources[0].arg else sources[2]
         if op.code is OpCode.ADD and op.dtype.is_int and (_is_zero(sources[0]) or _is_zero(sources[1])):
-            return sources[_is_zero(sources[0])]  # of what was joined, the part that is here
+            return sources[_is_zero(sources[0])]  # the present part of a join
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
@@ -280,7 +280,7 @@ def is_loaded(value: Op) -> bool:
 
 
 def _still_checked(value: Op, index: Op) -> Op:
-    """Returns what a gather reads; where that is the same at any index, it still depends on the index's CHECK."""
+    """Returns a gathered value; one that is the same at any index still depends on the index's CHECK."""
     checks = {op for op in toposort([index]) if op.code is OpCode.CHECK}
     if not checks or not checks.isdisjoint(toposort([value])):
         return value

@@ -56,7 +56,7 @@ from picograd.record import Record, replace
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
 PIECES_MIN = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
 PIECES_WANTED = 16  # the same where packing copies vectors, and up to REPEATS_MAX may pack the same panel
-WORTH_ANOTHER_TILE = 0.975  # of what the usual tile costs
+WORTH_ANOTHER_TILE = 0.975  # of the cost of the usual tile
 STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
 
 
@@ -83,7 +83,7 @@ def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
 
 
 def _ragged_overhead(nest: Nest, lanes: int) -> float:
-    """Returns what storing by way of memory adds to the time of a product, as a part of that of its sums.
+    """Returns the cost of storing a tile through memory, as a fraction of the cost of its sums.
 
     All tiles go by way of memory as soon as their rows do not divide M (codegen/matmul_cpu.py). 0 where an epilogue
     needs that anyway.
@@ -101,7 +101,7 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, ragged_overhead: flo
       m, n:             rows and columns of the result
       lanes:            of a vector
       most:             rows of two vectors that the registers hold
-      ragged_overhead:  what a tile costs more if its rows do not divide m, as a part of what its sums cost
+      ragged_overhead:  extra cost of a tile whose rows do not divide m, as a part of the cost of its sums
     """
     if not (isinstance(m, int) and isinstance(n, int)):
         return (min(most, m) if isinstance(m, int) else most), (1 if isinstance(n, int) and n <= lanes else 2)
@@ -295,7 +295,7 @@ def is_alone(nest: Nest) -> bool:
 def _store_whole(
     product: Product, out: Op, batch: Sequence[Dim], row: Dim, column: Dim, acc: Op, build: Builder
 ) -> None:
-    """Stores a tile of which nothing is computed any more."""
+    """Stores a tile of a product without an epilogue."""
 
     def store(i: Dim, c: Dim, where: Dim) -> None:
         at = (*batch, add(mul(row, product.tile.rows), i), add(mul(column, product.panel), c))
@@ -534,7 +534,7 @@ class _FewRows:
         coords = (*self.first, row, column)
         store_outputs(self.nest, self.params, coords, cast(total, self.anchor.dtype), self.build)
 
-    # ---- columns side by side ----
+    # ---- row-major matrices ----
     def by_strips(self, rows: Rows) -> None:
         """Writes the loops: GRID over strips of columns."""
         build, lanes, columns = self.build, self.lanes, self._strip()
@@ -601,7 +601,7 @@ class _FewRows:
         vectors = -(-self.n // self.lanes)
         return max(1, min(STRIP_VECTORS_MAX, vectors // STRIPS_MIN)) * self.lanes
 
-    # ---- K side by side ----
+    # ---- column-major matrices ----
     def by_squares(self, rows: Rows) -> None:
         """Writes the loops: GRID over vectors of columns, and what is left of them."""
         build, lanes = self.build, self.lanes
@@ -614,7 +614,7 @@ class _FewRows:
                 self._columns(rows, mul(whole, lanes), rest)
 
     def _columns(self, rows: Rows, start: Dim, count: Dim) -> None:
-        """Writes a vector of columns, of which `count` are columns of the matrix; the others are taken for zeros."""
+        """Writes a vector of columns, the first `count` of them columns of the matrix; the others are taken for zeros."""
         build, lanes = self.build, self.lanes
         tile = Tile(self.m, 1, lanes, self.dtype, self.has_fma)
         squares = squares_of(self.matrix, self.dtype, lanes)

@@ -256,7 +256,7 @@ class GridProduct(Record):
     def _product(
         self, build: Builder, tile: BlockTile | WarpTile, length: Dim, sides: tuple[Operand, Operand]
     ) -> BlockProduct | TensorProduct:
-        """Returns what writes the product of a block."""
+        """Returns the emitter of one block's product."""
         dtype, wide = self.anchor.dtype, self.anchor.dtype.compute_dtype
         if isinstance(tile, WarpTile):
             return TensorProduct(build, self.target, dtype, wide, length, *sides, self.lanes, tile)
@@ -267,7 +267,7 @@ class GridProduct(Record):
 
 
 def of_part(operand: Operand, first: Dim, k: Dim) -> Operand:
-    """Returns what an operand is of a part of K that begins at `first`."""
+    """Returns the part of an operand from index `first` of K on."""
 
     def at(position: Dim, own: Dim, inside: Op | bool) -> Op:
         where = add(first, own)

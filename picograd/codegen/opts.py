@@ -20,7 +20,7 @@ from picograd.ir.stages import Kernel, Nest, NestKind
 
 
 def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
-    """Returns what is worth trying: the best guess, then others that cut one product in another way."""
+    """Returns the candidates of tuning: the best guess first, then others that cut one product differently."""
     best = guess(kernel, target)
     found = [best]
     for place, (nest, tile) in enumerate(zip(_products(kernel, target), best.products)):

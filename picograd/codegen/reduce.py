@@ -99,7 +99,7 @@ class Rows(Record):
         return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
 
     def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
-        """Returns what a reduction makes of one more element, or of the first one.
+        """Returns the total after one more element, or after the first one.
 
         A product, or several, is added with one rounding each.
         """
@@ -154,7 +154,7 @@ def running_dtype(scan: Op) -> DType:
 
 
 def start_of(code: OpCode, dtype: DType) -> Op:
-    """Returns what an accumulator starts from."""
+    """Returns the initial value of an accumulator."""
     return const(identity(code, dtype), dtype)
 
 
@@ -231,7 +231,7 @@ def is_short(rows: Rows, limit: int) -> bool:
 
 
 def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:
-    """Returns what is computed for an element of a row, and where it goes."""
+    """Returns the values computed per element of a row, and their places."""
     coords = rows.coords(at, columns)
     found = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
     index = flatten(coords, rows.nest.domain)
@@ -239,7 +239,7 @@ def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], result
 
 
 def row_stores(rows: Rows, here: Coords, results: Results) -> list[Where]:
-    """Returns what is computed for a row, and where it goes."""
+    """Returns the values computed per row, and their places."""
     found = [(slot, value) for slot, value in rows.nest.outputs if value.shape != rows.nest.domain]
     index = flatten(here, rows.nest.row_shape)
     return [(rows.params[slot], index, rows.value(value, here, results)) for slot, value in found]
@@ -261,7 +261,7 @@ EachPlace = Callable[[Callable[[Dim], None]], None]  # runs body(place) for each
 
 
 class Totals(Record):
-    """Running values of some reductions, at each place of whoever adds up: rows of a strip, lanes of a thread, one thread.
+    """Running values of some reductions, at each place of the adder: rows of a strip, lanes of a thread, one thread.
 
     memories:  reduction -> memory with a value for each place
     each:      opens the loop over places
@@ -416,7 +416,7 @@ def reduce_rows(
 
 
 def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
-    """Returns what has been computed of a row, and of one of its elements."""
+    """The results of a row, with the kept values of one of its elements."""
     place = flatten(columns, tuple(rows.column_loops))
     return results | {value: read(memory, place) for value, memory in memories.items()}
 
@@ -442,7 +442,7 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
 
 
 def _outputs(rows: Rows) -> list[Op]:
-    """Returns what is stored of each element."""
+    """Returns the values stored per element."""
     return [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
 
 
@@ -462,7 +462,7 @@ def _is_computed(op: Op, known: Collection[Op]) -> bool:
 
 
 def _length_kept(rows: Rows) -> int:
-    """Returns the length of a row of which something may be kept; 0 where nothing should be."""
+    """Returns the length of a row whose values may be kept; 0 where nothing should be."""
     length = numel(rows.column_extents)
     return length if isinstance(length, int) and length <= KEPT_COLUMNS_MAX else 0
 

@@ -80,7 +80,7 @@ from picograd.ir.symbolic import (
 from picograd.record import Record
 
 # ---- lanes along a row ----
-SHARING_ROWS_MIN = 32  # of which some go together: pieces for several threads
+SHARING_ROWS_MIN = 32  # some of which go together: pieces for several threads
 
 
 def emit_reduce(nest: Nest, context: Context) -> None:
@@ -392,7 +392,7 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
 # ---- rows and columns in one pass ----
 Phases = tuple[tuple[Nest, ...], ...]
 
-BLOCK_ROWS_MIN = 32  # of a block: its partial sums are little beside them; and of a run, whose sums are added to others
+BLOCK_ROWS_MIN = 32  # of a block: its partial sums are small in comparison; and of a run, whose sums are added to others
 BLOCKS_MAX = 64
 RUN_WIDTH_MAX = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
 BLOCKS_MIN = 8  # for as many threads, where there were as many before
@@ -604,7 +604,7 @@ def _add_down_columns(both: Both, line: Line, build: Builder, columns: list[Dim]
 
 
 def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
-    """Returns what an element adds to each sum; values that its row has stored are not read again."""
+    """Returns the summand of an element for each sum; values that its row has stored are not read again."""
     marks = placeholders(both.rows.nest.domain)
     there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
     for load, value in both.own.items():

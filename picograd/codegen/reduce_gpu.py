@@ -83,7 +83,7 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns who walks a row: threads that read a sector together, and so many that each makes a few accesses.
+    """Returns the team of a row: threads that read a sector together, and so many that each makes a few accesses.
 
     For longer rows than the block has threads for each makes more.
     """
@@ -210,7 +210,7 @@ class _TeamRows:
 
     # ---- what threads do together ----
     def join(self, r: Op, value: Op, memory: Op | None) -> Op:
-        """Returns what all threads of the team have found together; every one of them gets it.
+        """Combines a value over all threads of the team; every thread gets the result.
 
         Args:
           memory: an element for each warp of the block, where a team has several; for each thread without shuffles
@@ -229,7 +229,7 @@ class _TeamRows:
         return self.over_threads(code, build.load(memory, add(first, mod(self.thread, warps))), warps)
 
     def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
-        """Returns the values of a team joined in shared memory: each with the one half as far away, then a quarter."""
+        """Returns the values of a team joined in shared memory: each with the one at half the distance, then a quarter."""
         build, distance = self.build, self.team.threads // 2
         build.barrier()  # what another reduction left there has been read
         build.store(memory, self.thread, value)
@@ -243,7 +243,8 @@ class _TeamRows:
         return build.load(memory, subtract(self.thread, self.member))
 
     def over_threads(self, code: OpCode, value: Op, count: int) -> Op:
-        """Returns the values of `count` neighbouring threads joined: each with the one half as far away, then a quarter."""
+        """Returns the values of `count` neighbouring threads joined: each with the one at half the distance, then a
+        quarter."""
         distance = count // 2
         while distance:
             value = combined(code, value, self.build.shuffle(value, distance))
@@ -269,7 +270,7 @@ class _TeamRows:
 THREAD_COLUMNS_MIN = 4  # of a thread, at least, before others share its rows
 RESIDENT_BLOCKS_WANTED = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
 PART_COLUMNS_MIN = 32  # columns of each thread, at least, before blocks share rows
-SHARED_BYTES_MAX = 16 * 1024  # bytes, of what threads that share rows have found: several blocks fit into a multiprocessor
+SHARED_BYTES_MAX = 16 * 1024  # bytes, of the totals of threads that share rows: several blocks fit into a multiprocessor
 
 
 class Layout(Record):

@@ -60,7 +60,7 @@ def like(value: Scalar, x: Op) -> Op:
 
 
 def combined(code: OpCode, a: Op, b: Op) -> Op:
-    """Returns what the operation of a reduction makes of two of its elements, in any order."""
+    """Returns a reduction's combination of two elements, in any order."""
     return Op(code, a.dtype, (a, b))
 
 

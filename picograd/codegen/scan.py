@@ -136,7 +136,7 @@ class _Scan:
         return (*split(row, self.left), add(mul(access, self.lanes), lane), *[0 for _ in self.right])
 
     def put(self, build: Builder, row: Dim) -> Put:
-        """Returns what stores the results of a row."""
+        """Returns the function that stores results of a row."""
 
         def put(access: Dim, lane: Dim, value: Op) -> None:
             place = flatten(self.coords(row, access, lane), self.x.shape)

@@ -125,7 +125,7 @@ class _Scatter:
 
     batch:     axes of left that have indices of their own
     updates:   as (left, count, right)
-    lanes:     elements of an access along right, of which there are `accesses`
+    lanes:     elements of an access along right; there are `accesses` of them
     keys:      the indices of each batch in order, and the `order` of the updates: their positions. int32, as `begins`
     begins:    where the run of each place begins, and behind the last one where that ends
     totals:    of the pieces of PIECE_UPDATES, PIECE_UPDATES ** 2, ... updates; those of several runs have none

@@ -498,7 +498,7 @@ def tile_of(length: int, key_nbytes: int, target: Target) -> int:
 
 
 def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
-    """Returns what stores a key and its position at a place of a table."""
+    """Returns the function that stores a key and its position in a table."""
 
     def put(place: Dim, key: Op, position: Op) -> None:
         assert tables.positions is not None

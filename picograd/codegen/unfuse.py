@@ -45,7 +45,7 @@ BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: what it store
 
 
 class Split(Record):
-    """A kernel in phases, of which a library computes one.
+    """A kernel in phases, one of which a library computes.
 
     kernel:   computes the same as the one it was made of; its params are that one's, then what is stored in between
     place:    of the product among the phases
@@ -179,8 +179,8 @@ class _Draft:
     def kept(self, nest: Nest) -> int | None:
         """Returns the slot of a result that is the product itself, from which the others can be computed.
 
-        Not where one of them reads as much of the same dtype: a result may lie where the plan has that, which is right
-        where an element is read before it is written, as it is within one loop.
+        Not where one of them reads as much of the same dtype: a result may be put where the plan has that, which is right
+        if an element is read before it is written, as within one loop.
         """
         read = [op for op in toposort([v for _, v in nest.outputs], stop={nest.anchor}) if op.code is OpCode.PARAM]
         others = {(op.dtype, numel(op.shape)) for op in read}
@@ -289,10 +289,10 @@ SIDES = ("the left operand", "the right operand")
 
 
 def product_of(nest: Nest) -> PlainProduct:
-    """Returns what a library would have to compute in place of a nest; raises NotPlain where none could.
+    """Returns the product that a library would compute for a nest; raises NotPlain if none can.
 
-    Taken is one product with one result, whose operands lie in memory with rows or columns side by side, at equal
-    distances, as do the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16 bits
+    Accepted is one product with one result, whose operands are in memory with contiguous rows or columns at equal
+    distances, as are the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16 bits
     may be widened to float32 on their way in: their products are exact there, as they are in the library. What is computed
     of the result is what a library's own epilogue has (codegen/unfuse.py).
     """
@@ -336,7 +336,7 @@ class NotPlain(Exception):
 
 
 def known_numbers(shape: Shape) -> list[int]:
-    """Returns a shape, all of which is known; raises NotPlain."""
+    """Returns a shape of numbers; raises NotPlain."""
     known = [dim for dim in shape if isinstance(dim, int)]
     if len(known) < len(shape):
         raise NotPlain("its shape is symbolic")
@@ -399,8 +399,8 @@ MORE = "more is computed than the product"
 
 
 def epilogue_of(value: Op, anchor: Op) -> Epilogue:
-    """Returns what is computed of a product, where a library has it; raises NotPlain."""
-    product = Op(OpCode.PARAM, anchor.dtype, (), (-1, ()))  # stands for its element: no kernel has such a slot
+    """Returns the epilogue of a product in a library's terms; raises NotPlain if a library has none."""
+    product = Op(OpCode.PARAM, anchor.dtype, (), (-1, ()))  # in place of its element: no kernel has such a slot
     rest = element_within(value, placeholders(value.shape), {anchor: product}, range(len(anchor.shape)))
     extents = known_numbers(anchor.shape)
     if rest.code is OpCode.CAST and anchor.dtype is dtypes.float32:  # which rounds as storing does

@@ -36,7 +36,7 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Record
 
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))  # and infinity
-MULTIPLICATIONS_LEFT_MAX = 0.8  # of the multiplications: otherwise nothing stands together
+MULTIPLICATIONS_LEFT_MAX = 0.8  # of the multiplications: otherwise nothing is taken together
 
 Row = tuple[Fraction, ...]
 Matrix = tuple[Row, ...]
@@ -95,7 +95,8 @@ PLAIN = Winograd(1, 1)
 
 
 def winograd_for(outputs: int, taps: int) -> Winograd:
-    """Returns what needs the fewest multiplications along an axis: all taps of a few results, or all results of a few taps.
+    """Returns the scheme with the fewest multiplications along an axis: all taps of a few results, or all results of a few
+    taps.
 
     >>> winograd_for(outputs=20, taps=5), winograd_for(outputs=5, taps=20)  # a convolution, and the gradient of its weight
     (Winograd(outputs=2, taps=5), Winograd(outputs=5, taps=2))

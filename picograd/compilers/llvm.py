@@ -314,4 +314,4 @@ def processor_target(triple: str, arch: str, features: str) -> Target:
     )
 
 
-_load_beside()  # whoever loads this module compiles a kernel, or wants to know the processor, in a moment
+_load_beside()  # a program that loads this module compiles a kernel, or asks for the processor, in a moment

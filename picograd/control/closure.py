@@ -4,8 +4,8 @@ source.
 `FunctionTrace` notes the cells that a function makes, reads and writes in one run, in which nothing is computed. In a
 `BodyTrace` each cell made before that the function reads holds a stand-in: a BUFFER of nobody's memory. So the graphs it
 builds end at stand-ins. `close` cuts them there. What does not depend on an argument, or on a cell that the function
-writes, is computed outside and becomes a source; constants stay inside. Views of what is outside are made inside, where
-they cost nothing.
+writes, is computed outside and becomes a source; constants stay inside. Views of outside values are made inside, where they
+cost nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class FunctionTrace:
-    """What cells tell of a function that is traced.
+    """The record of a traced function's cells.
 
     transform:  what the user called, for errors
     function:   name of the user's function, for errors
@@ -149,7 +149,7 @@ class BodyTrace(FunctionTrace):
         return [cell for cell, op in self.written.items() if self.stands.get(op) is not cell]
 
     def stand_of(self, cell: Cell) -> Op:
-        """Returns what a cell held while the function ran."""
+        """Returns the value that a cell held while the function ran."""
         return self._stand[cell]
 
     def check_arguments(self, given: Iterable[Tensor]) -> None:
@@ -186,7 +186,7 @@ def store(cell: Cell, op: Op) -> None:
 
 # ---- cutting ----
 class Place(Enum):
-    """Where a value is computed."""
+    """The place where a value is computed."""
 
     INSIDE = "inside"  # at each step, at each call
     OUTSIDE = "outside"  # once: a source
@@ -197,7 +197,7 @@ class Closed(Record):
     """Graphs cut from the outside.
 
     roots:    over PARAMs
-    sources:  what the invariant PARAMs stand for, from the first of their slots on
+    sources:  the meaning of the invariant PARAMs, from the first of their slots on
     """
 
     roots: tuple[Op, ...]
@@ -205,7 +205,7 @@ class Closed(Record):
 
 
 def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
-    """Cuts graphs from the outside: `first` become PARAM 0, 1, ..., then stand the invariants, then `last`.
+    """Cuts graphs from the outside: `first` become PARAM 0, 1, ..., then come the invariants, then `last`.
 
     Raises:
       DeviceError: a value is copied to another device inside.
@@ -228,7 +228,7 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
 
 
 class _Cut:
-    """Where each Op is computed.
+    """The place of each Op: inside the body or outside.
 
     order:       all Ops, sources first
     place:       by Op
@@ -268,7 +268,7 @@ class _Cut:
         self.true[op] = op.replace(src=tuple(self.true[s] for s in op.src))
 
     def _frontier(self, roots: Sequence[Op], stop: Collection[Op]) -> dict[Op, None]:
-        """Returns what is outside and read inside, below its views."""
+        """Returns the values computed outside and read inside, below their views."""
         readers = (op for op in self.order if self.place[op] is Place.INSIDE and op not in stop)
         read = itertools.chain.from_iterable(op.src for op in readers)
         found: dict[Op, None] = {}

@@ -25,7 +25,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class FunctionContext:
-    """What forward hands to backward; attributes of its own may hold anything but Tensors.
+    """The state that forward hands to backward; attributes of its own may hold anything but Tensors.
 
     needs_input_grad:  for each argument whether its gradient may be asked for
 
@@ -42,7 +42,7 @@ class FunctionContext:
         self.constant: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keeps `tensors`, of whatever kind, for backward, which finds them in saved_tensors.
+        """Keeps `tensors`, of any kind, for backward, which finds them in saved_tensors.
 
         >>> FunctionContext((True,)).save_for_backward(Tensor([1.0]), Tensor(2))
         """
@@ -156,7 +156,7 @@ class _Applied:
 
     # ---- forward ----
     def _forward(self) -> tuple[list[Op], list[Op], Any, set[int]]:
-        """Returns the roots of the body, what its PARAMs stand for, the result, and which parts of it are constant."""
+        """Returns the roots of the body, the meaning of its PARAMs, the result, and its constant parts."""
         with BodyTrace("autograd.Function", self.name) as watch, no_grad():
             stands = [
                 stand_in(op.dtype, op.shape, self.args[i].cell.device, False) for i, op in zip(self.places, self.start)

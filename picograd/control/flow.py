@@ -122,10 +122,10 @@ def scan(function: Step, init: Any, xs: Any = None, length: int | None = None, r
     carry[0] = init;  carry[t + 1], ys[t] = function(carry[t], xs[t])
 
     The function is traced once and becomes one LOOP, whose length costs no time to build. Gradients flow through it, to
-    init, to xs and to whatever else the function reads. Tensors made before that it writes in place (parameters and the
-    state of an optimizer, running statistics, random generators) are carried along and hold their last value afterwards;
-    random numbers differ from step to step as they would in a Python loop. A `.grad` that is None before is None
-    afterwards, unless the steps add to it.
+    init, to xs and to other Tensors that the function reads. Tensors made before that it writes in place (parameters and
+    the state of an optimizer, running statistics, random generators) are carried along and hold their last value
+    afterwards; random numbers differ from step to step as they would in a Python loop. A `.grad` that is None before is
+    None afterwards, unless the steps add to it.
 
     Args:
       function:  (carry, x) -> (carry, y); the carry keeps its form, shapes and dtypes; y may be None
@@ -149,7 +149,7 @@ def scan(function: Step, init: Any, xs: Any = None, length: int | None = None, r
 
 
 class _Traced(Struct):
-    """What one step builds, over stand-ins.
+    """The graph of one step, over stand-ins.
 
     watch:  what it read and wrote
     first:  for each part of the carry its stand-in

@@ -14,7 +14,7 @@ from typing import Any
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
-PLACE = object()  # stands in a skeleton where a Tensor goes
+PLACE = object()  # the place of a Tensor in a skeleton
 LISTS = (list, tuple)
 
 
@@ -24,8 +24,8 @@ class Taken(Record):
     container:  as the user gave it
     tensors:    in order
     names:      as the user would write each, e.g. "carry[0]['h']"
-    form:       what containers there are around them, with whatever else they hold; equal for equal forms
-    others:     (name, value) of what is neither a container, nor a Tensor, nor None
+    form:       the containers around them, with everything else they hold; equal for equal forms
+    others:     (name, value) of anything but containers, Tensors and None
     """
 
     container: Any
@@ -63,7 +63,7 @@ def _form_of(part: Any, path: str, tensors: list[tuple[str, Tensor]], others: li
 
 
 def parts_of(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
-    """Yields (key, name, value) of what a container holds."""
+    """Yields (key, name, value) of a container's parts."""
     if isinstance(value, list | tuple):
         names = getattr(value, "_fields", None)
         for i, part in enumerate(value):

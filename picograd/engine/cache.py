@@ -49,7 +49,7 @@ _said: set[tuple[str, str]] = set()
 
 
 def read_entry(part: str, name: str) -> bytes | None:
-    """Returns what an entry of a part of the cache holds, or None if there is none that is whole."""
+    """Returns the content of a cache entry, or None if there is none or it is damaged."""
     folder = cache_folder()
     if folder is None or not _is_private(place := f"{folder}/{part}"):
         return None

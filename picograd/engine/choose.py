@@ -106,7 +106,7 @@ def tuning_name(kernel: Kernel, found: Sequence[Choice], target: Target) -> str:
 
 
 def winner_of(samples: Sequence[Sequence[float]]) -> int:
-    """Returns which candidate won, from the times of each in every round.
+    """Returns the number of the winning candidate, from the times of each in every round.
 
     The first stays unless another needs clearly less in the median, and less in all rounds but one.
 
@@ -234,7 +234,7 @@ def rest_of(split: Split, choice: Library) -> Kernel:
 
 
 def library_binary(kernel: Kernel, split: Split, choice: Library, generated: Binary | None) -> Binary:
-    """Returns a kernel's code: a call of the library, among the launches of what else was generated for it."""
+    """Returns a kernel's code: a call of the library, among the launches of the code generated for it."""
     product, params = choice.product, rest_of(split, choice).params
     work = 2 * product.batch * product.m * product.n * product.k
     launches = [] if generated is None else [*generated.launches]

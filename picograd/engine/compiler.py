@@ -122,7 +122,7 @@ def _overlapped(
                 break
         begun.put(None)
         _tell_the_end(begun, threads)
-        finish_all()  # what is left, beside the threads
+        finish_all()  # the rest, without the threads
         _wait_for(threads)
     except BaseException:  # an interrupt, which may come while the last are waited for
         _drop(begun)
@@ -234,7 +234,7 @@ class Wanted(Record):
 
     @staticmethod
     def of(kernel: Kernel, tune: bool) -> Wanted:
-        """Returns what code for a kernel depends on."""
+        """Returns the record of everything a kernel's code depends on."""
         text = format_kernel(kernel)
         return Wanted(kernel, tune, text, sha256(f"{tune} {text}".encode()).digest())
 
@@ -278,7 +278,7 @@ class Compiler:
         return [made[kernel] for kernel in kernels]
 
     def _make(self, missing: Sequence[Wanted], num_threads: int) -> dict[Kernel, Executable]:
-        """Makes the executables of kernels; how far it is stands on the terminal where it takes long."""
+        """Makes the executables of kernels; its progress is on the terminal if it takes long."""
         made: dict[Kernel, Executable] = {}
         finished: list[Binary] = []
         names: list[str | None] = []
@@ -379,7 +379,7 @@ class Compiler:
         return lambda: library_binary(kernel, split, choice, compile_())
 
     def _source_around(self, kernel: Kernel, choice: ByHand, place: Path | None) -> Source:
-        """Returns a kernel written by hand, beside what is generated of the rest."""
+        """Returns a kernel written by hand, with the generated rest."""
         split = written_split(kernel, choice, self.device.target)
         look("split", split.kernel, place)
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
@@ -387,13 +387,13 @@ class Compiler:
         return merged(kernel, split, choice, self._generated(rest, Opts(), place) if rest.phases else None)
 
     def _generated(self, kernel: Kernel, opts: Opts, place: Path | None) -> Source:
-        """Returns the source of a kernel that is generated, or of what is left of one."""
+        """Returns the source of a generated kernel, or of the rest of one."""
         note("lowered")
         note("rendered")
         return source_of(kernel, self.device.target, opts, self.backend.render, place)
 
     def _compiling(self, source: Source, place: Path | None) -> Callable[[], Binary]:
-        """Returns what gives the machine code of a source."""
+        """Returns a function that gives the machine code of a source."""
         source = look("source", source, place)
         note("compiled")
         return lambda: self.backend.compile(source, self.device.target)

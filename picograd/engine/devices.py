@@ -141,14 +141,14 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
-    """Returns what an entry point names.
+    """Returns the function that an entry point names.
 
     Raises:
       DeviceError: it cannot be imported, or is not there.
     """
     try:
         loaded: Callable[[], Compiler] = plugin.load()
-    except Exception as error:  # of a module that somebody else wrote; other devices are still told of
+    except Exception as error:  # of a module that somebody else wrote; other devices are still listed
         fact = f"{name}: the entry point {plugin.value!r} of picograd.devices cannot be loaded ({error})."
         hint = "it names a module and a function in it that makes a Compiler: docs/accelerator.md"
         raise DeviceError(fact, hint) from error

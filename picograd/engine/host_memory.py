@@ -35,7 +35,7 @@ from picograd.living import LivingKeys
 class SharedMemory:
     """Memory that a NumPy array keeps alive, as plans of the CPU device take it; not of its pool, and not counted.
 
-    address, word:  where it is, and the same as it stands in the table of a plan
+    address, word:  its address, also as a word in a plan's table
     nbytes:         its length
     array:          a flat array over all of it
     """
@@ -82,7 +82,7 @@ def reads_shared(buffers: tuple[Buffer, ...]) -> bool:
 
 
 def private_memory(buffer: Buffer) -> Any:
-    """Returns memory of the same device with a copy of what a Buffer on shared memory holds now."""
+    """Returns memory of the same device with a copy of the present content of a Buffer on shared memory."""
     flat = np.array(shared[buffer].flat, order="C")
     if buffer.device == EVALUATOR:
         return counted(flat)
@@ -125,7 +125,7 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
 def value_on_host(op: Op) -> Array | None:
     """Returns a copy of the value of a view of host memory, perhaps among zeros; None where it is anything else.
 
-    A number plus another is no more than the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
+    A number plus another is on the host if the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
     """
     if op.code is OpCode.ADD and not op.shape and op.dtype is int64 and op.realized is None:
         return _added(*op.src)
@@ -158,7 +158,7 @@ def number_on_host(op: Op) -> Scalar | None:
     if op.code is OpCode.ADD and op.dtype is int64 and op.realized is None:
         left, right = (x.arg if x.code is OpCode.CONST else number_on_host(x) for x in op.src)
         return None if left is None or right is None else (left + right + 2**63) % 2**64 - 2**63
-    at = None  # where it lies in what the steps behind are views of
+    at = None  # its place in the memory that the steps behind it view
     while op.realized is None and op.code is not OpCode.BUFFER:
         if op.code is OpCode.SHRINK and at is None:
             at = 0

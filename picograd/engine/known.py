@@ -13,9 +13,9 @@ frees of its values (symbolic integers) is left to it.
         p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number
 
 The first graph of a form is compiled with its numbers. The second, where some numbers differ, is compiled with these as
-inputs, and serves whatever follows. A number that is an exponent stays: x ** 2 is compiled otherwise than x ** 2.1.
-Offsets of blocks, as in x[i : i + 64], and lengths are numbers like these; engine/lengths.py says how they enter a plan.
-Where a form has a plan for each length all the same, each new one is scheduled and compiled.
+inputs, and serves all that follow. A number that is an exponent stays: x ** 2 is compiled otherwise than x ** 2.1. Offsets
+of blocks, as in x[i : i + 64], and lengths are numbers like these; engine/lengths.py says how they enter a plan. Where a
+form has a plan for each length all the same, each new one is scheduled and compiled.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     numbers:  their CONSTs
     blocks:   their SHRINKs and PADs
     results:  which result of a plan each of them is, once that is known: two of them may be one
-    costly:   Ops of which a few elements may cost as much as all, and through which no gradient goes
+    costly:   Ops some of whose elements may cost as much as all, and through which no gradient goes
     graphs:   themselves, formulas and gradients not written out
     """
 
@@ -98,7 +98,7 @@ class Known(NamedTuple):
     made:     buffers behind those that graphs read: of constants that follow from the key, such as 1 / n of a mean
     numbers:  constants, None for one that may be another
     offsets:  all of them
-    lengths:  values of symbolic integers that stand for lengths, by name
+    lengths:  values of symbolic lengths, by name
     results:  which result of the plan each graph is
     """
 
@@ -112,7 +112,7 @@ class Known(NamedTuple):
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
-        """Returns what is known once graphs have a plan; None where that is not enough to tell what the plan reads.
+        """Returns the knowledge about graphs that have got a plan; None if it does not determine what the plan reads.
 
         So it is with symbolic integers of the user's. Where the plan takes a constant that no Op here has, all that are
         here must stay: it may follow from them.
@@ -160,11 +160,11 @@ class Known(NamedTuple):
 
 
 def look_at(roots: Sequence[Op]) -> Seen | None:
-    """Returns what graphs are; None where only a form can tell.
+    """Returns the key of graphs and the places of their numbers; None if only a form can tell.
 
-    The walk goes from the roots to the sources, and an Op that it meets again is told by its number: equal walks are of
+    The walk goes from the roots to the sources, and an Op met again is written as its number: equal walks are of
     equal graphs. But a block of memory is met each time as if it were another: of a batch of pieces of a text, drawn at
-    random, two may begin at one place, and then they are one Op. A second walk is through the graphs of which there are
+    random, two may begin at one place, and then they are one Op. A second walk is through the graphs with
     GRADIENTs: what has been computed there is no end. Where the first has met such an end it knows no Op that the second
     meets.
     """
@@ -260,7 +260,7 @@ def _is_block_of_memory(op: Op) -> bool:
 
 
 def _lengths_kept(block: Op) -> Iterator[Hashable]:
-    """Returns what a SHRINK keeps of each axis, or all that a PAD adds: all of its argument but offsets."""
+    """Yields the lengths that a SHRINK keeps or a PAD adds along each axis: its argument without offsets."""
     is_shrink = block.code is OpCode.SHRINK
     for start, end in block.arg:
         if start.__class__ is not int or end.__class__ is not int:
@@ -379,7 +379,8 @@ class Scalars:
     def _changed(
         self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[Place, ...]
     ) -> tuple[frozenset[int], tuple[int, ...]]:
-        """Returns which constants of a form have changed so far, and the groups of its offsets, these values counted."""
+        """Returns the constants of a form that have changed so far, these values included, and the groups of its
+        offsets."""
         differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
         groups = regrouped(seen.groups, seen.offsets, offsets)
         if max(groups, default=FIXED) <= MOST_OFFSETS:

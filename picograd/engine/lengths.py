@@ -8,16 +8,16 @@ Out:   `lengths_of`, `with_lengths`: those in an argument; `Lengths`: what they 
         step(x[i : i + 64], y[i : i + 64])      # SHRINK (i, i + 64) of two buffers: one symbolic integer, i
 
 Offsets that have moved by equal amounts so far are one symbolic integer plus constants, so that a block is still seen to be
-the one that is written, or the one beside it. Where they part they become two.
+the one that is written, or its neighbour. Where they part they become two.
 
     for episode in episodes:                    # 23 steps, then 31, then 18
         step(states, actions, returns)          # (n, 4), (n,), (n,): a plan for all n from 16 to 31
 
 The first two lengths of a form have plans of their own, the first alone where lengths grow by one. From then on,
-graphs of a form are samples: what differs is a polynomial of what differs elsewhere, equal in all samples, or a
-symbolic integer of its own. Each new graph puts the polynomials to the test; where they give another length than it
-has, it is one more sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those
-of one length, and add up in the same order. Lengths of 0 and 1 belong to a form.
+graphs of a form are samples: a number that differs is a polynomial of others, equal in all samples, or a symbolic integer
+of its own. Each new graph puts the polynomials to the test; where they give another length than it has, it is one more
+sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those of one length, and add up
+in the same order. Lengths of 0 and 1 belong to a form.
 
 A plan for each length is still made of convolutions of images whose sizes change, not their number alone: they would lose
 the values at points (codegen/winograd.py), and take 1.6 to 1.9 of the time (32 channels of 28 x 28, kernels of 3 x 3); of
@@ -64,7 +64,7 @@ class Offset(Record):
     room: int
 
     def block(self) -> Hashable:
-        """Returns what tells the block from others of its line; None where no line is known."""
+        """Returns a key that tells the block from others of its line; None if no line is known."""
         return (self.op.lines[0], self.op.code, self.op.src[0].shape, self.axis, self.room) if self.op.lines else None
 
 
@@ -302,7 +302,7 @@ class Solution(Record):
     """Polynomials that give the numbers of a form from a few of them.
 
     parts:  a polynomial for each number; None for a start of a block that is none, or does not change
-    roots:  for each symbolic integer the number that it stands for
+    roots:  for each symbolic integer its number
     """
 
     parts: tuple[Polynomial | None, ...]
@@ -323,7 +323,7 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
     """Returns polynomials that give the numbers of all samples; None where that takes too many symbolic integers.
 
     Args:
-      num_lengths:  how many numbers are lengths; behind them stand starts of blocks, which may be anything, and rooms
+      num_lengths:  how many numbers are lengths; then come starts of blocks, which may be anything, and rooms
 
     >>> solve([(5, 40, 4), (7, 56, 6)], 2).parts
     ((((0,), 1),), (((0,), 8),), (((), -1), ((0,), 1)))
@@ -353,7 +353,7 @@ def _is_fixed(column: Sample) -> bool:
 
 
 def _related(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    """Returns what a number is of those that are known: the plainest that fits all samples."""
+    """Returns the simplest formula that gives a number from known ones in all samples."""
     for rule in (_multiple, _shifted, _multiple_of_two, _joined, _scaled):
         found = rule(column, known)
         if found is not None:
@@ -418,7 +418,7 @@ class Sizes(Record):
 class Lengths(Struct):
     """The graphs of one form, as far as they differed in lengths.
 
-    num_lengths:  of the numbers of a sample; behind them stand the starts of blocks and their rooms
+    num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
     """
 

@@ -5,7 +5,7 @@ Out:   `Template`: the form of graphs, with their buffers, constants of state an
 
 A second process that sees a graph of the same form loads its schedule and code and compiles nothing. A plan's entry on disk
 names the binaries of its kernels, which stay entries of their own (engine/cache.py): where one of them is gone, all is made
-again. Of a kernel that is compiled a runner needs no more than its code, so that no graph is kept.
+again. Of a compiled kernel a runner needs only its code, so that no graph is kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Template(Record):
 
     key:        equal for graphs that differ only in which memory they read and in values of symbolic integers
     order:      their Ops, sources first
-    leaves:     the BUFFER Op that stands for each leaf (a realized Op's buffer for a realized Op)
+    leaves:     the BUFFER Op of each leaf (a realized Op's buffer for a realized Op)
     buffers:    distinct buffers read, by slot
     variables:  values of symbolic integers by name
     errors:     what the errors of its CHECKs say, where that is kept without their Ops
@@ -110,7 +110,7 @@ class CheckError(Record):
 
     @staticmethod
     def of(check: Op) -> CheckError:
-        """Returns what an Op of the user's says."""
+        """Returns the error of a user's Op."""
         found = site_of(check)
         assert found is not None, f"CheckError: {check} cannot fail"
         site, length = found
@@ -155,7 +155,7 @@ def template(
 
 
 def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) -> list[Op]:
-    """Returns what has to be computed for `roots` and what that reads, sources first.
+    """Returns the Ops to compute for `roots` and the values they read, sources first.
 
     It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is no part of a form.
     An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`. What was computed
@@ -290,10 +290,10 @@ def _freed(
     """Returns graphs with symbolic integers freed of their values.
 
     Args:
-      became:     what stands for some Ops, below which nothing is looked at
+      became:     replacements of some Ops, below which nothing is looked at
       variables:  receives the values
       bodies:     what each body of a CALL or LOOP became
-      numbers:    of each CHECK, put in place of what it says
+      numbers:    of each CHECK, in place of its own
       arguments:  that some Ops have instead of their own
     """
     leaves, became = became, dict(became)

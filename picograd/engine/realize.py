@@ -45,8 +45,8 @@ class _Realized:
 
 
 realized = _Realized()
-# A Plan of a device, whether tuning was asked for, and a form; a Known of what graphs are.
-_plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns, of which nearly each eager plan has one
+# A Plan of a device, whether tuning was asked for, and a form; a Known of graphs.
+_plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns; nearly each eager plan has one
 _scalars = Scalars()
 _repeats = Repeats()
 
@@ -382,7 +382,7 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
 
 
 def to_host(buffer: Op) -> np.ndarray[Any, Any]:
-    """Returns a copy of what a BUFFER Op holds."""
+    """Returns a copy of a BUFFER Op's content."""
     owner = buffer.arg[0]
     shape = [dim_value(dim, {}) for dim in buffer.shape]
     if owner.device == EVALUATOR:

@@ -1,6 +1,6 @@
 """A watch on the engine at work: counts, for tests, benches and tools, and a line on the terminal.
 
-In:    events from the engine's other files; what to say, asked anew every second
+In:    events from the engine's other files; what to say, asked again every second
 Out:   `Counts`, `watch`;  `telling`
 
 The line appears after a second and is wiped away at the end. Nothing is written where standard error is no terminal, nor
@@ -116,7 +116,7 @@ def telling(text: Callable[[], str]) -> Iterator[None]:
 
 
 def _tell(text: Callable[[], str], done: threading.Event) -> None:
-    """Writes the line every second, and wipes it away once all is done."""
+    """Writes the line every second, and wipes it out at the end."""
     start, shown = time.monotonic(), False
     while not done.wait(PATIENCE_SECONDS):
         shown = True

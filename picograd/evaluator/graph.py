@@ -86,7 +86,7 @@ def _accumulated(op: Op, array: Array) -> tuple[Array, np.ufunc, np.dtype[Any]]:
 
 
 def identity_of(code: OpCode, op: Op) -> Any:
-    """Returns what REDUCE(code) of nothing is."""
+    """Returns the value of REDUCE(code) over no elements."""
     if code in (OpCode.ADD, OpCode.MUL):
         return code is OpCode.MUL
     return op.dtype.min if code is OpCode.MAX else op.dtype.max
@@ -104,7 +104,7 @@ def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Stable argsort, ties in the order they stand; NaN counts as the greatest value."""
+    """Stable argsort; ties keep their order; NaN counts as the greatest value."""
     axis, descending = op.arg
     array = double(args[0], op.src[0].dtype)
     if not descending:
@@ -240,7 +240,7 @@ def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
 def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array:
     """Returns (T, S) bool: which keys each position sees.
 
-    A query stands at t + S - T. Causal: it sees nothing after itself. window: it sees the last `window` positions, its
+    A query has position t + S - T. Causal: it sees nothing after itself. window: it sees the last `window` positions, its
     own among them; 0 is everything.
     """
     position = np.arange(num_queries)[:, None] + num_keys - num_queries
@@ -539,7 +539,7 @@ def prepare(params: Sequence[Param], arrays: Sequence[Array | None], variables: 
 
 
 def unspecified(numel: int, dtype: np.dtype[np.generic]) -> Array:
-    """Returns memory whose content stands out when read before it is written: NaN or a large number."""
+    """Returns memory whose content is conspicuous if it is read before it is written: NaN or a large number."""
     memory = np.empty(numel, dtype)
     memory.view(np.uint8)[...] = 1 if dtype == np.bool_ else 0x7F
     if np.dtype(dtype).kind in "fV":

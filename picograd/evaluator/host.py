@@ -196,7 +196,7 @@ def _orders(x: Array) -> list[Array]:
     orders = [current]
     for k in range(2 * math.ceil(FAR) + 20, 0, -1):
         above, current = current, 2 * k / x * current - above
-        large = np.abs(current) > 1e200  # of a small x: what came before is nothing beside it
+        large = np.abs(current) > 1e200  # of a small x: the terms before are negligible
         scale = np.where(large, 1e-250, 1.0)
         above, current = above * scale, current * scale
         orders = [order * scale for order in orders]
@@ -280,7 +280,7 @@ def _modified(order: int, x: Array, scaled: bool) -> Array:
 
 # ---- Airy's function ----
 def _airy(x: Array) -> Array:
-    """Ai: an integral along a turned path, K of order 1/3 where it decays, waves far below 0."""
+    """Ai: an integral along a rotated path, K of order 1/3 where it decays, waves far below 0."""
     held = np.clip(x, -12.0, 1.5)
     nodes, weights = np.polynomial.legendre.leggauss(160)
     middle = np.zeros_like(x)
@@ -359,7 +359,8 @@ def _solve(a: Array, b: Array) -> Array:
 
 
 def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
-    """Substitutes row by row, in the order in which rows depend on each other; what is beside the triangle is not read."""
+    """Substitutes row by row, in the order in which rows depend on each other; elements outside the triangle are not
+    read."""
     x, n = np.array(b), a.shape[-1]
     for i in reversed(range(n)) if upper else range(n):
         known = slice(i + 1, n) if upper else slice(0, i)
@@ -444,7 +445,7 @@ def _is_positive(a: Array) -> bool:
 
 
 def _lu_pivots(a: Array) -> Array:
-    """For each column the row that is exchanged with the next one: the greatest of what is left, the first of equals."""
+    """For each column the row that is exchanged with the next one: the greatest of the rest, the first of equals."""
     m, n = a.shape[-2:]
     left = _flat(np.array(a))
     every, pivots = np.arange(len(left)), np.zeros((len(left), min(m, n)), np.int64)
@@ -470,7 +471,7 @@ def _lu_rows(a: Array) -> Array:
 
 
 def _lu(a: Array) -> Array:
-    """L below the diagonal, U on it and above, of rows that stand in a good order."""
+    """L below the diagonal, U on it and above, of rows in a good order."""
     left = np.array(a)
     for i in range(a.shape[-1]):
         _eliminate(left, i)

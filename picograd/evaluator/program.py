@@ -49,7 +49,7 @@ from picograd.record import Record, Struct, field
 
 # ---- what a thread knows ----
 class Memory(Struct):
-    """What a PARAM or an ALLOC names.
+    """The memory that a PARAM or an ALLOC names.
 
     array:   its elements
     stored:  for each element, whether it has been stored; None where all came from outside
@@ -60,7 +60,7 @@ class Memory(Struct):
 
     @staticmethod
     def unwritten(array: Array) -> Memory:
-        """Returns memory of which nothing has been stored."""
+        """Returns memory in which nothing has been stored."""
         return Memory(array, np.zeros(array.size, np.bool_))
 
     def copy(self) -> Memory:
@@ -83,7 +83,7 @@ class Copy(Record):
 
 
 class Frame(Struct):
-    """What one thread knows.
+    """The state of one thread.
 
     values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs
     shared:  SHARED memory of the block, the same object in all its threads
@@ -109,7 +109,7 @@ END = -1  # what a thread that is done waits at
 
 
 class Swap(Record):
-    """What a thread gives at a Shuffle or an Mma; it gets its number in the warp, and what all threads of that give.
+    """A thread's contribution to a Shuffle or an Mma; the answer is its number in the warp and all threads' contributions.
 
     number:  of the statement
     """
@@ -258,7 +258,7 @@ class ValueMaker:
         return run
 
     def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
-        """Returns what one Op of an expression computes from the values of its sources."""
+        """Returns the function that computes one Op of an expression from the values of its sources."""
         if op.code in VALUES:
             return lambda frame, args: self._value(op, frame)
         if op.code is OpCode.CONST:
@@ -387,7 +387,7 @@ def evaluate_program(
 
     Raises:
       OutOfRange: a CHECK does not let an index pass.
-      VerifyError: an access outside its memory, a read of what nothing has stored, or threads of a block that wait at
+      VerifyError: an access outside its memory, a read of memory before a store, or threads of a block that wait at
         different barriers.
     """
     known = dict(variables or {})
@@ -464,7 +464,7 @@ class StepMaker(ValueMaker):
 
     # ---- statements ----
     def loop(self, statement: For) -> Step:
-        """Returns a step that runs the body for each index; threads of a BLOCK that waits run side by side."""
+        """Returns a step that runs the body for each index; threads of a BLOCK that waits run in turns."""
         kind = statement.range.arg[1]
         if kind is AxisKind.VECTOR:
             return self._vector(statement)
@@ -582,7 +582,7 @@ class StepMaker(ValueMaker):
         return Step(False, run)
 
     def transpose(self, statement: Transpose) -> Step:
-        """Returns a step that copies a square, turned round."""
+        """Returns a step that transposes a square."""
         s = statement
         into, place, memory, index = (self.expression(x) for x in (s.into, s.place, s.memory, s.index))
         steps = np.arange(s.lanes)
@@ -611,7 +611,7 @@ class StepMaker(ValueMaker):
         def run(frame: Frame) -> None:
             target, at = into(frame), place(frame) + np.arange(s.lanes)
             self.check_bounds("copy to", s.into, target, at)
-            if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # of what is not valid, too, as on a GPU
+            if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # of invalid elements, too, as on a GPU
                 ends = f"from {s.memory} at index {index(frame)} to {s.into} at {at[0]}"
                 raise VerifyError(f"program {self.name}: copy {ends}, which are not multiples of {s.lanes}.")
             target.stored[at] = False
@@ -662,7 +662,7 @@ class StepMaker(ValueMaker):
         return Step(True, run)
 
     def mma(self, statement: Mma) -> Step:
-        """Returns a step that adds a product of which each thread of the warp holds a part."""
+        """Returns a step that adds a product of matrices; each thread of the warp holds a part."""
         readers = [self.reader(memory, index, None, count) for memory, index, count in statement.spans()]
         memory, index = self.expression(statement.acc), self.expression(statement.at)
         number = self.num_places

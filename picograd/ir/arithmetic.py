@@ -1,4 +1,4 @@
-"""What operations do to Python's numbers, and to intervals of whole numbers.
+"""Arithmetic of operations on Python's numbers, and on intervals of whole numbers.
 
 `fold` computes elementwise Ops of constants: the same bits as the evaluator, or nothing. Sums, products, quotients and
 square roots of narrow floats are computed in float64 and rounded by `dtype.scalar`: the second rounding is innocuous
@@ -49,7 +49,7 @@ def _cast(dtype: DType, source: DType, value: Scalar) -> Scalar | None:
 
 
 def identity(code: OpCode, dtype: DType) -> Scalar:
-    """Returns what a REDUCE of nothing is, by ADD, MUL, MAX or MIN: combined with any value it leaves that value.
+    """Returns the neutral element of ADD, MUL, MAX or MIN: combined with any value it leaves that value.
 
     >>> identity(OpCode.MAX, int8)
     -128

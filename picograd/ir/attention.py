@@ -6,9 +6,9 @@ where there is no kernel.
 C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S); visible is what causal and window say,
 and where a mask of bools is True. L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.
-delta = rowsum(dO O) - dL stands for all that a row sends back.
-Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. Letters: B batch, H = G R heads, R of which share
-k and v, T queries, S keys, D and E features. Heads that share keys stand as R T rows of one matrix. B, T and S may be
+delta = rowsum(dO O) - dL sums up a row's feedback.
+Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. Letters: B batch, H = G R heads, R of them share k
+and v, T queries, S keys, D and E features. Heads that share keys are R T rows of one matrix. B, T and S may be
 symbolic. All is computed in the dtype that narrow floats are computed in, and rounded once.
 """
 
@@ -60,9 +60,10 @@ def lengths(op: Op) -> tuple[int, int, int, int, int, int]:
 
 
 def with_rows_of_a_head(op: Op) -> Op:
-    """Returns an ATTENTION or ATTENTION_GRAD whose heads that share keys stand as the queries of one head.
+    """Returns an ATTENTION or ATTENTION_GRAD in which heads that share keys are the queries of one head.
 
-    Its results lie in memory as those of `op` do. Queries must have no places among the keys: neither causal, nor a window.
+    Its results have the layout of `op`'s in memory. Queries must have no places among the keys: neither causal, nor a
+    window.
     """
     B, G, R, T, _ = _extents(op)
     src = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
@@ -70,7 +71,7 @@ def with_rows_of_a_head(op: Op) -> Op:
 
 
 def composed(op: Op) -> list[Op]:
-    """Returns what computes each result of an ATTENTION or an ATTENTION_GRAD; what they share is one Op."""
+    """Returns the composed form of each result of an ATTENTION or an ATTENTION_GRAD; common parts are one Op."""
     results = _averages(op) if op.code is OpCode.ATTENTION else _gradients(op)
     return [cast(reshape(x, like.shape), like.dtype) for x, like in zip(results, outputs(op))]
 
@@ -156,7 +157,7 @@ def _along(rows: Op, scores: Op) -> Op:
 # So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, up to what registers
 # hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
 # dtype alone, so that a row has the same bits alone and in any batch.
-FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows of what is read but once
+FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows that are read only once
 MOST_ROWS = 64  # for one head of keys: more are worth a product by matrix instructions
 MOST_THREADS = 128
 MOST_AT_ONCE = 4  # keys that a team looks at together
@@ -167,14 +168,14 @@ MOST_PARTS = 64
 
 
 class Parts(Record):
-    """How an attention of few queries is cut.
+    """The blocking of an attention of few queries.
 
     threads:  of a block
     team:     threads that look at a key together, a power of two
     lanes:    features of one access
     at_once:  keys that a team looks at together
     rows:     of a block
-    length:   keys of a part, a multiple of what the teams of a block look at together
+    length:   keys of a part, a multiple of the number that the teams of a block look at together
     most:     parts there can be
     """
 
@@ -255,7 +256,7 @@ def most_keys(attention: Op, queries: int, keys: Dim) -> int:
 # shared memory to a second block of the same multiprocessor, which computes while the first waits.
 MOST_WARPS = 4
 WIDE = 16  # threads that share a row where no matrix instruction is used
-REGISTERS = 127  # 32-bit words of accumulators and of what is on its way; the others of 255 are fragments and addresses
+REGISTERS = 127  # 32-bit words of accumulators and of values on their way; the others of 255 are fragments and addresses
 MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
@@ -267,7 +268,7 @@ PART_ROWS = 64  # of each so many rows blocks share the keys
 
 
 class Cut(Record):
-    """What a block of threads has of an attention.
+    """The share of a block of threads in an attention.
 
     by_warps:  products are matrix instructions' , else multiply-adds (codegen/block_rows.py)
     dtype:     in shared memory
@@ -289,7 +290,7 @@ class Cut(Record):
 
     @property
     def own_rows(self) -> int:
-        """Rows of which a thread has a part: two of each row tile of its warp."""
+        """Rows a part of which a thread has: two of each row tile of its warp."""
         return 2 * self.high if self.by_warps else self.high
 
     @property
@@ -304,12 +305,12 @@ class Cut(Record):
 
 
 class Needs(Record):
-    """What a kernel keeps, in numbers of features.
+    """The memory a kernel needs, in numbers of features.
 
     own:      of the matrices whose rows a block has
     walked:   of those that come tile by tile
     scores:   matrices of rows x columns in registers
-    results:  of what is added up in registers
+    results:  of sums in registers
     """
 
     own: Sequence[int]
@@ -325,13 +326,13 @@ def cut_of_averages(attention: Op, target: Target) -> Cut | None:
 
 
 def cut_of_queries(attention: Op, target: Target) -> Cut | None:
-    """Returns the cut of what finds the gradients of queries; None where none fits."""
+    """Returns the cut for the gradients of queries; None where none fits."""
     H, _, T, _, D, E = lengths(attention)
     return _cut(attention, target, Needs((D, E), (D, E), 2, (D,)), T, H)
 
 
 def cut_of_keys(attention: Op, target: Target) -> Cut | None:
-    """Returns the cut of what finds the gradients of keys and values; None where none fits."""
+    """Returns the cut for the gradients of keys and values; None where none fits."""
     _, G, _, S, D, E = lengths(attention)
     return _cut(attention, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
 
@@ -349,9 +350,9 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
 
 
 def as_it_is_cut(attention: Op, target: Target | None) -> Op:
-    """Returns what a kernel of many queries computes: few queries of heads that share keys are those of one head.
+    """Returns the attention that a kernel computes: few queries of heads that share keys become one head's.
 
-    Not where they stand at places among the keys, or have a mask, and not on a CPU.
+    Not if they have positions among the keys, or a mask, and not on a CPU.
     """
     queries, arg = attention.src[0].shape[2], attention.arg
     is_masked = attention.code is OpCode.ATTENTION and len(attention.src) > 3
@@ -432,7 +433,8 @@ def _registers(cut: Cut, needs: Needs, wide: DType, copied: bool) -> int:
 
 
 def _shared_nbytes(cut: Cut, needs: Needs, copied: bool) -> int:
-    """Returns what a block shares: matrices, twice those that are copied, and for multiply-adds the weights of a tile."""
+    """Returns the shared memory of a block: matrices, twice those that are copied, and for multiply-adds the weights of
+    a tile."""
     numel = cut.rows * sum(padded(features) + cut.padding for features in needs.own)
     numel += (2 if copied else 1) * cut.columns * sum(padded(features) + cut.padding for features in needs.walked)
     numel += 0 if cut.by_warps else cut.rows * (cut.columns + cut.padding)

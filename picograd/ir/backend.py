@@ -1,4 +1,4 @@
-"""What every device offers to the engine.
+"""The interface of a device for the engine.
 
 In:    Binaries, Schedules, host arrays
 Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, `LibraryDevice`, which some do; `MemoryUse`,
@@ -23,7 +23,7 @@ from picograd.living import AtDeath, finish_later
 
 
 class MemoryUse(Protocol):
-    """How many bytes of a device's memory objects are alive, counted as they were asked for."""
+    """Bytes of a device's memory in living objects, counted as they were asked for."""
 
     @property
     def in_use(self) -> int:
@@ -113,14 +113,14 @@ class Device(Protocol):
 
     @property
     def memory(self) -> MemoryUse:
-        """How much memory is in use."""
+        """The memory in use."""
         ...
 
     def allocate(self, nbytes: int) -> Any:
         """Returns memory of at least `nbytes` bytes, aligned to 64; it is free again when the object dies.
 
         Raises:
-          OutOfMemoryError: the device has no more.
+          OutOfMemoryError: the device has no memory left.
         """
         ...
 

@@ -47,7 +47,7 @@ def substitute(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
 
 
 def param(like: Op, slot: int, rows: bool = False) -> Op:
-    """Returns PARAM `slot` that stands for `like`, or for one of its rows."""
+    """Returns PARAM `slot` in place of `like`, or of one of its rows."""
     return Op(OpCode.PARAM, like.dtype, (), (slot, like.shape[1:] if rows else like.shape))
 
 
@@ -112,7 +112,7 @@ def map_bodies(roots: Sequence[Op], change: Change) -> list[Op]:
 
 
 def _replaced(order: Sequence[Op], bodies: dict[Op, Op]) -> dict[Op, Op]:
-    """Returns what each Op of `order` becomes when bodies are replaced."""
+    """Returns each Op of `order` after bodies are replaced."""
     became: dict[Op, Op] = {}
     for op in order:
         src = tuple(became[s] for s in op.src)
@@ -126,7 +126,7 @@ def _replaced(order: Sequence[Op], bodies: dict[Op, Op]) -> dict[Op, Op]:
 
 # ---- gradients that a user has written for a body ----
 class CustomGradient(Record):
-    """How the gradients of a CALL's sources are computed.
+    """The computation of the gradients of a CALL's sources.
 
     backward:     a SINK over PARAMs: what it reads, then a gradient for each of the first results of the CALL
     reads:        of the CALL: ("source", slot) or ("result", number)
@@ -230,7 +230,7 @@ def one_op(function: Callable[..., Op], src: tuple[Op, ...], others: tuple[Any, 
     """Returns the result of a function, whose graph is made later, as one Op.
 
     Args:
-      others, named:  what else it takes, of which 0.0 and -0.0 are one
+      others, named:  its other arguments; 0.0 and -0.0 are one
     """
     formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(map(KIND, src)))
     dtype, shape = formula.kinds[0]
@@ -250,7 +250,7 @@ def _formula(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:
-    """Returns what a function gives of Ops and what else it takes."""
+    """Returns the results of a function of Ops and other arguments."""
     function, others, named = options
     return [function(*operands, *others, **dict(named))]
 

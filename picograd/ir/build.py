@@ -132,7 +132,7 @@ def rough_exp(x: Op) -> Op:
 
 
 def compare(code: OpCode, a: Op | Scalar, b: Op | Scalar) -> Op:
-    """Returns where a stands in the relation `code` to b; at least one of them is an Op."""
+    """Returns the condition that the relation `code` holds between a and b; at least one of them is an Op."""
     if isinstance(a, Op):
         return Op(code, bool_, (a, _beside(a, b)))
     assert isinstance(b, Op), "compare: one of a and b must be an Op"
@@ -257,7 +257,7 @@ def total(x: Op) -> Op:
 
 
 def factors_of(x: Op, m: int, n: int) -> tuple[Op, Op, Op]:
-    """Returns the factors (..., m, k), (..., k) and (..., k, n) that lie one after the other in x."""
+    """Returns the factors (..., m, k), (..., k) and (..., k, n) that are one after the other in x."""
     first, middle, _ = lengths(m, n)
     batch, k = x.shape[:-1], min(m, n)
     u, s = shrink_axis(x, -1, 0, first), shrink_axis(x, -1, first, first + middle)

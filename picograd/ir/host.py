@@ -1,8 +1,8 @@
-"""What a graph asks of the host: functions that a plan calls there, and errors that only values decide.
+"""Requests of a graph to the host: functions that a plan calls there, and errors that only values decide.
 
 No kernel is generated for linear algebra and Fourier transforms. A function of the host has one result. Where mathematics
-has several (the factors of a matrix) they lie in it one after the other, and slices of it, which cost nothing, are the
-factors. What the functions compute stands in evaluator/host.py, and what their gradients are in autodiff/host.py.
+has several (the factors of a matrix) they are in it one after the other, and slices of it, which cost nothing, are the
+factors. The functions' values are in evaluator/host.py, their gradients in autodiff/host.py.
 
 A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds: the words of an error such as an index
 outside its axis or a matrix without an inverse. Plans and kernels, which are compiled and kept, have numbers in place of
@@ -33,7 +33,7 @@ class HostCall(Record):
     """A call of a function of the host.
 
     name:     of the function, a key of HOST_SHAPES
-    options:  what it takes beside its operands
+    options:  its arguments except operands
     site:     what its error says where the values have no result (a Site, or in a plan the number of the call among the
               CHECKs); None: it always has one
     """
@@ -145,9 +145,9 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
 
 # ---- errors that only values decide ----
 class Site(Record):
-    """What the error of a CHECK or of a CUSTOM says.
+    """The error message of a CHECK or of a CUSTOM.
 
-    fact:      one sentence, with {} where the value stands
+    fact:      one sentence, with {} in place of the value
     hint:      one thing to do, or None
     from_end:  the user's negative indices were counted from the end before the CHECK: the error shows them as written
     of_values: it is about what a value may be, not about places along an axis: an ArgumentError
@@ -202,7 +202,7 @@ class Unsolvable(Refused, LinAlgError):
 
 
 def site_of(op: Op) -> tuple[Site | int, Dim] | None:
-    """Returns what says how an Op may fail, and the length of the axis it is about; None for one that does not."""
+    """Returns the error message of an Op that may fail, and the length of its axis; None for one that can't."""
     if op.code is OpCode.CHECK:
         found: tuple[Site | int, Dim] = op.arg
         return found

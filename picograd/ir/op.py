@@ -207,7 +207,7 @@ def unshared(
 ) -> Op:
     """Returns an Op that is not in the table of living Ops: another one each time, at a third of the cost.
 
-    It stands for a graph that is yet to be made, whose Ops are shared.
+    It represents a graph that is yet to be made, whose Ops are shared.
 
     Args:
       depth:  default: one more than that of its sources
@@ -325,7 +325,7 @@ _LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, *ARITHMETIC})
 
 
 class OpSet(Protocol):
-    """Whatever says of an Op whether it belongs: a set, a dict, a rule."""
+    """A test of whether an Op belongs: a set, a dict, a rule."""
 
     def __contains__(self, op: Op, /) -> bool: ...
 

@@ -46,10 +46,10 @@ class Named(metaclass=_Members):
 
 
 class OpCode(Named):
-    """What an Op computes. `src` and `arg` of each are given at its right.
+    """The operation of an Op. `src` and `arg` of each are given at its right.
 
-    COLLECTIVE is built by no function of Tensor yet: tensors live on one device until there are several. Its
-    specification stands and is tested.
+    COLLECTIVE is built by no function of Tensor yet: tensors live on one device until there are several. It has a
+    specification and tests.
     """
 
     __slots__ = ()
@@ -145,7 +145,7 @@ class OpCode(Named):
 
 
 class AxisKind(Named):
-    """What runs a loop."""
+    """The execution of a loop: by blocks, threads, vectors, copies, or in turn."""
 
     __slots__ = ()
     GRID: ClassVar[AxisKind]  # blocks of a launch, on a CPU the pieces threads share out
@@ -156,7 +156,7 @@ class AxisKind(Named):
 
 
 class MemorySpace(Named):
-    """Where memory lives."""
+    """The space that memory is in."""
 
     __slots__ = ()
     GLOBAL: ClassVar[MemorySpace]
@@ -191,7 +191,7 @@ TRANSCENDENTAL = frozenset(
 )  # fmt: skip
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
-# Operations of which a few elements may cost as much as all.
+# Operations a few elements of which may cost as much as all.
 COSTLY = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV})
 SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

@@ -63,7 +63,7 @@ class HeadsShape(Record):
 class PlainAttention(Record):
     """An attention of matrices in memory.
 
-    out, logsumexp:  slots of results, that lie without gaps; None: it is not asked for
+    out, logsumexp:  slots of results, contiguous; None: it is not asked for
     """
 
     shape: HeadsShape
@@ -83,8 +83,7 @@ class PlainGradients(Record):
     """The gradients of an attention of matrices in memory.
 
     grad:              of its averages
-    logsumexp, delta:  slots of numbers of each query, that lie without gaps
-    dq, dk, dv:        slots of results, that do, too
+    logsumexp, delta:  slots of numbers of each query, contiguous dq, dk, dv: slots of results, that do, too
     """
 
     shape: HeadsShape
@@ -100,15 +99,15 @@ class PlainGradients(Record):
 
 
 class HeadsTile(Record):
-    """How an attention or its gradient is cut for a block of warpgroups: one copies, the others look at tiles.
+    """The blocking of an attention or its gradient for a block of warpgroups: one copies, the others look at tiles.
 
     lookers:   warpgroups that look, each for 64 rows: of queries, or of keys where their gradients are made
     columns:   rows of a tile that is looked at, of the other kind
     stages:    of tiles that are on their way or looked at
-    together:  heads whose blocks run side by side
-    blocks:    of a launch, no more than there are multiprocessors
+    together:  heads whose blocks run at the same time
+    blocks:    of a launch, at most as many as multiprocessors
     keeps:     sets of its own rows that a block has room for: a second one comes while the first is looked at
-    lags:      of gradients: the last products of a tile go on beside the first of the next, for which there are registers
+    lags:      of gradients: the last products of a tile overlap the first of the next, if there are registers
     """
 
     lookers: int
@@ -203,7 +202,7 @@ class RegisterTile(Record):
 
 
 class BlockTile(Record):
-    """How a product is cut on a GPU: what a block of high x wide threads computes.
+    """The blocking of a product on a GPU: the part that a block of high x wide threads computes.
 
     own_rows, own_columns:  of the result, by one thread
     depth:                  of K in shared memory at a time
@@ -232,12 +231,12 @@ class BlockTile(Record):
 
     @property
     def row_group(self) -> int:
-        """Rows of a thread that stand side by side: an access of shared memory."""
+        """Consecutive rows of a thread: an access of shared memory."""
         return gcd(self.own_rows, GROUP)
 
     @property
     def column_group(self) -> int:
-        """Columns of a thread that stand side by side."""
+        """Consecutive columns of a thread."""
         return gcd(self.own_columns, GROUP)
 
     def __str__(self) -> str:
@@ -245,7 +244,7 @@ class BlockTile(Record):
 
 
 class WarpTile(Record):
-    """How a product is cut for matrix instructions: a block of high x wide warps.
+    """The blocking of a product for matrix instructions: a block of high x wide warps.
 
     high_tiles, wide_tiles:  of 16 x 8 results, by one warp; wide_tiles is even
     depth:                   of K in shared memory at a time, a multiple of 16
@@ -296,7 +295,7 @@ class WarpgroupTile(Record):
     stages:         of both operands' tiles, that are on their way or read
     slabs:          of each warpgroup that multiplies, by which results leave; 0: they leave from registers
     group:          rows of tiles, in which tiles follow each other column by column
-    blocks:         of a launch, no more than there are multiprocessors
+    blocks:         of a launch, at most as many as multiprocessors
     """
 
     rows: int
@@ -364,11 +363,11 @@ class Bias(Record):
 
 
 class Epilogue(Record):
-    """What a library computes before it stores a product: relu(scale * a @ b + factor * added + bias).
+    """The operations of a library before it stores a product: relu(scale * a @ b + factor * added + bias).
 
     scale:   of the product
-    factor:  of what is added
-    added:   (m, n), in the dtype of the result, with rows side by side; None where nothing is
+    factor:  of the addition
+    added:   (m, n), in the dtype of the result, row-major; None where nothing is
     bias:    (n,), in the dtype of the result; None where there is none
     relu:    whether what is not above 0 becomes 0
     """
@@ -388,11 +387,11 @@ class PlainProduct(Record):
     """out = a @ b for each of a batch, with an epilogue and nothing else: what a vendor's library is asked for.
 
     a, b:       (m, k) and (k, n)
-    out:        slot of the result (batch, m, n), which lies contiguously
+    out:        slot of the result (batch, m, n), which is contiguous
     dtype:      name of that of both operands; sums are float32, and so is the epilogue
     out_dtype:  name of the result's: the same, or float32
     tf32:       operands of float32 may be rounded to 11 bits of significand
-    parts:      of K, of which each has a result; then there is no batch, and `out` is (parts, m, n)
+    parts:      of K, each with a result; then there is no batch, and `out` is (parts, m, n)
     """
 
     a: Matrix
@@ -478,7 +477,7 @@ LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a L
 
 
 class LibraryCall(Record):
-    """Which of a Binary's launches is a call of a library; the others are generated code.
+    """The launch of a Binary that is a call of a library; the others are generated code.
 
     choice:     what is called
     place:      of the call among the launches
@@ -491,12 +490,12 @@ class LibraryCall(Record):
 
 
 def write_library(call: LibraryCall, code: bytes = b"") -> bytes:
-    """Returns the data of a Binary with a call of a library, beside the code of its other launches."""
+    """Returns the data of a Binary with a call of a library and the code of its other launches."""
     return LIBRARY_CALL + json.dumps(call, default=asdict).encode() + b"\n" + code
 
 
 def read_library(data: bytes) -> tuple[LibraryCall, bytes]:
-    """Returns what `write_library` was given."""
+    """Returns the record that `write_library` was given, and the code."""
     text, _, code = data.removeprefix(LIBRARY_CALL).partition(b"\n")
     fields = json.loads(text)
     choice = fields.pop("choice")

@@ -175,7 +175,7 @@ NAMED = 4  # of the largest
 
 
 class MemoryOwner(NamedTuple):
-    """A value that lies in memory.
+    """A value in memory.
 
     line:  of the user's that made it, where that is known
     """

@@ -18,14 +18,14 @@ Action = Callable[..., Any]
 
 
 class Pattern(Record):
-    """What an Op must look like for a rule to apply.
+    """The form of an Op to which a rule applies.
 
     codes:  one OpCode or several; () is any
     src:    a pattern for each source; None does not look
     name:   the name under which the rule's action receives the matched Op
     value:  the constant it must be, seen through broadcasting; None does not ask
     kinds:  letters of the dtype kinds allowed ("biuf")
-    either: the two sources may stand in either order
+    either: the two sources may come in either order
     when:   a condition on the Op itself, for what the fields above cannot say (its arg, as a rule)
     """
 
@@ -79,7 +79,7 @@ class PatternMatcher:
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
 
-    sure:  the codes of which every Op has a rule that fits
+    sure:  the codes whose every Op has a rule that fits
     """
 
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):

@@ -1,4 +1,4 @@
-"""Which values an integer can have, and which numbers divide it: what is certain without computing it.
+"""Values that an integer can have, and numbers that divide it: certain without computing it.
 
 Intervals come first. One table says what an Op makes of the intervals of its sources, in graphs, in the linear form of
 Programs and in index expressions; each of these walks in a way of its own: `value_range` through a graph, whose Ops it

@@ -25,7 +25,7 @@ from picograd.record import Record
 
 
 class MatmulArg(Record):
-    """What a matrix product may do that no other does; most have no argument.
+    """Permissions of one matrix product; most have none.
 
     tf32:  of float32: matrix instructions may round the operands to 11 bits of significand (ir/statements.py, Mma)
     """

@@ -1,9 +1,9 @@
-"""What a graph, a Kernel and a Program must be: rules with names, checked between passes.
+"""The rules for graphs, Kernels and Programs, by name, checked between passes.
 
 In:    Ops, a Kernel or a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the neighbourhood
 
-Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, arguments and who may use what. Of Programs there
+Shapes are checked when an Op is built (ir/shape.py); here are dtypes, arguments and permitted users. Of Programs there
 are two forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
 int64; stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no
 UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32. What a kind of statement asks of
@@ -317,7 +317,7 @@ LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
 MEMORIES = frozenset({OpCode.PARAM, OpCode.ALLOC})
 EXPRESSIONS = LEAVES | ELEMENTWISE | {OpCode.LOAD, OpCode.EXPAND, OpCode.LANES, OpCode.REDUCE}
 LINEAR_LOOPS = frozenset({AxisKind.GRID, AxisKind.BLOCK, AxisKind.LOOP})
-# A loop of the key stands inside loops of the kinds at its right only.
+# A loop of the key may be inside loops of the kinds at its right only.
 MAY_STAND_IN = {AxisKind.GRID: {AxisKind.GRID}, AxisKind.BLOCK: {AxisKind.GRID, AxisKind.BLOCK}}
 
 Failures = Iterator[str]
@@ -335,7 +335,7 @@ def verify_program(program: Program, after: str, linear: bool = True) -> None:
 
 
 class _Scope(Struct):
-    """What may be used at one place of a program.
+    """The names defined at one place of a program.
 
     defined:  VARs, RANGEs and ALLOCs
     kinds:    of the loops around
@@ -358,7 +358,7 @@ class _Checker:
         self.widths = {dtypes.int64, dtypes.int32} if linear else {dtypes.int64}  # of indices
         self.widths_text = "int64 or int32" if linear else "int64"
         self.named: set[Op] = set()
-        self.good: set[Op] = set()  # expressions whose own operations are right, wherever they stand
+        self.good: set[Op] = set()  # expressions whose own operations are right, at any place
 
     def body(self, statements: Sequence[Statement], scope: _Scope) -> None:
         """Checks statements in order; what they name is defined from there on."""
@@ -538,7 +538,7 @@ def _operation_failures(op: Op) -> Failures:
 
 
 def _lane_failures(value: Op, lanes: int) -> Failures:
-    """In the linear form the lanes of a Let follow from its operation."""
+    """Yields failures of the lanes of a Let, which in linear form follow from its operation."""
     if value.code is OpCode.LANES:
         if value.arg != lanes or value.dtype is not dtypes.int64:
             yield "LANES gives int64, as many as its VAR has lanes"

@@ -22,7 +22,7 @@ REPORT_WORDS = 2  # of a "report" parameter
 
 
 class NestKind(Enum):
-    """Which emitter of codegen/ writes the loops of a nest."""
+    """The kind of a nest, which decides its emitter in codegen/."""
 
     ELEMENTWISE = "elementwise"
     REDUCE = "reduce"
@@ -44,7 +44,7 @@ WITH_ANCHOR = frozenset(
 
 
 class WithRows:
-    """What runs over a domain of which some axes are reduced: the others number its rows."""
+    """An iteration space whose axes are either rows or reduced."""
 
     domain: Shape
     reduced: tuple[int, ...]
@@ -82,9 +82,9 @@ class Param(Record):
 
     dtype:   element type
     numel:   elements (a symbolic one is an expression of variables)
-    role:    "in", "out", "inout" (an UPDATE's: it holds the base before, of which only the block is written),
-             "scratch" (memory the plan gives the kernel between its phases) or "report": two words, 0 before a run, in
-             which the first Check that fails leaves 1 + its number, and the value
+    role:    "in", "out", "inout" (an UPDATE's: it holds the base before, and only the block is written), "scratch" (memory
+             the plan gives the kernel between its phases) or "report": two words, 0 before a run, in which the first Check
+             that fails leaves 1 + its number, and the value
     """
 
     dtype: DType
@@ -93,7 +93,7 @@ class Param(Record):
 
 
 class Kernel(Record):
-    """One fused computation, not yet loops. Equal kernels share one Program whatever buffers they run on.
+    """One fused computation, not yet loops. Equal kernels share one Program for any buffers.
 
     name:       from kind and shape, e.g. "reduce_32_256"
     params:     arguments by slot
@@ -121,9 +121,9 @@ class ScheduleItem(Record):
 
 
 class Feed(Record):
-    """Where the body of a LoopItem finds one of its inputs.
+    """The place of an input of a LoopItem's body.
 
-    buffer:    of the schedule the item stands in
+    buffer:    of the schedule that has the item
     is_row:    step r reads row r of it, else all of it
     reversed:  the last step reads the first row
     carried:   from the second step on it is this output of the body, as the step before has stored it; None: it is not
@@ -136,9 +136,9 @@ class Feed(Record):
 
 
 class Result(Record):
-    """Where the body of a LoopItem stores one of its outputs.
+    """The place of an output of a LoopItem's body.
 
-    buffer:  of the schedule the item stands in; None: nobody asks for it in the end
+    buffer:  of the schedule that has the item; None: nobody asks for it in the end
     is_row:  step r stores row r of it; else the last step stores it, and the steps before it into `buffer` and `spare`
              in turn, the last but one into `spare`
     spare:   byte offset in the item's memory of a place of the same length; None where it is not needed
@@ -176,13 +176,13 @@ class LoopItem(Record):
 
 
 class BufferUse(Record):
-    """What the schedule knows of one buffer.
+    """The schedule's record of one buffer.
 
     role:    "input" (exists before), "output" (outlives the plan), "temporary" or "hosted" (a temporary in the memory of an
              output that is written later)
-    source:  the index of the input or output it is or lies in; for a temporary the byte offset in the arena
-    over:    of an output: the index of an input whose memory it may be given, because whatever reads the input has done
-             so before it is overwritten; None: it needs memory of its own
+    source:  the index of its input or output; for a temporary the byte offset in the arena
+    over:    of an output: the index of an input whose memory it may be given, because all readers of the input come before
+             it is overwritten; None: it needs memory of its own
     also:    of an output: other inputs whose memory it may be given instead
     keeps:   of an output with `over`: its memory must hold before the run what the input holds
     late:    of an output: it is written after every CHECK that may fail, so its memory may hold until then what the value
@@ -249,14 +249,14 @@ class Program(Record):
 
 
 class TileMap(Record):
-    """An array in a parameter's memory, of which a GPU copies one box at a time to shared memory or back.
+    """An array in a parameter's memory that a GPU copies box by box to shared memory or back.
 
     param:     slot of the parameter
     shape:     of the array
     box:       how much of each axis one copy moves
     swizzles:  the pieces of each row of 128 bytes change places on their way, as matrix instructions read them
     offset:    elements of the parameter before the array
-    strides:   elements from one to the next along each axis, 1 along the last; () where it lies without gaps
+    strides:   elements from one to the next along each axis, 1 along the last; () if it is contiguous
     rounds:    float32 are rounded to TF32 on their way to shared memory: to nearest, ties to even
     """
 
@@ -275,7 +275,7 @@ class TileMap(Record):
 
 
 class Launch(Record):
-    """How one phase is started.
+    """The launch of one phase.
 
     symbol:  name of its function
     grid:    number of GRID iterations (blocks), an expression of the variables
@@ -321,7 +321,7 @@ class Executable(Record, eq=False):
     """Loaded code.
 
     functions:  one for each launch: an address on the CPU, a device function elsewhere
-    owner:      whatever must stay alive while the functions may be called
+    owner:      objects that must stay alive while the functions may be called
     """
 
     name: str
@@ -335,8 +335,8 @@ class Executable(Record, eq=False):
 class Settled(Record, eq=False):
     """Says of all runs that are given this very object that they have the same memory everywhere but here.
 
-    inputs, outputs:  places of what may be other memory in each run
-    runs:             the same of inputs that stand side by side; these are not among `inputs`
+    inputs, outputs:  places whose memory may differ from run to run
+    runs:             the same of neighbouring inputs; these are not among `inputs`
     """
 
     inputs: tuple[int, ...]
@@ -360,7 +360,7 @@ class Runner(Protocol):
         Args:
           settled:   None where any memory may be another than in the run before
           may_stop:  False where outputs are written over memory that somebody still wants if the run does not end: what
-                     interrupts it then waits; outputs that lie where inputs do are noticed without that
+                     interrupts it then waits; outputs in the place of inputs are noticed without that
         """
         ...
 

@@ -30,7 +30,7 @@ Span = tuple[Op, Op, int]  # memory, the first element and how many
 
 
 class Described(Record):
-    """The base of statements: facts that passes ask for, beside the fields.
+    """The base of statements: facts that passes ask for, besides the fields.
 
     text:    its line in the text of a Program: {field}, {memory[index]}, and {field?} for what may be left out
     writes:  the field that names the memory it writes
@@ -44,7 +44,7 @@ class Described(Record):
     of_warp: ClassVar[bool] = False
 
     def spans(self) -> tuple[Span, ...]:
-        """Returns what it touches, whatever holds, but for Load and Store: from the first element to the last."""
+        """Returns the memory touched, for any conditions, except for Load and Store: from the first element to the last."""
         return ()
 
     def broken(self) -> Iterator[str]:
@@ -253,9 +253,9 @@ class Shuffle(Described):
 class LoadMatrices(Described):
     """into[place : place + 8] = what a thread holds of four matrices of 8 x 8 in SHARED memory, brought by a warp.
 
-    All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row lies side by side.
-    Where g, t = divmod(its number in the warp, 4), a thread gets of matrix m into[place + 2 m + i] = its element
-    (g, 2 t + i), or where they are `turned` the element (2 t + i, g).
+    All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row is contiguous.
+    Where g, t = divmod(its number in the warp, 4), a thread gets of matrix m into[place + 2 m + i] = its element (g, 2 t +
+    i), or if they are `turned` the element (2 t + i, g).
     Source: PTX ISA, ldmatrix.
 
     into:          in registers, 16-bit elements of the dtype of memory

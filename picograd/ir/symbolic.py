@@ -29,7 +29,7 @@ from picograd.ir.ranges import from_sources
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
 MOST_KNOWN = 1 << 12  # results of each function, until `forget_sums`
-LARGE = 1 << 62  # stands for "not bounded" in `bounds`
+LARGE = 1 << 62  # "not bounded" in `bounds`
 
 
 def to_op(value: Dim) -> Op:
@@ -45,7 +45,7 @@ def _integer(value: int) -> Op:
 def from_op(op: Op) -> Dim:
     """Returns a constant of int64 as a Python int, any other Op unchanged.
 
-    A constant of another dtype stays what it is: it may stand below a CAST, and `to_op` would make an int64 of it.
+    A constant of another dtype stays what it is: it may be below a CAST, and `to_op` would make an int64 of it.
     """
     return int(op.arg) if op.code is OpCode.CONST and op.dtype is dtypes.int64 else op
 
@@ -282,7 +282,7 @@ def mod(a: Dim, divisor: Dim) -> Dim:
 
 
 def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
-    """Splits a into quotient * divisor + rest, taking out whatever divides exactly."""
+    """Splits a into quotient * divisor + rest, taking out all that divides exactly."""
     terms, constant = affine(a)
     if isinstance(divisor, int):
         whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
@@ -322,7 +322,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def at_least_0(value: Dim) -> Dim:
-    """Returns max(value, 0), in a form of which `bounds` sees that it is not negative."""
+    """Returns max(value, 0), in a form that `bounds` sees is not negative."""
     return mul(minimum(mul(value, -1), 0), -1)
 
 
@@ -348,7 +348,7 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
 def with_values(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again.
 
-    Cost: linear in the atoms; a sum is put together once, whatever is replaced in it.
+    Cost: linear in the atoms; a sum is put together once, for any replacements in it.
     """
     done: dict[Op, Dim] = {}
 
@@ -366,7 +366,7 @@ def with_values(value: Dim, values: Mapping[Op, Dim]) -> Dim:
 
 
 def _substituted(op: Op, visit: Callable[[Dim], Dim]) -> Dim:
-    """Returns an expression made anew from what `visit` makes of its parts."""
+    """Returns an expression rebuilt from `visit`'s results for its parts."""
     if not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
         return op
     if op.dtype is dtypes.int64 and op.code in SUMS:
@@ -399,7 +399,7 @@ def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
 
     Raises:
       UnsupportedOp: a symbolic integer has no value.
-      VerifyError:   something else than integer arithmetic stands in it.
+      VerifyError:   it contains something else than integer arithmetic.
 
     >>> n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
     >>> dim_value(Op(OpCode.MUL, dtypes.int64, (n, const(4, dtypes.int64))), {"n": 3})
@@ -463,7 +463,7 @@ Coords = tuple[Dim, ...]
 
 
 def placeholder(axis: int, extent: Dim) -> Op:
-    """A RANGE that stands for an axis while accesses are analysed; its id is negative, as no real loop's is."""
+    """A RANGE in place of an axis while accesses are analysed; its id is negative, as no real loop's is."""
     return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
 
 
@@ -493,7 +493,7 @@ def unflatten(position: Dim, shape: Shape) -> Coords:
 
 
 def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
-    """Returns where element `coords` of shape `new` stands in shape `old`.
+    """Returns the coordinates in shape `old` of element `coords` of shape `new`.
 
     Axes of length 1 are left out of the arithmetic: only those that really split or merge meet a division.
     """

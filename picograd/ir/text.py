@@ -33,7 +33,7 @@ from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.record import Record
 
 # ---- arguments ----
-# Records that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
+# Records that may be in an argument, by name; the record of a user's CUSTOM is added by who defines it.
 RECORDS: dict[str, type[Any]] = {
     "MatmulArg": MatmulArg, "ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall
 }  # fmt: skip
@@ -89,7 +89,7 @@ def _declared(value: Any, kind: Any) -> Any:
 class ValueReader:
     """Reads what `show` wrote.
 
-    names:  what a name stands for, before the names all texts share
+    names:  the meaning of a name, before the names all texts share
     """
 
     constants: Mapping[str, Any] = {"inf": float("inf"), "nan": float("nan"), **{t.name: t for t in ALL}}
@@ -98,7 +98,7 @@ class ValueReader:
         self.names = names
 
     def read(self, text: str) -> Any:
-        """Returns the value `text` stands for.
+        """Returns the value of `text`.
 
         Raises:
           DataError: the text is not of the syntax `show` writes.
@@ -145,7 +145,7 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def enum_names(code: OpCode) -> Callable[[str], Any]:
-    """Returns what bare names mean in the argument of `code`: members of AxisKind, MemorySpace or OpCode."""
+    """Returns the meaning of bare names in the argument of `code`: members of AxisKind, MemorySpace or OpCode."""
     members = ENUMS.get(code, OpCode).__members__
     return lambda name: members.get(name)
 
@@ -201,7 +201,7 @@ class _Names:
         return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"
 
     def argument(self, op: Op) -> str:
-        """Returns the text of what an Op is besides its code and sources."""
+        """Returns the text of an Op besides its code and sources."""
         if op.code is OpCode.BUFFER:
             buffer = op.arg[0]
             place = self.buffers.setdefault(id(buffer), len(self.buffers))

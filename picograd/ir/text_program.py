@@ -162,7 +162,7 @@ class _Writer:
         return HOLE.sub(lambda found: self.part(statement, *found.groups()), statement.text)
 
     def part(self, statement: Statement, name: str, index: str | None, may_be_left_out: str | None) -> str:
-        """Returns what stands in one place of a statement's line."""
+        """Returns the text of one field of a statement."""
         held = getattr(statement, name)
         if may_be_left_out:
             if isinstance(held, bool):
@@ -276,7 +276,7 @@ FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
 
 
 def _line_of(kind: type[Described]) -> re.Pattern[str]:
-    """Returns what the line of a statement looks like."""
+    """Returns the pattern of a statement's line."""
 
     def hole(found: re.Match[str]) -> str:
         name, index, may_be_left_out = found.groups()
@@ -304,7 +304,7 @@ def parse_program(text: str) -> Program:
 
 
 class _Reader:
-    """Reads the lines of a Program; names stand for what earlier lines declared."""
+    """Reads the lines of a Program; names mean what earlier lines declared."""
 
     def __init__(self) -> None:
         self.ops: dict[str, Op] = {}
@@ -513,7 +513,7 @@ class _Reader:
 
 # ---- schedules and plans ----
 def format_schedule(schedule: Schedule) -> str:
-    """Returns what runs in which order on which buffers; each kernel's text stands at its first use."""
+    """Returns the text of a schedule: kernels in order with their buffers; each kernel's text is at its first use."""
     return "\n".join(_schedule_lines(schedule, set()))
 
 
@@ -554,7 +554,7 @@ def _loop_lines(item: LoopItem, shown: set[Kernel]) -> list[str]:
 
 
 def format_plan(plan: Plan) -> str:
-    """Returns what one run of a plan launches, in order: kernel, phase, grid, threads of a block, buffers."""
+    """Returns the launches of one run of a plan, in order: kernel, phase, grid, threads of a block, buffers."""
     num_launches = sum(len(executable.launches) for executable in plan.executables)
     lines = [f"plan of {len(plan.executables)} kernels, {num_launches} launches"]
     lines += _launch_lines(plan.schedule, iter(plan.executables), "  ")

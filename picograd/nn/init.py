@@ -89,7 +89,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Stores numbers of the normal distribution (mean, std) that lie between a and b in `tensor`.
+    """Stores numbers of the normal distribution (mean, std) between a and b in `tensor`.
 
     mean + std x with Phi(x) = p, p uniform between Phi((a - mean) / std) and Phi((b - mean) / std).
 

@@ -62,7 +62,7 @@ class ModuleState(ModuleAttributes):
         raise NotImplementedError
 
     def get_extra_state(self) -> Any:
-        """Returns what a subclass adds to its state_dict under "_extra_state"; the base adds nothing.
+        """Returns the extra state of a subclass, kept in its state_dict under "_extra_state"; the base has none.
 
         >>> class Named(nn.Module):
         ...     def get_extra_state(self):

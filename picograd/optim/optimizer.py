@@ -488,7 +488,7 @@ class Optimizer:
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) before every step; its result, if not None, is new args and kwargs.
 
-        Returns:   a handle whose remove() takes `hook` away
+        Returns:   a handle whose remove() removes `hook`
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
         >>> handle = optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: print("a step"))
@@ -500,7 +500,7 @@ class Optimizer:
     def register_step_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) after every step.
 
-        Returns:   a handle whose remove() takes `hook` away
+        Returns:   a handle whose remove() removes `hook`
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
         >>> handle = optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print("stepped"))

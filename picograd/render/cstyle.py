@@ -51,7 +51,7 @@ LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
 
 def space_of(memory: Op) -> MemorySpace:
-    """Returns where a PARAM, or what a statement allocated, lies."""
+    """Returns the memory space of a PARAM, or of a statement's allocation."""
     space: MemorySpace = memory.arg[2] if memory.code is OpCode.ALLOC else MemorySpace.GLOBAL
     return space
 
@@ -292,7 +292,7 @@ class BlockWriter(Writer):
         self.phase, self.target = phase, target
         self.in_block = phase.block == 1  # with one thread every statement is that thread's
         self.guarded = False  # not all threads of the block run this
-        self.scoped = False  # BLOCK loops that stand side by side get a scope each
+        self.scoped = False  # consecutive BLOCK loops get a scope each
         self.shared_nbytes = 0
 
     def write_phase(self) -> None:

@@ -44,11 +44,11 @@ from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_o
 from picograd.record import Record
 
 ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # of index expressions
-MOST_WORK = 1 << 40  # more counts as no more than that: of loops whose extents only a run tells, there may be several
+MOST_WORK = 1 << 40  # more counts as that: of loops whose extents only a run tells, there may be several
 
 
 def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
-    """Returns what the runtime needs to know of a phase."""
+    """Returns the launch of a phase."""
     named: dict[Op, Op] = {}
     work = _work(statements, named)
     loops = grid_loops(statements)
@@ -97,7 +97,7 @@ def _trips(extent: Dim) -> int:
     """Returns how many iterations a loop has at most; about as many as it has in the middle, where lengths are symbolic.
 
     That is half-way through the loops around it, at the geometric mean of the least and the greatest length: of those from
-    64 to 4095 most are short, and of what is left of one after blocks of 128 the bounds are far apart.
+    64 to 4095 most are short, and for the rest of one after blocks of 128 the bounds are far apart.
     """
     atoms = [] if isinstance(extent, int) else [op for op in toposort([extent]) if op.code in ATOMS]
     if any(op.code is OpCode.VARIABLE for op in atoms):
@@ -139,7 +139,7 @@ UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for 
 class Phase(Record):
     """One phase, taken apart.
 
-    before:  named values that stand before the GRID loops
+    before:  named values before the GRID loops
     grids:   the GRID loops in order
     starts:  the first block of each, and at the end the number of blocks: expressions of VARs
     block:   threads of a block
@@ -206,7 +206,7 @@ def grid_of(program: Program, phase: Phase) -> Dim:
 
 
 def launch_of_blocks(program: Program, phase: Phase, symbol: str) -> Launch:
-    """Returns what the runtime needs to know of a phase."""
+    """Returns the launch of a phase."""
     work = max(work_of(grid.body) for grid in phase.grids)
     return Launch(symbol, grid_of(program, phase), phase.block, work, asked_for(phase))
 
@@ -256,7 +256,8 @@ def is_rolled(loop: For) -> bool:
     """True for a loop in which the threads of a block meet, which the compiler shall not write out.
 
     Each turn waits for the others: there is nothing to gain, and two assemblers run out of registers over it. Threads meet
-    at barriers, or in shuffles of what they have read in the same turn; a loop over registers with shuffles reads nothing.
+    at barriers, or in shuffles of values that they have read in the same turn; a loop over registers with shuffles reads
+    nothing.
     """
     body = list(walk(loop.body))
     shuffles = any(isinstance(statement, Shuffle) for statement in body)
@@ -268,8 +269,8 @@ def least_blocks(statements: Sequence[Statement]) -> int:
     """Returns how many blocks a multiprocessor must be able to hold; 0: as many as the assembler thinks best.
 
     What thinks of a product as of any other code fits more blocks than it has to, and spills accumulators for that.
-    Matrix instructions hide each other's latency and need the registers; products without them are those of tiles that
-    are copied in the background, of which one block computes while another waits.
+    Matrix instructions hide each other's latency and need the registers; products without them copy their tiles in the
+    background, so that one block computes while another waits.
     """
     found = {type(statement) for statement in walk(statements)}
     return 1 if Mma in found else 2 if CommitCopies in found else 0

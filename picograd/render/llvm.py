@@ -73,7 +73,7 @@ from picograd.render.llvm_rows import (
     write_operation,
 )
 
-LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
+LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it is out of the way
 
 
 class Dialect(Record):
@@ -123,7 +123,7 @@ def elements_of(slot: Slot) -> list[Slot]:
 
 
 def parts_of(mma: Mma) -> list[list[Slot]]:
-    """Returns the places of what a thread holds of the three matrices: the accumulators', then the operands'."""
+    """Returns the places of a thread's parts of the three matrices: the accumulators', then the operands'."""
     starts = [(memory, _constant_place(memory, index), count) for memory, index, count in mma.spans()]
     return [elements_of(slot) for slot in starts]
 
@@ -197,7 +197,7 @@ def _add_changes(
 
 
 def _slots(access: Access) -> list[Slot]:
-    """Returns what an access reads or writes in registers."""
+    """Returns the register slots that an access reads or writes."""
     if isinstance(access, Load | Store):
         return [slot_of(access)] if is_register(access.memory) else []
     if isinstance(access, Mma):
@@ -245,7 +245,7 @@ class OpenLoop(Struct):
     sums:      VAR of the body that is a Sum -> that
     counters:  step -> name of a counter that grows by it
     totals:    terms -> name of their sum
-    bases:     (memory, terms) -> name of the address of what they lead to
+    bases:     (memory, terms) -> name of their address
     """
 
     range: int
@@ -292,7 +292,7 @@ class LlvmWriter(ABC):
     changes:   id of a loop or branch -> the places of REGISTER memory it changes
     loops:     the open loops, outermost first
     depths:    VAR -> how many loops were open where it was named
-    waiting:   VAR that nobody has asked for -> where its instruction will stand
+    waiting:   VAR that nobody has asked for -> the place of its instruction
     """
 
     dialect: Dialect
@@ -421,7 +421,7 @@ class LlvmWriter(ABC):
         return end if is_wide else self.emit(f"trunc i64 {end} to {type_of(loop.range.dtype)}")
 
     def hint(self, loop: For) -> str:
-        """Returns what the compiler is told of a loop."""
+        """Returns the compiler's hint for a loop."""
         return ""
 
     def _body_of(self, loop: For, here: OpenLoop, label: str) -> list[str]:
@@ -464,7 +464,7 @@ class LlvmWriter(ABC):
         return elements_of(slot) if self.dialect.apart else [slot]
 
     def read_register(self, load: Load) -> str:
-        """Returns what a register holds; 0 where the condition is false."""
+        """Returns a register's value; 0 where the condition is false."""
         memory, _, lanes = slot = slot_of(load)
         parts = self.parts(slot)
         values = [self.held.get(part, "poison") for part in parts]  # unspecified until something is stored
@@ -561,7 +561,7 @@ class LlvmWriter(ABC):
         return self.operation(op, 1)
 
     def _write_waiting(self, var: Op) -> None:
-        """Writes the instruction of a Let where it stood: it is more than an address."""
+        """Writes the instruction of a Let at its place: it is more than an address."""
         lines, place, value = self.waiting.pop(var)
         sources = [self.operand(s, 1) for s in value.src]
         self.values[var] = name = self.name()

@@ -151,7 +151,7 @@ def floor_division(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[s
 
 
 def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
-    """IDIV and MOD of what is known not to be negative: without sign, and in 32 bits where those are enough.
+    """IDIV and MOD of numbers known not to be negative: without sign, and in 32 bits where those are enough.
 
     Why: vectors have a product of two 32-bit integers, by which a division by a constant is done, but no longer one.
     """

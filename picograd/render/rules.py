@@ -23,7 +23,7 @@ from picograd.record import Record
 class Dialect(Record):
     """The differences between languages like C.
 
-    of_type:  what follows the name of a primitive that is told a type
+    of_type:  the part after the name of a primitive with a type argument
     by_type:  what follows the name of one that C++ chooses by the type of its argument
     single:   what follows the name of a float32 function of the library
     long:     what follows an integer that 32 bits do not hold

@@ -101,7 +101,7 @@ def is_of_pixels(op: Op, target: Target | None) -> bool:
 
 
 def operands_by_image(op: Op, x: Op, w: Op) -> tuple[Op, Op, MatmulArg | None]:
-    """Returns the operands of a product of each image, as they lie: (B, C, P) and (B, P, O)."""
+    """Returns the operands of a product of each image, in their present layout: (B, C, P) and (B, P, O)."""
     wide, num_pixels = op.dtype.compute_dtype, prod(static_shape(x.shape[2:]))
     images = permute(reshape(cast(x, wide), (*x.shape[:2], num_pixels)), (1, 0, 2))
     grads = permute(reshape(cast(w, wide), (*w.shape[:2], num_pixels)), (1, 2, 0))
@@ -123,7 +123,7 @@ def is_narrow(op: Op, target: Target | None) -> bool:
 
 
 def with_roles_swapped(op: Op, x: Op, w: Op) -> Op:
-    """Returns the sum over p of x[p + t] w[p] as a CONV of w, with taps turned around, whose outputs are channels of x."""
+    """Returns the sum over p of x[p + t] w[p] as a CONV of w, with reversed taps, whose outputs are channels of x."""
     spatial = tuple(range(2, len(op.shape)))
     arg = replace(op.arg, padding=_padding_of_swapped(op))
     return permute(flip(Op(OpCode.CONV, op.dtype, (w, x), arg), spatial), (1, 0, *spatial))
@@ -136,7 +136,7 @@ def _padding_of_swapped(op: Op) -> tuple[tuple[int, int], ...]:
 
 
 def _is_plain(op: Op, target: Target | None) -> bool:
-    """True for the gradient of a weight whose windows are side by side, on a CPU, where sums need not be a result's own."""
+    """True for the gradient of a weight whose windows are contiguous, on a CPU, where sums need not be a result's own."""
     arg: ConvArg = op.arg
     if target is not None and (target.is_gpu or target.plain_sums):
         return False
@@ -173,7 +173,7 @@ def has_phases(op: Op) -> bool:
 
 
 def by_phases(op: Op, x: Op, w: Op) -> Op:
-    """Returns a CONV as one for each phase of its positions, put beside each other."""
+    """Returns a CONV as one for each phase of its positions, joined."""
     arg, out = op.arg, static_shape(op.shape[2:])
     aparts = arg.input_dilation
     counts = [-(-length // apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
@@ -256,12 +256,12 @@ def is_long(op: Op) -> bool:
 
 
 def in_pieces(op: Op, x: Op) -> Op:
-    """Returns what a long REDUCE gives of `x`: a piece is a part of the outermost axes, so that it is walked in order."""
+    """Returns a long REDUCE of `x` in pieces; a piece is a part of the outermost axes, so that it is walked in order."""
     code, axes = op.arg
     pieces = dict(zip(sorted(axes), _pieces(op)))
     split: list[Dim] = []  # the shape of x with each axis that is cut as two
     inner: list[int] = []  # its axes that are reduced first
-    outer: list[int] = []  # and those of what is left of it then
+    outer: list[int] = []  # and those of the rest then
     for axis, dim in enumerate(x.shape):
         piece = pieces.get(axis, 1)
         if piece > 1:
@@ -286,7 +286,7 @@ def _pieces(op: Op) -> tuple[int, ...]:
         found.append(largest)
         wanted //= largest
         if largest < dim:
-            wanted = 1  # what lies inside of a part is not cut
+            wanted = 1  # the inside of a part is not cut
     return tuple(found)
 
 
@@ -308,7 +308,7 @@ def _largest_divisor(dim: int, most: int) -> int:
 # ---- matrices of small integers ----
 # Adds up products with a matrix of small integers in the blocks that it was packed in, not element by element.
 #
-# A weight of four bits has two elements in a byte, side by side or half a row apart, and a scale for each group of, say,
+# A weight of four bits has two elements in a byte, neighbours or half a row apart, and a scale for each group of, say,
 # 128. Its element at k reads bytes at k // 2, scales at k // 128 and chooses by k % 2: no vector along K reads that as it
 # lies. So K is taken apart where the matrix takes it apart, and the short axes, which choose, are written out.
 #
@@ -369,13 +369,13 @@ def _parts(matrix: Op, rows: Op, of_groups: bool) -> list[tuple[Op, Op]]:
     order = (*range(front), *(front + axis for axis in (*short, *long)))
     matrix, rows = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, rows))
     if short and short[-1] > long[0]:
-        rows = Op(OpCode.CONTIGUOUS, rows.dtype, (rows,))  # its elements lie as far apart as those of the matrix
+        rows = Op(OpCode.CONTIGUOUS, rows.dtype, (rows,))  # its elements are as far apart as those of the matrix
     places = itertools.product(*(range(extents[axis]) for axis in short))
     return [(_at(matrix, front, place), _at(rows, front, place)) for place in places]
 
 
 def _at(op: Op, front: int, place: tuple[int, ...]) -> Op:
-    """Returns the elements at one place of the axes that stand behind the first `front`."""
+    """Returns the elements at one place of the axes after the first `front`."""
     rest = op.shape[front + len(place) :]
     chosen = tuple([(i, i + 1) for i in place])
     bounds = (*((0, dim) for dim in op.shape[:front]), *chosen, *((0, dim) for dim in rest))
@@ -545,7 +545,7 @@ def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:
-    """Returns the exponentials that several batches of products would compute anew while they pack their operands.
+    """Returns the exponentials that several batches of products would recompute while they pack their operands.
 
     Those of an attention. They depend on a reduction: what is made of a product alone is stored with the product anyway.
     The products have a batch: the exponentials of a classifier are as many as its logits, too many to store. Where one of
@@ -555,7 +555,7 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
     for op in order:
         if any(s.code is OpCode.REDUCE or s in needs_rows for s in of_elements(op)):
             needs_rows.add(op)
-    products: dict[Op, set[Op]] = {}  # op -> those whose packing computes it, two at most: more tell no more
+    products: dict[Op, set[Op]] = {}  # op -> those whose packing computes it, two at most: further ones say nothing new
     for op in reversed(order):
         if op.code is OpCode.MATMUL and len(op.shape) > 2:
             readers, sources = {op}, op.src
@@ -569,7 +569,8 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
 
 
 def shared_by_convolutions(order: Sequence[Op]) -> set[Op]:
-    """Returns what several convolutions would compute anew from two values or more as large as itself, or in MANY_STEPS.
+    """Elementwise values that several convolutions read and that are costly to recompute: two large operands, or
+    MANY_STEPS.
 
     As the gradient behind a normalization, which that of x and that of the weight read: windows overlap, so that blocks of
     positions compute their edges more than once.

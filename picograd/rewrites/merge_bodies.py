@@ -53,13 +53,13 @@ class _Group(Struct):
     read: set[Result] = field(default_factory=set)
 
     def result(self, output: Op) -> Result:
-        """Returns what an OUTPUT of a member is."""
+        """Returns the result that an OUTPUT of a member stands for."""
         number: int = output.arg
         root: Op = body_of(output.src[0]).src[number]
         return number if number < self.num_carry else root
 
     def body(self) -> _Body:
-        """Returns the body of what is read."""
+        """Returns the body of the values that are read."""
         carries = dict(enumerate(body_of(self.members[0]).src[: self.num_carry]))
         every = dict.fromkeys(root for member in self.members for root in body_of(member).src[self.num_carry :])
         return _body(
@@ -70,7 +70,7 @@ class _Group(Struct):
 class _Body(Record):
     """The body of a merged CALL or LOOP.
 
-    roots:    over PARAMs, numbered anew
+    roots:    over PARAMs, numbered again
     slots:    which sources they are
     results:  what each result is
     """
@@ -142,7 +142,7 @@ class _Graph:
         self.roots = [became[root] for root in roots]
 
     def _sources(self, op: Op) -> Sequence[Op]:
-        """Returns what stands before an Op: of a group its first member alone."""
+        """Returns the sources of an Op; of a group its first member alone."""
         if op.code is OpCode.OUTPUT and op.src[0] in self.group:
             return self.group[op.src[0]].members[:1]
         return op.src

@@ -1,4 +1,4 @@
-"""Rules that make a tensor graph smaller without changing a bit of what it computes.
+"""Rules that make a tensor graph smaller without changing a bit of its values.
 
 In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
 Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots

@@ -29,7 +29,7 @@ from picograd.record import Record, replace
 
 # ---- values with a batch axis ----
 class Examples(Record):
-    """What all rules know.
+    """The examples, as all rules see them.
 
     count:      how many examples there are
     different:  a random draw has other bits for each of them
@@ -384,7 +384,7 @@ def _gradient_of_all(made: CustomGradient, slots: frozenset[int], examples: Exam
 def _loop(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Operand]:
     """One LOOP of all examples, each step of which makes a step of every one.
 
-    A carry is one for each example where it begins so, or where a step makes it so: found by trying until no more change.
+    A carry is one for each example where it begins so, or where a step makes it so: found by trying until nothing changes.
     """
     body, num_carry, _ = op.arg
     slots = frozenset(i for i, operand in enumerate(operands) if operand.batched)

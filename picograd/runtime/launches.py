@@ -264,7 +264,7 @@ class _Lister:
 
 
 def _outer_place(use: BufferUse) -> Place:
-    """Returns where a buffer of a schedule that is no loop's body lies."""
+    """Returns the place of a buffer of a schedule outside of loops."""
     if use.role == "temporary":
         return Place("temporary", 0, use.source)
     return Place("output" if use.role == "hosted" else use.role, use.source)

@@ -4,7 +4,7 @@ In:    Schedule, Executables
 Out:   for each kernel the pieces of the arena it works in, and the bytes of the arena with them
 
 How much a kernel packs is known when its code is, after the temporaries have their places. So scratch memory takes what
-they leave: while a kernel runs that is the place of every temporary that is dead then, and what lies behind all of them.
+they leave: while a kernel runs that is the place of every temporary that is dead then, and the rest after all of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _lifetimes(schedule: Schedule, base: int) -> tuple[Ends, Ends, Ends]:
 def _inside(item: LoopItem, places: Ends, lives: Bools, held: Ends) -> tuple[int, Ends]:
     """Returns where the temporaries of a loop's body begin, and what lives around them.
 
-    The item's own memory has them at its start; what lies behind them, carries, lives from step to step.
+    The item's own memory has them at its start; the memory after them, carries, lives from step to step.
     """
     if item.memory is None:
         return 0, np.concatenate([held, places[lives]])

@@ -1,1 +1,1 @@
-"""From an Op graph to a Schedule: what is fused into which kernel, in which order, and where results lie."""
+"""Op graph to Schedule: fusion into kernels, their order, and the places of results."""

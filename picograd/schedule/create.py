@@ -31,9 +31,9 @@ from picograd.schedule.nest_draft import Draft, Fused, in_memory
 MAX_VALUES = 64  # that a kernel of several nests reads or stores: its parameters. Nine weights' updates by Adam
 MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
-MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
+MAX_LONG = 4  # Ops of many instructions that share a kernel: a nest of its own is compiled once with all that equal it
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
-MAX_BESIDE = 1 << 15  # elements of a nest that stands beside others: a larger one's launch is little beside its work
+MAX_BESIDE = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -76,8 +76,8 @@ class Group(Struct, eq=False):
 def group(fused: Fused) -> list[Group]:
     """Returns the kernels in order.
 
-    After:  whatever a nest needs is in an earlier group, or in an earlier phase of its own. What stands beside each
-            other is small and short; other nests make equal kernels where they are equal, compiled once.
+    After:  all that a nest needs is in an earlier group, or in an earlier phase of its own. Nests that share a
+            kernel are small and short; other nests make equal kernels where they are equal, compiled once.
     """
     return _Grouper(fused).run()
 
@@ -165,7 +165,7 @@ class _Grouper:
 def num_long_ops(nest: Draft, fused: Fused) -> int:
     """Returns how many Ops a nest computes that become many instructions each; a great many others count as one of them.
 
-    Random bits count as two; their key, which may be computed beside them, as none.
+    Random bits count as two; their key, which may be computed in the same place, as none.
     """
     computed = _walk(nest, fused)
     long = sum([op.code in TRANSCENDENTAL and op.code is not OpCode.THREEFRY for op in computed])
@@ -179,7 +179,7 @@ def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:
 
 
 def _walk(nest: Draft, fused: Fused) -> list[Op]:
-    """Returns what a nest computes, and the values in memory that it reads."""
+    """Returns the values that a nest computes, and those in memory that it reads."""
     found = list(nest.stored)
     seen = set(found)
     for op in found:  # which grows meanwhile
@@ -197,10 +197,10 @@ OfBody = Callable[[tuple[Op, ...]], Schedule]  # the roots of a body -> its Sche
 class _Uses(Struct):
     """The buffers of a schedule while it is made: each value's index, and when it is used.
 
-    A moment is a phase of a kernel, or a loop; they are counted through the schedule. Nothing of a phase runs before all
-    of the one before has, so what is read last in one phase may lie where the next one writes.
+    A moment is a phase of a kernel, or a loop; they are counted through the schedule. No part of a phase runs before the
+    whole phase before it, so a value read last in one phase may share memory with one that the next writes.
 
-    memory: for a value that lies where another one does, that one
+    memory: for a value placed in another's memory, that one
     first:  by index the first moment at which a buffer is used
     last:   and the last
     """
@@ -224,7 +224,7 @@ class _Uses(Struct):
 
 
 def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Step:
-    """Returns what a group becomes: a kernel, or a loop over the schedule of its body.
+    """Returns a group as a step: a kernel, or a loop over the schedule of its body.
 
     Args:
       schedule_of:  the roots of a body -> its Schedule
@@ -243,7 +243,7 @@ def scheduled(
     """Returns the Schedule of steps in an order, with a place for every value.
 
     Args:
-      is_outermost:  values may lie in outputs before these are written
+      is_outermost:  values may be placed in outputs before these are written
     """
     uses = _Uses({version: root for root in roots for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
@@ -286,7 +286,7 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
 
 
 def _hosts(roots: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
-    """Returns the outputs that other values may lie in before they are written.
+    """Returns the outputs whose memory other values may use before they are written.
 
     That is not where an input may be. What a late output replaces may be there until no CHECK can fail any more.
     """

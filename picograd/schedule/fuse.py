@@ -59,7 +59,7 @@ OPS_PER_BYTE = 8  # that a GPU computes while it moves a byte
 def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
     """Returns the bytes of the large values that a value is computed from, where `stored` were in memory, too.
 
-    Of memory of which x[k : k + 1] is read that row counts, not the batch: it costs as much as one that stands alone.
+    Of memory whose rows x[k : k + 1] is read that row counts, not the batch: it costs as much as one that is alone.
     """
     leaves = nests.leaves([value], stored, blocks=True)
     return sum(nbytes(leaf) for leaf in leaves if 2 * leaf.numel > value.numel)
@@ -71,7 +71,7 @@ def reads_few(nests: Nests, value: Op) -> bool:
 
 
 def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
-    """Returns what a product's tiles on a GPU would compute again at a higher price than it is stored and read for.
+    """Returns the operands that a product's tiles on a GPU would recompute at a higher price than storing and reading them.
 
     Each column of tiles reads the whole left operand, each row of tiles the right one. What is computed on the way passes
     through registers, which takes as long as to read it once more: copies in the background only take what is stored. A CPU
@@ -114,7 +114,7 @@ def _stored(nests: Nests, value: Op, readers: int) -> int:
 # and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that is made of
 # draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A GPU computes
 # while it waits for memory: there all is drawn again where it is read.
-MOST_WAYS, NUM_BITS = 8, 256  # ways of one Op, and results, that are told apart
+MOST_WAYS, NUM_BITS = 8, 256  # ways of one Op, and results, that are distinguished
 _OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # these are computed again with what they read
 
 
@@ -148,7 +148,7 @@ def _is_draw(op: Op) -> bool:
 
 
 def _drawn(order: Sequence[Op]) -> set[Op]:
-    """Returns what is computed from random bits, and what is the same in all elements or known of them, alone.
+    """Returns the values computed from random bits and from values that are uniform or known, alone.
 
     What is repeated along an axis is not: there it is better read.
     """
@@ -169,7 +169,7 @@ def _drawn(order: Sequence[Op]) -> set[Op]:
 
 
 def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
-    """Returns what is computed for each element and then read on several ways, which lead to different results.
+    """Returns elementwise values that are read in several ways leading to different results.
 
     Results are the roots, and what is no function of each element: sums, products. Some of many share a number.
     """
@@ -193,7 +193,7 @@ def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
 
 
 def _spread(order: Sequence[Op]) -> set[Op]:
-    """Returns what indices and repeated values are made of: an element of it is read many times."""
+    """Returns the sources of indices and repeated values: each of their elements is read many times."""
     found: set[Op] = set()
     for op in reversed(order):
         if op.code in (OpCode.GATHER, OpCode.SCATTER):
@@ -210,7 +210,7 @@ MOST_AGAIN = 32  # points at which one element reads values that it reads elsewh
 # Nothing is computed on what these store.
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
-MANY_PIECES = 8  # side by side, of which each element is one's: where several read them they are stored
+MANY_PIECES = 8  # joined, each element of which belongs to one piece: where several read them they are stored
 Point = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
@@ -251,7 +251,7 @@ class _Fuser:
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
-            # After the visit, which may have stored what a reduction reads; a chain begins anew at what is stored, and at
+            # After the visit, which may have stored what a reduction reads; a chain begins at stored values, and at
             # what a nest is built around.
             fresh = self.nests.home
             going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
@@ -300,7 +300,7 @@ class _Fuser:
         return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
 
     def is_for_several(self, op: Op) -> bool:
-        """True for draws, and pieces side by side as in a batch of a text, that several readers would each make anew.
+        """True for draws, and joined pieces as in a batch of a text, that several readers would each make again.
 
         On a CPU they look for one of two pieces element by element: where more than two do, as in a U-Net, it is stored.
         """
@@ -519,7 +519,7 @@ def _readers(order: Sequence[Op]) -> tuple[dict[Op, int], dict[Op, int]]:
 
 
 def _users(order: Sequence[Op]) -> dict[Op, int]:
-    """Returns how many Ops read an element of each Op, where it stands or moved, or where it says."""
+    """Returns how many Ops read an element of each Op, in place, moved, or by index."""
     found: dict[Op, int] = {}
     for op in reversed(order):
         num_users = found.get(op, 0) if op.code in READ_THROUGH else 1
@@ -529,7 +529,7 @@ def _users(order: Sequence[Op]) -> dict[Op, int]:
 
 
 def _num_pieces(op: Op) -> int:
-    """Returns how many values stand side by side in one; 1 for any other."""
+    """Returns the number of consecutive values in one; 1 for any other."""
     count = 1
     while op.code is OpCode.WHERE and op.src[0].code is op.src[1].code is OpCode.PAD:
         op, count = op.src[2], count + 1

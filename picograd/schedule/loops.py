@@ -3,8 +3,8 @@
 In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
 Out:   `normalize_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
 
-The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
-of two places in turn, of which the last step writes the result's own.
+The carry of a step is where the step before stored it: in a row of the result, if the body stacks it too, else in one of
+two places in turn; the last step writes the result's own.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _views_as_right_side(carry: Op, body: Op) -> set[Op]:
 
 
 def _storing(op: Op) -> Op:
-    """Returns the body of a CALL or LOOP, with a copy of whatever it passes on to another place."""
+    """Returns the body of a CALL or LOOP, with a copy of every value that it passes on to another place."""
     body = body_of(op)
     stored = [
         root if root.code is not OpCode.PARAM or _passes(op, i) else Op(OpCode.CONTIGUOUS, root.dtype, (root,))
@@ -164,7 +164,7 @@ def loop_item(
 
 
 def _feed(loop: Op, slot: int, roots: Sequence[Op], num_carry: int, home: dict[Op, int], use: Callable[[Op], int]) -> Feed:
-    """Returns where the body finds what its PARAM `slot` stands for."""
+    """Returns the place where the body finds PARAM `slot`."""
     source = loop.src[slot]
     if loop.code is OpCode.CALL or (slot < num_carry and _passes(loop, slot)):
         return Feed(use(source))

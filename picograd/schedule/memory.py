@@ -71,7 +71,8 @@ def write_blocks(roots: Sequence[Op], refused: Collection[int]) -> list[Op]:
 
 
 def versions_of(root: Op) -> list[Op]:
-    """Returns what lies in the memory of a chain of UPDATEs in turn, but for what is there before, the last first."""
+    """Returns the values that a chain of UPDATEs leaves in its memory in turn, the last first, without the one before
+    all."""
     found: list[Op] = []
     while root.code is OpCode.UPDATE:
         found.append(root)
@@ -139,7 +140,7 @@ IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, Nest
 
 
 class Step(Record):
-    """What runs as one: a kernel, or a loop over a schedule.
+    """A unit of execution: a kernel, or a loop over a schedule.
 
     kernel:   None for a loop
     values:   by slot of the kernel what is stored there; of a loop the CALL or LOOP
@@ -160,7 +161,7 @@ class Step(Record):
 
 
 class Order(Struct):
-    """What is decided about the kernels.
+    """Decisions about the kernels.
 
     steps:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
@@ -241,7 +242,7 @@ def _buffer_of(update: Op) -> Op:
 
 
 class _Needs:
-    """Which kernels must run before which.
+    """The order that kernels must keep.
 
     home:     for each stored value the number of its kernel
     readers:  for each value the numbers of the kernels that read it
@@ -318,7 +319,7 @@ class _Needs:
 
 # ---- what a kernel reads at which positions ----
 def aligned_params(value: Op) -> list[Op]:
-    """Returns the PARAMs of which element i is read for element i of a value, and for no other."""
+    """Returns the PARAMs that are read at element i for element i of a value, and at no other."""
     return [op for op in _walk([value])[0] if op.code is OpCode.PARAM]
 
 
@@ -398,7 +399,8 @@ def place_temporaries(lifetimes: list[Lifetime], hosts: list[Host]) -> tuple[lis
 
 
 def _hosted(lifetimes: list[Lifetime], hosts: list[Host]) -> list[int | None]:
-    """The longest first, of equal ones the last: what the kernel before the output's reads must lie elsewhere."""
+    """The longest first, of equal ones the last: a value read by the kernel before the output's must be placed
+    elsewhere."""
     chosen: list[int | None] = [None] * len(lifetimes)
     inside: list[list[Lifetime]] = [[] for _ in hosts]
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, -lifetimes[i].last, i)):
@@ -415,7 +417,7 @@ def _hosted(lifetimes: list[Lifetime], hosts: list[Host]) -> list[int | None]:
 def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     """Returns an offset for each lifetime, and the bytes needed for all.
 
-    The longest are placed first, each at the lowest offset where nothing that lives at the same time stands. Where
+    The longest are placed first, each at the lowest offset that is free during its lifetime. Where
     there are very many, they are placed in the order of their first use: that takes a search less for each.
 
     >>> plan_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2), Lifetime(64, 2, 3)])
@@ -487,7 +489,7 @@ class _Gaps:
         return start
 
     def give(self, start: int, length: int) -> None:
-        """Makes a gap of what has been taken, one with the gaps at its sides."""
+        """Frees memory that was taken, merging it with the gaps at its sides."""
         end = start + length
         if end in self._length:
             behind = self._length[end]

@@ -55,7 +55,7 @@ class Draft(WithRows, Struct, eq=False):
 
 
 class Attached(Record):
-    """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
+    """The place of an Op in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
 
     nest: Draft
     where: Coordinates
@@ -88,7 +88,7 @@ def sources_in_memory(op: Op) -> list[Op]:
 
     The host moves what a CUSTOM reads itself. An attention reads keys and values many times, an element at a time: a
     movement after which an element has to be looked for by divisions is stored. A convolution with gaps between the
-    elements of x would compute each anew for each tap.
+    elements of x would compute each again for each tap.
     """
     found: list[Op] = []
     read = op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ()
@@ -144,7 +144,7 @@ def meet(places: set[Coordinates]) -> Coordinates | None:
 
 
 def moved(op: Op, where: Coordinates) -> Coordinates:
-    """Returns where a movement Op stands whose source stands at `where`."""
+    """Returns the coordinates of a movement Op whose source has coordinates `where`."""
     source = op.src[0]
     coordinates, _ = move(op, placeholders(op.shape))
     values = {old: new for old, new in zip(placeholders(source.shape), coordinates) if isinstance(old, Op)}
@@ -208,20 +208,20 @@ def can_require(nest: Draft, needs: Collection[Draft]) -> bool:
 
 
 def require(nest: Draft, needs: Collection[Draft]) -> None:
-    """Lets `nest`, and so whatever needs it, run after the nests in `needs`; `can_require` said that it can."""
+    """Makes `nest`, and so all that need it, run after the nests in `needs`; `can_require` said that it can."""
     _raise([(nest, _above(needs))])
     _connect(nest, needs)
 
 
 def can_replace(old: Draft, new: Draft) -> bool:
-    """True when `new` can stand wherever `old` does: neither depends on the other."""
+    """True if `new` can take every place of `old`: neither depends on the other."""
     if depends([old], new) or depends([new], old):
         return False
     return _raised(_levels_without(old, new)) is not None
 
 
 def replace(old: Draft, new: Draft) -> None:
-    """Lets `new` stand wherever `old` did; `can_replace` said that it can."""
+    """Puts `new` in every place of `old`; `can_replace` said that it can."""
     _raise(_levels_without(old, new))
     needs, readers = list(old.needs), list(old.readers)
     for need in needs:
@@ -281,11 +281,11 @@ Rows = tuple[Shape, tuple[int, ...], Op]  # domain, reduced axes, and memory tha
 
 
 class Nests:
-    """What is known of the part of the graph visited so far.
+    """The part of the graph visited so far.
 
     drafts:   the nests, in the order in which they were begun
     home:     for each stored value the nest that stores it
-    attached: for each attached Op the nest it is attached to, and where it stands there
+    attached: for each attached Op the nest it is attached to, and its place there
     """
 
     def __init__(self) -> None:
@@ -371,14 +371,14 @@ class Nests:
         return 1 + sum([self._length(s) for s in dict.fromkeys(op.src) if s not in self._bound])
 
     def num_ops(self, op: Op) -> int:
-        """Returns what `count` found."""
+        """Returns the count of Ops that `count` found."""
         return self._num_ops[op]
 
     def _length(self, op: Op) -> int:
         return 0 if op in self.home else self._num_ops[op]
 
     def _expression(self, op: Op) -> set[Op]:
-        """Returns the Ops between `op` and memory or anchors; `op` itself whatever it is."""
+        """Returns the Ops between `op` and memory or anchors; `op` itself in any case."""
         stack, seen = [op], {op}
         while stack:
             for s in stack.pop().src:
@@ -412,7 +412,7 @@ class Nests:
         return found
 
     def leaves_beside(self, op: Op, nest: Draft) -> Leaves | None:
-        """What `op` reads when `nest` goes on to compute it from its own values, or None if it needs them elsewhere."""
+        """Returns the reads of `op` if `nest` computes it from its own values; None if they are needed elsewhere."""
         rest: list[Op] = []
         stack, seen = [op], set()
         while stack:

@@ -68,7 +68,7 @@ def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
 
 
 def saved_state(owner: object, state: Any, *keys: str) -> dict[str, Any]:
-    """Returns a copy of what load_state_dict is given: a dict as the state_dict() of such an object returns it.
+    """Returns a copy of load_state_dict's argument: a dict as the state_dict() of such an object returns it.
 
     Args:
       keys:  that it must have
@@ -129,7 +129,7 @@ def storing_device(function: str, target: TensorCore, value: TensorCore) -> str 
 
 
 def value_at(tensor: TensorCore, device: str | None) -> Op:
-    """Returns what a tensor holds as an operand of a graph on a device; constants live everywhere."""
+    """Returns a tensor's value as an operand of a graph on a device; constants are on all devices."""
     op = tensor.read()
     if device is None or tensor.cell.device in (None, device) or op.code is OpCode.CONST:
         return op

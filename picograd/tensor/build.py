@@ -90,7 +90,7 @@ def promoted(a: Op, b: Op) -> DType:
 
 
 def common_dtype(ops: Sequence[Op]) -> DType:
-    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
+    """Returns the common dtype of `ops`, each of which counts as if it had an axis."""
     return functools.reduce(dtypes.promote, dict.fromkeys([op.dtype for op in ops]))
 
 

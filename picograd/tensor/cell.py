@@ -64,7 +64,7 @@ Cuts = tuple[tuple[Dim, Dim], ...]
 
 
 def cut_first(shape: Shape, view: Sequence[Step]) -> tuple[Step, ...]:
-    """Returns the steps of an equal view in which each SHRINK stands as far in front as it can.
+    """Returns the steps of an equal view in which each SHRINK comes as early as it can.
 
     Example: SHRINK 1:2, 0:9; RESHAPE (9,); SHRINK 3:4  ->  SHRINK 1:2, 3:4; RESHAPE (1,)
     """
@@ -79,7 +79,7 @@ def cut_first(shape: Shape, view: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list[tuple[Shape, Step]]:
-    """Returns `steps`, which lead to `shape`, and a cut, as far in front as it can stand."""
+    """Returns `steps`, which lead to `shape`, and a cut, as early as it can come."""
     behind: list[Step] = []
     for done in range(len(steps), 0, -1):
         before, (code, arg) = steps[done - 1]
@@ -95,7 +95,7 @@ def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list
 
 
 def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[Shape, Step]]:
-    """Returns the steps with those that now stand behind the cut, the last of which comes first."""
+    """Returns the steps with those that are now behind the cut, the last of which comes first."""
     shape, last = steps[-1]
     shape = _shape_after(shape, last)
     for step in reversed(behind):
@@ -126,7 +126,7 @@ def _lengths(cuts: Cuts) -> Shape:
 
 
 def _shape_after(shape: Shape, step: Step) -> Shape:
-    """Returns the shape of what a step makes of a tensor of this shape."""
+    """Returns the shape of a step's result for a tensor of this shape."""
     code, arg = step
     if code in (OpCode.RESHAPE, OpCode.EXPAND):
         return tuple(arg)
@@ -152,7 +152,7 @@ class Cell:
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
-    beside:  the cells that are computed with it, unasked, while it is not
+    neighbours:  the cells that are computed with it, unasked, while it is not
     """
 
     __slots__ = ("content", "_named", "device", "made_in", "beside", "__weakref__")
@@ -212,7 +212,7 @@ class Cell:
 
     @staticmethod
     def put(cells: Iterable[Cell], values: Iterable[Op]) -> None:
-        """Replaces the values of cells by others, of which the graphs are known to nobody."""
+        """Replaces the values of cells by others whose graphs nobody knows."""
         with changing:
             for cell, op in zip(cells, values):
                 if type(before := cell.content) is Claim:
@@ -238,7 +238,7 @@ class Cell:
         return self.device, self.op.dtype, self.op.shape
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
-        """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
+        """Moves the value out; the cell is of another kind from now on, with some words."""
         value = self._settled()
         self.content, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
@@ -252,7 +252,8 @@ class Cell:
 
 
 class Arranged(Record, eq=False):
-    """Inputs and outputs of a plan that are the same memory in every run; None in places of what each run brings."""
+    """Inputs and outputs of a plan that are the same memory in every run; None in the places of values that each run
+    brings."""
 
     inputs: list[Buffer | None]
     outputs: list[Buffer | None]
@@ -262,8 +263,8 @@ class Arranged(Record, eq=False):
 class Claim:
     """Memory of some cells that a plan writes over, from run to run, for as long as nobody else looks at it.
 
-    A cell in a claim has no value of its own: who asks for it takes it out, and waits for that while the plan runs. So
-    when the next run begins, whoever has read a value since the last has left a mark: that cell is out.
+    A cell in a claim has no value of its own: who asks for it takes it out, and waits for that while the plan runs. So when
+    the next run begins, anybody who has read a value since the last has left a mark: that cell is out.
 
     cells:    that may be in it; none any more when the function is gone, or they would hold each other
     shapes:   of their values
@@ -338,7 +339,7 @@ class Claim:
 
 
 class Trace(Protocol):
-    """What wants to know of every cell a function touches; see transforms/jit.py."""
+    """A watcher of every cell that a function touches; see transforms/jit.py."""
 
     def on_make(self, cell: Cell) -> None:
         """Called when a cell has been made."""
@@ -389,7 +390,7 @@ grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
 
 
 def read_through(op: Op, view: View) -> Op:
-    """Returns what a view shows of `op`."""
+    """Returns a view's value, from the storage's `op`."""
     for code, arg in view:
         op = apply_step(op, code, arg)
     return op

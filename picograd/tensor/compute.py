@@ -43,7 +43,7 @@ _failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked, and f
 
 
 def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
-    """Lets whoever asks for one of these cells, or of `others`, get all these: most of the work is the same."""
+    """When one of these cells, or of `others`, is computed, all of these are: most of the work is the same."""
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
@@ -51,7 +51,7 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
 
 
 def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
-    """Has values computed before whatever is computed next, in a plan of their own; constants only if they `begin_apart`.
+    """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
 
     They are what a network begins with: random numbers are made by one kernel and not by each that reads them. Its first
     step is planned like those after it, which read all of that in memory.
@@ -98,12 +98,13 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
     or a loss that joins the plan fails, the plan is made without it; that fails again where somebody asks for it.
 
     Args:
-      unasked:  cells that join the plan as those `beside` do
+      unasked:  cells that join the plan as `beside` do
 
     Raises:
       Refused:          an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place
                         that needed it have not happened, others are still pending.
-      OutOfMemoryError: of what is pending, what there is memory for is computed; other writes in place have not happened.
+      OutOfMemoryError: of pending writes, those for which there is memory are computed; other writes in place have not
+                        happened.
       PicogradError:    all is still pending.
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
@@ -281,7 +282,7 @@ def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
 
 
 def _reads_memory(op: Op) -> bool:
-    """True for a graph of which the first source is memory, or the last leaf of a gradient; others may read some, too."""
+    """True for a graph whose first source is memory, or the last leaf of a gradient; others may read some, too."""
     while op.src:
         op = op.src[-1 if op.code is OpCode.GRADIENT else 0]
         if op.code is OpCode.BUFFER or op.realized is not None:
@@ -371,7 +372,7 @@ def _known(op: Op) -> bool:
 
 # ---- graphs made when their plan is ----
 P = ParamSpec("P")
-PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # what formulas may take beside Ops
+PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
 
 
 def formula(function: Callable[P, Op]) -> Callable[P, Op]:
@@ -425,7 +426,7 @@ MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then w
 MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
 CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
 STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
-NEWEST = 16  # values of which one may be what a loop carries on
+NEWEST = 16  # values, one of which may be a loop's carry
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
@@ -437,7 +438,7 @@ class _Watch:
     """When to look for a long graph next.
 
     limit:  graphs are measured once so many Ops are alive
-    left:   how many Ops may still be counted, in graphs of which none has most of them, before `limit` is raised
+    left:   how many Ops may still be counted, in graphs that share few of them, before `limit` is raised
     """
 
     limit = MAX_LIVE
@@ -472,7 +473,7 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
 
 
 def settle_choice(chosen: Cell) -> None:
-    """Computes what was drawn or chosen where no gradients are recorded, and all that is alive of what was made there.
+    """Computes values drawn or chosen where no gradients are recorded, and all that is alive of values made there.
 
     A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. What lives
     on, such as a cache, is what PyTorch would hold in memory.
@@ -485,8 +486,8 @@ def settle_choice(chosen: Cell) -> None:
 def settle_step() -> None:
     """Computes what is alive where numbers are drawn again and no gradients are recorded, if that is a long graph.
 
-    A loop that takes noise away step by step would be one graph of all its steps, each a network and each with numbers of
-    its own; step by step, they have one form.
+    A loop that removes noise step by step would be one graph of all its steps, each a network and each with numbers of its
+    own; step by step, they have one form.
     """
     if grad_mode.get() or trace.get() is not None:
         return

@@ -102,9 +102,9 @@ def ndimension(self: T) -> builtins.int:
     return self.ndim
 
 
-# ---- its layout: elements are in order, whatever view it is, since nothing is stored before it is computed ----
+# ---- its layout: elements are in order, for any view, since nothing is stored before it is computed ----
 def stride(self: T, dim: builtins.int | None = None) -> Any:
-    """Returns how many elements lie between neighbours along each axis, or one, when the elements are in order.
+    """Returns the distance in elements between neighbours along each axis, or one, when the elements are in order.
 
     PyTorch says so of memory. Here a view has none of its own, so the answer follows from the shape alone.
 

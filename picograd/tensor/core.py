@@ -68,7 +68,7 @@ else:
 
 new = object.__new__
 FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
-leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
+leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: LivingValues[int, TensorCore] = LivingValues()
 differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
@@ -383,7 +383,7 @@ class TensorCore:
 
         Raises:
           DTypeError:    it is not a float.
-          GradientError: it is a result, whose need for gradients cannot be turned off.
+          GradientError: it is a result, which always needs gradients.
 
         >>> Tensor([1.0]).requires_grad_()
         Tensor([1.], requires_grad=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # ---- Ops, kernels, programs ----
 def explain(*tensors: Tensor, stages: Sequence[str] = engine.STAGES, target: Target | None = None) -> str:
-    """Returns what becomes of tensors, stage by stage, without running it.
+    """Returns the stages of tensors, as text, without running anything.
 
     Args:
       tensors:  not computed yet; what is computed already is an input

@@ -1,6 +1,6 @@
 """New tensors of one number or of numbers in a row, and identity matrices.
 
-Each is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
+Each is a constant graph: it takes no memory until it is realized, and fuses with its readers.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def arange(
     Both ends may be symbolic integers, in steps of 1.
 
     Raises:
-      ArgumentError: step is 0 or leads away from `end`, or a number is not finite.
+      ArgumentError: step is 0 or has the wrong sign for `end`, or a number is not finite.
       ShapeError:    an end is symbolic, and the step is not 1.
 
     >>> Tensor.arange(1, 7, 2).tolist()
@@ -385,7 +385,7 @@ def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
     """Returns start, start + 1, ... up to but without end, one of them or both symbolic integers."""
     first, last = held((start, end))
     if step != 1 or not all(isinstance(dim, int | Op) for dim in (first, last)):
-        operator.index(end if isinstance(end, Op | Length) else start)  # raises: it stands where a number is needed
+        operator.index(end if isinstance(end, Op | Length) else start)  # raises: it is in the place of a number
     count = subtract(last, first)
     if bounds(count)[1] < 0:
         raise ArgumentError(f"arange: step 1 does not lead from {start} to {end}.")

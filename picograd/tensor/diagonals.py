@@ -50,7 +50,7 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
     windows = (length - count) // step + 1
     if step < count:
         return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
-    span = (windows - 1) * step + count  # side by side: a shape, cut
+    span = (windows - 1) * step + count  # contiguous windows: a shape, cut
     padded = _with_margin(cut(line, self.ndim - 1, 0, span), windows * step - span)
     return cut(padded.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
 
@@ -133,7 +133,7 @@ def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
 
     Args:
       offset:      above the main diagonal, below it if negative
-      dim1, dim2:  axes of the result; self[..., i] stands at (i, i + offset)
+      dim1, dim2:  axes of the result; self[..., i] is at (i, i + offset)
 
     Raises:
       ArgumentError: dim1 and dim2 are one axis.
@@ -229,7 +229,7 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
 
     Args:
       fill_value:  what is stored
-      wrap:        the diagonal of a matrix with more rows than columns begins anew after each block of n + 1 rows
+      wrap:        the diagonal of a matrix with more rows than columns starts again after each block of n + 1 rows
 
     Raises:
       ShapeError: fewer than two axes, or more than two that are not of one length.

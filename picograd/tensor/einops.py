@@ -16,7 +16,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class Backend(AbstractBackend):
-    """What einops asks of a framework."""
+    """The interface that einops asks of a framework."""
 
     framework_name = "picograd"
 

@@ -440,7 +440,7 @@ def in_one_rounding(function: Callable[..., T], first: T, *others: Any) -> T:
 
 # ---- parts of numbers ----
 class FrexpResult(NamedTuple):
-    """What frexp returns.
+    """The result of frexp.
 
     mantissa:  of 1/2 <= |m| < 1, or 0
     exponent:  int32

@@ -87,10 +87,10 @@ def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
 
 
 def address_of(function: str, tensor: Tensor) -> int:
-    """Returns the address of the first element of a tensor whose elements lie in order; computes it.
+    """Returns the address of the first element of a tensor whose elements are in order; computes it.
 
     Raises:
-      SharingError: they do not lie in order.
+      SharingError: they are not in order.
       JitError:     inside a captured function.
     """
     if (active := trace.get()) is not None:
@@ -114,7 +114,7 @@ def address_of(function: str, tensor: Tensor) -> int:
 
 
 def stepped(array: Array, steps: View) -> Array | None:
-    """Returns what the steps of a view show of an array, without a copy; None where there is no such array."""
+    """Returns an array's view after steps, without a copy; None if NumPy has no such view."""
     for code, arg in steps:
         if code is OpCode.PERMUTE:
             array = array.transpose(arg)
@@ -146,7 +146,7 @@ def strided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array
 def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
     """Returns a tensor on the memory of an array; None where only a copy will do.
 
-    Elements that lie at distances which are multiples of each other are a view: of memory padded to whole rows, say.
+    Elements at distances which are multiples of each other are a view: of memory padded to whole rows, say.
     """
     found = steps_to(array) if array.flags.aligned else None
     if found is None:
@@ -287,7 +287,7 @@ def capsule_of(array: np.ndarray[Any, Any], dtype: DType, max_version: tuple[int
     """Returns a capsule on the memory of an array with elements of `dtype`.
 
     Raises:
-      SharingError: the array is read-only, and a consumer of this version could not be told.
+      SharingError: the array is read-only, which this version of the protocol cannot express.
     """
     code = CODES.get(dtype)
     carried: Any = array if code is None else array.view(np.uint8 if dtype.itemsize == 1 else np.uint16)
@@ -322,7 +322,7 @@ def _asked(x: Any, copy: bool | None) -> Any:
 
 
 def _dtype_in(capsule: Any) -> _DType:
-    """Returns the dtype that stands in a capsule; to be used only while that lives."""
+    """Returns the dtype in a capsule; to be used only while that lives."""
     if _is_valid(capsule, b"dltensor_versioned"):
         return _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype  # type: ignore[no-any-return]
     if _is_valid(capsule, b"dltensor"):
@@ -374,8 +374,8 @@ def __array__(self: T, dtype: Any = None, copy: bool | None = None) -> np.ndarra
 def from_dlpack(cls: type[T], x: Any, *, device: str | None = None, copy: bool | None = None) -> T:
     """Returns a tensor on the memory of an array of another library: each sees what the other writes.
 
-    A graph that reads such a tensor is computed from what the memory holds at that moment, each time anew, so what was
-    not realized before the other library wrote has the new value. A write by picograd is computed at once.
+    A graph that reads such a tensor is computed from the memory's content at that moment, each time again, so values not
+    realized before the other library wrote are the new ones. A write by picograd is computed at once.
 
     Args:
       x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...
@@ -457,7 +457,7 @@ def data_ptr(self: T) -> int:
     It stays where it is until the tensor is written to or forgotten.
 
     Raises:
-      SharingError: a view whose elements do not lie in order.
+      SharingError: a view whose elements are not in order.
       JitError:     inside a captured function.
 
     >>> x = Tensor([1.0, 2.0]).realize()
@@ -604,12 +604,12 @@ def _repr_html_(self: T) -> str:
 
 # ---- copies and pickles ----
 def copied(self: T) -> T:
-    """Returns what copy.copy gives: a view of the same storage."""
+    """Returns the result of copy.copy: a view of the same storage."""
     return _with_role(self.from_cell(self.cell, self.steps), self)
 
 
 def deep_copied(self: T, memo: dict[int, Any]) -> T:
-    """Returns what copy.deepcopy gives: a view of a copy of the storage, one for all views that `memo` knows."""
+    """Returns the result of copy.deepcopy: a view of a copy of the storage, one for all views that `memo` knows."""
     if self.requires_grad and not self.is_leaf:
         raise GradientError(
             f"deepcopy: a tensor of shape {self.shape} is the result of a graph, which a copy would not have.",

@@ -91,8 +91,8 @@ def asarray(
 def from_numpy(ndarray: Any) -> Tensor:
     """Returns a tensor with the values of an array. They are copied: later changes of `ndarray` are not seen.
 
-    PyTorch's shares its memory. Here a graph is computed when its value is asked for, so a batch that is filled anew before
-    that would change what was built on it. pg.from_dlpack(ndarray) shares the memory, and says what that means.
+    PyTorch's shares its memory. Here a graph is computed when its value is asked for, so a batch that is filled again
+    before that would change tensors built on it. pg.from_dlpack(ndarray) shares the memory, and says what that means.
 
     Raises:
       ArgumentError: it is no NumPy array.
@@ -148,7 +148,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = N
 def _places(
     function: str, find: Callable[..., Any], row: int, col: int, offset: int, dtype: DType | None, device: str | None
 ) -> Tensor:
-    """Returns what NumPy's function of that name finds, as one tensor."""
+    """Returns the result of NumPy's function of that name, as one tensor."""
     row, col, offset = (whole(function, *named) for named in (("row", row), ("col", col), ("offset", offset)))
     if row < 0 or col < 0:
         raise ShapeError(f"{function}: lengths of axes must not be negative, got ({row}, {col}).")
@@ -232,7 +232,7 @@ def pow(input: Operand, exponent: Operand) -> Tensor:  # noqa: A001, A002
 
 
 def remainder(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns what floor division of `input` leaves; one of them may be a number.
+    """Returns the remainder of floor division of `input`; one of them may be a number.
 
     >>> remainder(7, tensor([2, 4]))
     Tensor([1, 3])
@@ -331,7 +331,7 @@ def _second(function: str, operand: Any) -> Tensor:
 
 
 def tensor_beside(function: str, operand: Any, other: Any) -> Tensor:
-    """Returns the operand, a number in the dtype it has beside `other`, which then has to be a tensor.
+    """Returns the operand, a number in the dtype it has next to `other`, which then has to be a tensor.
 
     Raises:
       DTypeError: both are numbers.

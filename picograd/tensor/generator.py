@@ -3,8 +3,8 @@
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
 Outside a trace the number is known on the host, which works out the key: that enters the graph as a small buffer, so that
 equal draws are equal programs. Inside a trace the cell holds the number, as state that the captured plan advances. A draw
-outside a jitted function advances at once, whatever becomes of what it was drawn for; a jitted call that raises has
-drawn nothing.
+outside a jitted function advances at once, independent of the fate of its tensor; a jitted call that raises has drawn
+nothing.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class GeneratorState:
         number, place = divmod(count, AHEAD)
         if known and begun == number and of == seed:
             return known[place]
-        if place or not number:  # few draws need no more keys
+        if place or not number:  # few draws need further keys
             return int(threefry(count, seed))
         keys: list[int] = threefry(count + np.arange(AHEAD, dtype=np.uint64), seed).tolist()
         self.ahead = seed, number, keys

@@ -51,7 +51,7 @@ class UsedUp:
         self.function, self.leaf, self.is_of_steps = function, leaf, is_of_steps
 
     def error(self) -> JitError:
-        """Returns the error for whoever needs the gradient."""
+        """Returns the error for a reader of the gradient."""
         why = "makes several steps at a time" if self.is_of_steps else f"writes to {self.leaf} after backward()"
         return JitError(
             f"jit: the gradient of {self.leaf} was used up in {self.function}, which {why}.",
@@ -206,7 +206,7 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
     """Returns the LEAFs among the Ops that gradients reach.
 
     Raises:
-      GradientError: one of them stands for a value whose graph is gone.
+      GradientError: one of them represents a value whose graph is gone.
     """
     found = [op for op in ops if op.code is OpCode.LEAF]
     for op in found:
@@ -272,7 +272,7 @@ def grad(
       GradientError: an output has no weights and is no scalar, an input needs no gradient, or the outputs do not depend
                      on it.
       ShapeError:    weights have another shape than their output.
-      ArgumentError: the number of weights is not that of the outputs, only_inputs=False, or allow_unused=False beside
+      ArgumentError: the number of weights is not that of the outputs, only_inputs=False, or allow_unused=False with
                      materialize_grads.
 
     >>> x = Tensor(2.0, requires_grad=True)
@@ -305,7 +305,7 @@ def grad(
 
 
 def _inputs_on_the_way(roots: Sequence[TensorCore], inputs: Sequence[TensorCore]) -> list[Op]:
-    """Returns the Ops of inputs of grad(), each of which must stand for one tensor.
+    """Returns the Ops of inputs of grad(), each of which must belong to one tensor.
 
     Two reshapes become one when they are built, and so do two orders of axes: what was made of such a result may lead
     past its Op. So nothing else but it may use what it shows.
@@ -338,7 +338,8 @@ def _asked(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Any, is_b
 
 
 def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Sequence[TensorCore | None]) -> dict[Op, Op]:
-    """Returns the gradients of leaves for each row of the weights: one graph over a stand-in for a row, for all of them."""
+    """Returns the gradients of leaves for each row of the weights: one graph over a stand-in for a row serves all of
+    them."""
     rows: dict[Op, Op] = {}
     seeds: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
@@ -459,7 +460,7 @@ def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
     Args:
       hook: gradient -> another one of its shape and dtype, or None to leave it as it is
 
-    Returns:   a handle whose remove() takes the function away again
+    Returns:   a handle whose remove() removes the function
 
     Raises:
       GradientError: no gradient flows here.
@@ -483,7 +484,7 @@ def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> R
     Args:
       hook: a function of the tensor; it may use up the gradient and set it to None
 
-    Returns:   a handle whose remove() takes the function away again
+    Returns:   a handle whose remove() removes the function
 
     Raises:
       GradientError: the tensor is no leaf that requires grad.

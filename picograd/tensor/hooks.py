@@ -56,11 +56,11 @@ class RemovableHandle:
     """
 
     def __init__(self, take_away: Callable[[], None]):
-        """take_away: what takes the hook away; called again it does nothing."""
+        """take_away: the function that removes the hook; called again it does nothing."""
         self._take_away = take_away
 
     def remove(self) -> None:
-        """Takes the function away.
+        """Removes the function.
 
         >>> x = Tensor(3.0, requires_grad=True)
         >>> x.register_hook(print).remove()
@@ -111,7 +111,7 @@ def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
 
 
 def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
-    """Returns what all hooks of a leaf make of its gradient, one after the other."""
+    """Returns the composition of all hooks of a leaf, as a function of its gradient."""
 
     def hooked(grad: Op) -> Op:
         for hook in list(number.hooks.values()):

@@ -56,7 +56,7 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
 
 
 def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
-    """Returns what is no number: of a list of objects the first that is none, or an integer of more than 64 bits."""
+    """Returns the entry that is no number: the first of a list of objects, or an integer of more than 64 bits."""
     for one in array.flat if array.dtype.kind == "O" else ():
         if not fits(one, float):
             return shown(one)

@@ -59,7 +59,7 @@ def matrix(function: str, op: Op, square: bool = False) -> Op:
 
 
 def sides(op: Op) -> tuple[int, int]:
-    """Returns rows and columns of what `matrix` has let pass."""
+    """Returns rows and columns of an Op that `matrix` has let pass."""
     rows, columns = op.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
     return rows, columns

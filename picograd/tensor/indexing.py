@@ -67,7 +67,7 @@ class Chosen:
         return is_mask(mask) and mask.op is self.chosen
 
     def _with(self, call: Callable[[Any, Any], Any], other: Any) -> Chosen:
-        """Returns what arithmetic with another operand gives in the chosen places."""
+        """Returns the result of arithmetic with another operand in the chosen places."""
         if isinstance(other, Chosen):
             if not other.is_of(self.mask):
                 self._refuse()
@@ -510,7 +510,7 @@ def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: O
 
 
 def _selected_shape(self: T, subscript: Subscript, shape: Shape) -> Shape:
-    """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
+    """Returns the shape of the selection by the arrays of a subscript from a view of `shape`."""
     others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
     at = _front(subscript)
     return (*others[:at], *common_shape(subscript.arrays), *others[at:])
@@ -542,7 +542,7 @@ def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> O
 
 
 def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
-    """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
+    """Returns a subscript with its arrays on this tensor's device, and the device of the selection."""
     given = subscript.arrays
     tensors = [a for a in given if isinstance(a, TensorCore)]
     device = brought_to(function, self, *tensors)
@@ -587,7 +587,7 @@ def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = F
     """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
 
     Args:
-      indices:     a tuple of integer tensors, bool masks and Nones, which stand for whole axes
+      indices:     a tuple of integer tensors, bool masks and Nones, which mean whole axes
       values:      a tensor of this dtype
       accumulate:  add to what is there; where a place is named several times, each time
 
@@ -731,9 +731,9 @@ def index_select(self: T, dim: int, index: Tensor) -> T:
 
 
 def _front(subscript: Subscript) -> int:
-    """Returns how many axes stand before what the arrays select: none, if a slice separates the arrays.
+    """Returns the number of axes before those that the arrays select: none, if a slice separates the arrays.
 
-    An array of no axes is an int to PyTorch: its axis is gone before it is asked where the other arrays stand.
+    An array of no axes is an int to PyTorch: its axis is gone before the places of the other arrays are asked for.
     """
     places = subscript.places
     lines = [place for place, array in zip(places, subscript.arrays) if array.ndim] or places[:1]
@@ -755,7 +755,7 @@ def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool
 
 @lru_cache(maxsize=256)
 def _site(function: str, shape: Shape, axis: int, from_end: bool) -> Site:
-    """Returns what is said of an index outside an axis."""
+    """Returns the error message for an index outside an axis."""
     dim = shape[axis]
     fact = f"{function}: {{}} is out of range for axis {axis} of length {_shown(dim)} in shape {_shown(shape)}."
     least = f"-{dim}" if from_end else "0"
@@ -770,7 +770,7 @@ def _repeated(dim: Dim, shape: Shape) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Returns a length or a shape, symbolic integers by name: their values are no part of what is computed."""
+    """Returns a length or a shape, symbolic integers by name: their values are not part of the computation."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
     return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)

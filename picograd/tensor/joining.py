@@ -1,4 +1,4 @@
-"""Tensors put together anew: repeated, reversed, padded, joined, stacked, brought to one shape."""
+"""Tensors joined and rearranged: repeated, reversed, padded, joined, stacked, brought to one shape."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def flipud(self: T) -> T:
 
 
 def rot90(self: T, k: int = 1, dims: Sequence[int] = (0, 1)) -> T:
-    """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
+    """Returns the tensor rotated `k` times by 90 degrees in the plane of two axes, from the first to the second.
 
     Raises:
       ArgumentError: `dims` are not two different axes.
@@ -203,7 +203,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
             raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
     device = tensors[0].other_device("cat", *tensors[1:])
     dtype = common_dtype([t.read() for t in tensors])
-    if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
+    if any(t.ndim > 1 for t in tensors):  # empty vectors are ignored in any join
         tensors = [t for t in tensors if t.op.shape != (0,)]
     first = tensors[0]
     axis = axis_of("cat", first.shape, dim if axis is None else axis)
@@ -265,19 +265,19 @@ def _axis_that_fits(tensors: Sequence[Tensor]) -> str | None:
 
 
 def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Returns Ops side by side along an axis, in a dtype."""
+    """Returns Ops joined along an axis, in a dtype."""
     axis, dtype = options
     return [_join([cast(op, dtype) for op in ops], axis)]
 
 
 def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Returns Ops side by side along a new axis, in a dtype."""
+    """Returns Ops joined along a new axis, in a dtype."""
     axis, _ = options
     return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
 
 
 def _join(ops: list[Op], axis: int) -> Op:
-    """Returns Ops side by side.
+    """Returns Ops joined.
 
     Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
     element grows with the logarithm of their number.
@@ -290,7 +290,7 @@ def _join(ops: list[Op], axis: int) -> Op:
 
 
 def _side_by_side(ops: list[Op], axis: int) -> Op:
-    """Returns Ops side by side: each padded to the whole length, chosen by position."""
+    """Returns Ops joined: each padded to the whole length, chosen by position."""
     if len(ops) == 1:
         return ops[0]
     total = reduce(add, (op.shape[axis] for op in ops))

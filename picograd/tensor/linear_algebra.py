@@ -49,7 +49,7 @@ class QR(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """What `Tensor.svd` returns: U diag(S) V.T is the matrix."""
+    """The result of `Tensor.svd`: U diag(S) V.T is the matrix."""
 
     U: Any
     S: Any
@@ -391,7 +391,7 @@ def lu_solve(self: T, LU_data: Tensor, LU_pivots: Tensor) -> T:
 def triangular_solve(
     self: T, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
-    """Returns X with A X = self, for a triangular A of which nothing but its triangle is read.
+    """Returns X with A X = self, for a triangular A; only its triangle is read.
 
     Args:
       A:              (..., n, n)
@@ -416,7 +416,7 @@ def triangular_solve(
 
 # ---- on Ops ----
 def pivots_of(a: Op, pivot: bool) -> Op:
-    """Returns which row each column exchanges with its own, from 1, as int32."""
+    """Returns the row that each column exchanges with its own, from 1, as int32."""
     k = min(host_calls.sides(a))
     shape = (*a.shape[:-2], k)
     found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1

@@ -110,7 +110,7 @@ def no_grad(function: Any = None) -> Any:
     the history of the value that was replaced, and gives the gradient of another number than is there.
 
     Args:
-      function:  what is decorated, where @no_grad stands without brackets
+      function:  the decorated function, for @no_grad without brackets
 
     >>> x = Tensor(1.0, requires_grad=True)
     >>> with no_grad():
@@ -137,7 +137,7 @@ def enable_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
 
     Args:
-      function:  what is decorated, where @enable_grad stands without brackets
+      function:  the decorated function, for @enable_grad without brackets
 
     >>> with no_grad(), enable_grad():
     ...     is_grad_enabled()
@@ -187,7 +187,7 @@ def is_grad_enabled() -> bool:
 
 
 # ---- precision ----
-IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 unless told otherwise, as PyTorch's does
+IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 by default, as PyTorch's does
 PRECISIONS = ("highest", "high", "medium")  # of products of float32, as PyTorch calls them
 float32_mode: ContextVar[str] = ContextVar("float32", default="highest")
 precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given

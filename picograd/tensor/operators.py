@@ -167,7 +167,7 @@ def _floor_divided(self: T, other: Operand, swap: bool = False) -> T:
 
 
 def remainder(self: T, other: Operand) -> T:
-    """Returns what floor division leaves; it has the sign of the divisor.
+    """Returns the remainder of floor division; it has the sign of the divisor.
 
     >>> Tensor([7, -7]).remainder(3)
     Tensor([1, 2])
@@ -399,7 +399,7 @@ def __rrshift__(self: T, other: Any) -> T:
 
 
 def __invert__(self: T) -> T:
-    """Returns all bits turned over: -1 - self; of bools: not.
+    """Returns all bits inverted: -1 - self; of bools: not.
 
     >>> ~Tensor([0, 5])
     Tensor([-1, -6])

@@ -54,7 +54,7 @@ __all__ = [
 def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
     """Returns how many elements of a row (..., N) in order come before each value (..., M).
 
-    Of the places known to come before, the last is moved on by halves of what is left: 2^k, ... 2, 1.
+    Of the places known to come before, the last is moved on by halves of the rest: 2^k, ... 2, 1.
     """
     batch = len(ordered.shape) - 1
     count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
@@ -88,10 +88,10 @@ MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
 
 
 class SortResult(NamedTuple):
-    """What sort and topk return.
+    """The result of sort and topk.
 
     values:   the elements in order
-    indices:  where each stood, int64
+    indices:  original position of each, int64
     """
 
     values: Any
@@ -99,7 +99,7 @@ class SortResult(NamedTuple):
 
 
 def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> T:
-    """Returns where the elements stand that make the order along `dim`, int64; greatest first if `descending`.
+    """Returns the positions that sort the elements along `dim`, int64; greatest first if `descending`.
 
     Equal elements keep their order, whether `stable` asks for that or not.
 
@@ -115,7 +115,7 @@ def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = Tru
 
 
 def sort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> SortResult:
-    """Returns the elements in order along `dim`, and where they stood; greatest first if `descending`.
+    """Returns the elements in order along `dim`, and their original positions; greatest first if `descending`.
 
     Equal elements keep their order, whether `stable` asks for that or not.
 
@@ -145,7 +145,7 @@ def topk(
     *,
     axis: int | None = None,
 ) -> SortResult:
-    """Returns the k greatest elements along `dim`, or the least unless `largest`, and where they stood.
+    """Returns the k greatest elements along `dim`, or the least unless `largest`, and their positions.
 
     They come in order whether `sorted` says so or not.
 
@@ -165,10 +165,10 @@ def topk(
 
 
 def first_in_order(self: T, k: int, descending: bool) -> T:
-    """Returns where the first k elements of the order along the last axis stand: argsort, cut after k.
+    """Returns the positions of the first k elements of the order along the last axis: argsort, cut after k.
 
     A long axis is cut into blocks, and what comes first in each is put in order in turn: a quarter of it, at most.
-    Equal elements keep their order, since blocks do, and what fills up the last block stands at its end.
+    Equal elements keep their order, since blocks do, and the filling of the last block is at its end.
     Cost: n log k.
     """
     length, block = known("topk", self.shape, self.ndim - 1), max(LEAST_BLOCK, 4 * k)
@@ -192,7 +192,7 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
-    """Returns the k-th smallest element along `dim`, and where it stands; `k` counts from 1.
+    """Returns the k-th smallest element along `dim`, and its position; `k` counts from 1.
 
     Raises:
       ArgumentError: k is not from 1 to the length of the axis.
@@ -209,7 +209,7 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
 
 
 def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements; along one axis also where it stands. Of an even number the lower one.
+    """Returns the median of all elements; along one axis also its position. Of an even number the lower one.
 
     NaN where there is a NaN. Of all elements, those equal to the median share its gradient.
 
@@ -225,7 +225,7 @@ def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def nanmedian(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements that are no NaN; along one axis also where it stands.
+    """Returns the median of all elements that are no NaN; along one axis also its position.
 
     Raises:
       ShapeError: the axis has no element.
@@ -257,14 +257,14 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
         if skips_nan:
             rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
             rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
-        else:  # the first NaN stands behind all numbers
+        else:  # the first NaN comes after all numbers
             rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
     places = order.take_along_dim(self.from_op(rank, self.cell.device), -1)
     return _at_rank(line, places, dim, keepdim, self.ndim)
 
 
 def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
-    """Returns the element found most often along `dim`, the smallest of several, and where it stands last.
+    """Returns the element found most often along `dim`, the smallest of several, and its last position.
 
     Raises:
       ShapeError: the axis has no element.
@@ -311,7 +311,7 @@ def quantile(
     interpolation: str = "linear",
     axis: int | None = None,
 ) -> T:
-    """Returns the value below which a fraction `q` of the elements lies, between neighbours by `interpolation`.
+    """Returns the value with a fraction `q` of the elements below it, between neighbours by `interpolation`.
 
     The rank q * (n - 1) is rounded down for i; out = x[i] + (rank - i) * (x[i + 1] - x[i]), x in order.
 
@@ -340,7 +340,7 @@ def nanquantile(
     interpolation: str = "linear",
     axis: int | None = None,
 ) -> T:
-    """Returns the value below which a fraction `q` of the elements lies that are no NaN.
+    """Returns the value with a fraction `q` of the elements that are no NaN below it.
 
     Args:
       q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
@@ -439,7 +439,7 @@ def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
 
 
 def _between(ordered: Op, rank: Op, interpolation: str) -> Op:
-    """Returns the values at ranks that lie between those of elements."""
+    """Returns the values at ranks between those of elements."""
     axis = len(ordered.shape) - 1
     if interpolation == "nearest":
         rank = pointwise.round_even(rank)
@@ -499,14 +499,14 @@ def searchsorted(
 
 
 def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> T:
-    """Returns the number of the bucket each element lies in; `boundaries`, a vector in order, lie between buckets.
+    """Returns the number of each element's bucket; `boundaries`, a vector in order, separate buckets.
 
     boundaries[i - 1] < x <= boundaries[i]; with `right`, boundaries[i - 1] <= x < boundaries[i].
 
     Args:
       boundaries: where one bucket ends and the next begins
       out_int32:  the result is int32, else int64
-      right:      an element equal to a boundary lies behind it
+      right:      an element equal to a boundary is after it
 
     Raises:
       ShapeError: boundaries is no vector.
@@ -576,7 +576,7 @@ def unique(
       dim:             the slices along this axis are compared, from their first element on; None: all elements
 
     Raises:
-      ShapeError: an axis beside `dim` has no elements.
+      ShapeError: an axis other than `dim` has no elements.
 
     >>> Tensor([3, 1, 3]).unique()
     Tensor([1, 3])
@@ -595,7 +595,7 @@ def unique_consecutive(self: T, return_inverse: bool = False, return_counts: boo
       dim:             the slices along this axis are compared; None: all elements
 
     Raises:
-      ShapeError: an axis beside `dim` has no elements.
+      ShapeError: an axis other than `dim` has no elements.
 
     >>> Tensor([3, 3, 1, 3]).unique_consecutive()
     Tensor([3, 1, 3])

@@ -213,7 +213,7 @@ def lerp_(self: T, end: Tensor, weight: Operand) -> T:
 
 
 def _between(self: T, end: Tensor, weight: Operand) -> Op | None:
-    """Returns what lies between floats, for a weight that is a number; else None."""
+    """Returns the interpolation of floats for a weight that is a number; else None."""
     start, last = self._operands("lerp", end, "iuf")
     if isinstance(weight, TensorCore) or start.dtype.kind != "f":
         return None
@@ -431,7 +431,7 @@ ldexp_ = in_place(ldexp)
 
 # ---- of any number ----
 def fmod(self: T, other: Operand) -> T:
-    """Returns what division rounded toward zero leaves; it has the sign of self.
+    """Returns the remainder of division rounded toward zero; it has the sign of self.
 
     Raises:
       DTypeError: bools.

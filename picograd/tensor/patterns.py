@@ -27,7 +27,7 @@ REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all")
 
 
 class Plan(Record):
-    """What a pattern says for one shape.
+    """A pattern applied to one shape.
 
     split:     shape with an axis for each name at the left
     reduced:   axes of it that the right does not name
@@ -103,7 +103,7 @@ def _arranged(self: T, plan: Plan, reduction: str = "") -> T:
 
 # ---- plan ----
 def _plan(function: str, pattern: str, shape: Shape, given: dict[str, int]) -> Plan:
-    """Returns what a pattern says for one shape."""
+    """Returns a pattern applied to one shape."""
     left, right = _sides(function, pattern)
     lengths: dict[str, Dim] = {name: whole(function, name, length) for name, length in given.items()}
     left, right = _without_dots(function, pattern, left, right, shape)
@@ -173,7 +173,7 @@ def _groups(function: str, pattern: str, side: str) -> Groups:
 
 
 def _without_dots(function: str, pattern: str, left: Groups, right: Groups, shape: Shape) -> tuple[Groups, Groups]:
-    """Returns both sides with ... as the axes it stands for."""
+    """Returns both sides with ... as its axes."""
     count = len(shape) - len(left) + 1 if ("...",) in left else 0
     dots = tuple(f"...{i}" for i in range(count))
     if count < 0 or (("...",) not in left and len(left) != len(shape)):

@@ -120,7 +120,7 @@ def is_finite(x: Op) -> Op:
 
 
 def is_extreme(x: Op, extreme: Op) -> Op:
-    """True where x is the extreme of what it stands among, of any number: the extreme itself, or a NaN, which wins."""
+    """True where x is the extreme among its elements, of any number: the extreme itself, or a NaN, which wins."""
     found = compare(OpCode.CMPEQ, x, extreme)
     return either(found, is_nan(x)) if x.dtype.is_float else found
 
@@ -163,7 +163,7 @@ def rsqrt(x: Op) -> Op:
 
 @formula
 def flat_sqrt(x: Op) -> Op:
-    """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of what was squared."""
+    """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of the squared value."""
     zero = compare(OpCode.CMPEQ, x, 0.0)
     return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
 
@@ -185,7 +185,7 @@ def log1p(x: Op) -> Op:
     held = where(near, 1.0, x)
     total = held + 1.0
     divisor = where(compare(OpCode.CMPEQ, total, 0.0), 1.0, total)
-    lost = detached((held - (total - 1.0)) / divisor)  # what the sum has rounded away, as a part of it
+    lost = detached((held - (total - 1.0)) / divisor)  # the part that the sum has rounded off, as a fraction of it
     lost = where(compare(OpCode.CMPLT, absolute(held), 2.0**52), lost, 0.0)
     return where(near, s * series * 2.0, unary(OpCode.LOG, total) + lost)
 
@@ -241,7 +241,7 @@ def sinc(x: Op) -> Op:
     series = polynomial(small * small, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
     held = where(near, 1.0, x)
     whole = round_even(held)
-    sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of what is left of whole turns: pi x has too few digits
+    sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of the rest of whole turns: pi x has too few digits
     odd = compare(OpCode.CMPNE, floor(whole * 0.5) * 2.0, whole)
     return where(near, series, where(odd, -sine, sine) / (held * math.pi))
 
@@ -477,7 +477,7 @@ DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighb
 
 # ---- remainders and divisors ----
 def fmod(a: Op, b: Op) -> Op:
-    """What division rounded toward zero leaves; it has the sign of a."""
+    """Remainder of division rounded toward zero; it has the sign of a."""
     if not a.dtype.is_float:
         return a - trunc_divide(a, b) * b
     below = is_negative(a)
@@ -535,7 +535,7 @@ def logaddexp(a: Op, b: Op) -> Op:
 
 
 def joined_logs(a: Op, b: Op) -> Op:
-    """The same, of which a takes the whole gradient of equal infinities."""
+    """The same, with the whole gradient of equal infinities given to a."""
     high, rest = _apart(a, b)
     return high + log1p(unary(OpCode.EXP, rest))
 

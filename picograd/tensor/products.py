@@ -317,7 +317,7 @@ def matmul_op(lhs: Op, rhs: Op, function: str = "matmul", tf32: bool | None = No
 
 
 def _remedy(lhs: Shape, rhs: Shape) -> str:
-    """Returns which transposition would make matmul fit, if one does."""
+    """Returns the transposition that would make matmul fit, if there is one."""
     if rhs[-1] == lhs[-1]:
         return "lhs @ rhs.mT fits."
     if len(lhs) > 1 and lhs[-2] == rhs[-2]:
@@ -331,7 +331,7 @@ R = TypeVar("R")
 
 
 def _as_it_is(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns a method that computes in the dtype of what is there: an autocast block changes nothing."""
+    """Returns a method that computes in the dtype of its tensor: an autocast block changes nothing."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -476,7 +476,7 @@ Labels = tuple[int, ...]
 
 
 class Equation(Record):
-    """What is multiplied and summed.
+    """The labels of an einsum's inputs and output.
 
     inputs:  labels of the axes of each operand
     output:  labels of the axes of the result; the others are summed over
@@ -495,7 +495,7 @@ class Operand(Record):
 
 # ---- equations ----
 def parse(equation: str, ranks: Sequence[int]) -> Equation:
-    """Returns what "ij,jk->ik" says about operands with so many axes.
+    """Returns the labels of "ij,jk->ik" for operands with so many axes.
 
     Raises:
       ArgumentError: it is not of the grammar, or does not fit the operands.
@@ -524,7 +524,7 @@ def _symbols(equation: str, term: str) -> list[int | None]:
 def _equation(
     shown: object, terms: Sequence[Sequence[int | None]], result: Sequence[int | None] | None, ranks: Sequence[int]
 ) -> Equation:
-    """Returns an equation, with labels for the axes that ellipses stand for."""
+    """Returns an equation, with labels for the axes of ellipses."""
     inputs: list[Labels] = []
     for term, rank in zip(terms, ranks):
         hidden = rank - len(term) + (None in term)
@@ -563,7 +563,7 @@ def _sublists(args: Sequence[Any]) -> tuple[list[Tensor], Equation]:
 
 # ---- one operand ----
 def _diagonals(op: Op, labels: Labels) -> Operand:
-    """Returns an operand in which each label stands once: axes of one label become their diagonal."""
+    """Returns an operand in which each label is once: axes of one label become their diagonal."""
     for label, count in Counter(labels).items():
         for _ in range(count - 1):
             first, second = [i for i, other in enumerate(labels) if other == label][:2]
@@ -595,7 +595,7 @@ def _lengths(operands: Sequence[Operand]) -> dict[int, Dim]:
 
 
 def _without_repeats(x: Operand, lengths: dict[int, Dim]) -> Operand:
-    """Returns an operand without the axes of length 1 that stand for longer ones: it is the same for all of those."""
+    """Returns an operand without the axes of length 1 that broadcast to longer ones: it is the same for all of those."""
     kept = [i for i, label in enumerate(x.labels) if x.op.shape[i] == lengths[label]]
     return Operand(reshape(x.op, tuple(x.op.shape[i] for i in kept)), tuple(x.labels[i] for i in kept))
 
@@ -701,17 +701,17 @@ def einsum(equation: str | Tensor, *operands: Any) -> Any:
 
     Args:
       equation:  terms of letters, one for each operand, apart by commas, then perhaps "->" and the labels of the result;
-                 without that, those that stand once, in alphabetic order. A letter that stands twice in a term is a
+                 without that, those that are there once, in alphabetic order. A letter that is twice in a term is a
                  diagonal; "..." is any number of leading axes, which broadcast. Or an operand: einsum(x, [0, 1], [1, 0])
                  names axes by numbers
       operands:  tensors, or a list of them
 
     Raises:
       ArgumentError: the equation is not of this grammar, or does not fit the operands.
-      ShapeError:    axes with one label have different lengths, of which none is 1.
+      ShapeError:    axes with one label have different lengths, none of them 1.
       DTypeError:    bools.
 
-    Cost:      one MATMUL for each operand but one. The pair whose product is smallest beside it is multiplied next.
+    Cost:      one MATMUL for each operand but one. The pair with the smallest product is multiplied next.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> einsum("ij,ij->i", x, x), einsum("ii", x)

@@ -76,9 +76,9 @@ def exp_alike(x: Op) -> Op:
 
 
 def cosine_of_turns(turns: Op, dtype: DType) -> Op:
-    """Returns cos(2 pi turns / 2^32) for int32 `turns`: the sine of what is left to a quarter, which integers hold exactly.
+    """Returns cos(2 pi turns / 2^32) for int32 `turns`: the sine of the rest within a quarter, which integers hold exactly.
 
-    A negative t has all its bits turned over: -1 - t, its mirror image but for 2^-32 of a turn. Of int64 a turn has 2^64.
+    A negative t has all its bits inverted: -1 - t, its mirror image but for 2^-32 of a turn. Of int64 a turn has 2^64.
     """
     places = turns.dtype.bits
     folded = Op(OpCode.XOR, turns.dtype, (turns, _shift(OpCode.SHR, turns, places - 1)))
@@ -87,7 +87,7 @@ def cosine_of_turns(turns: Op, dtype: DType) -> Op:
 
 
 def normal_quantile(p: Op) -> Op:
-    """Returns the x below which a part p of the normal distribution lies, p being a float32 or float64 in [0, 1].
+    """Returns the x with a part p of the normal distribution below it, p being a float32 or float64 in [0, 1].
 
     Right to 4 ulp up to |x| = 8; of 0 and 1, too, it is finite.
 
@@ -290,7 +290,7 @@ def _drawn_floats(
     cls: type[T], make: Callable[[Op, DType], Op], shape: Shape, generator: Generator | None,
     dtype: DType | None, device: str | None, requires_grad: bool,
 ) -> T:  # fmt: skip
-    """Returns what `make` makes of fresh random bits."""
+    """Returns the tensor that `make` gives for fresh random bits."""
     place = device_or_default(device)
     op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
     return _drawn(cls, op, place, requires_grad)
@@ -354,7 +354,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False, *, generat
 
 
 def _chosen(self: T, op: Op) -> T:
-    """Returns what was drawn with these weights, which a loop may go on from."""
+    """Returns the tensor drawn with these weights, which a loop may go on from."""
     chosen = self.from_op(op, self.cell.device)
     settle_choice(chosen.cell)
     return chosen

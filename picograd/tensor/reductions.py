@@ -4,7 +4,7 @@ The mean m' of x is rounded, so differences d = x - m' do not add up to 0. Their
 
     variance = (sum d^2 - (sum d)^2 / n) / (n - correction)
 
-Both sums are one walk. In exact arithmetic sum d is 0 whatever x is, so its derivatives are 0: it is detached.
+Both sums are one walk. In exact arithmetic sum d is 0 for any x, so its derivatives are 0: it is detached.
 
 The square of a float32 may be no float32: of 1e20 it is infinite, of 1e-30 it is 0. A variance of such numbers is no
 float32 either, but their deviation is: its squares are added in float64.
@@ -157,10 +157,10 @@ Axes = int | Sequence[int] | None
 
 
 class MaxResult(NamedTuple):
-    """What max and min along one axis return.
+    """The result of max and min along one axis.
 
     values:   the extremes
-    indices:  where the first of them stands, int64
+    indices:  position of the first of them, int64
     """
 
     values: Any
@@ -363,7 +363,7 @@ def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> Max
 
 
 def argmax(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
-    """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor.
+    """Returns the position of the first greatest element, int64; without `dim` in the flattened tensor.
 
     >>> Tensor([1, 5, 5]).argmax()
     Tensor(1)
@@ -372,7 +372,7 @@ def argmax(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def argmin(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
-    """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor.
+    """Returns the position of the first smallest element, int64; without `dim` in the flattened tensor.
 
     >>> Tensor([[1, 5], [7, 2]]).argmin(dim=1)
     Tensor([0, 1])
@@ -381,7 +381,7 @@ def argmin(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def _position(self: T, function: str, code: OpCode, dim: int | None, keepdim: bool) -> T:
-    """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
+    """Returns the least place of an extreme: positions where it is, the length elsewhere, and their minimum."""
     if dim is None:
         flat = _position(self.flatten(), function, code, 0, False)
         return flat.reshape((1,) * self.ndim) if keepdim else flat

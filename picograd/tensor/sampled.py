@@ -153,7 +153,7 @@ def histogramdd(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramDD:
-    """Returns how many points lie in each box of a grid, and the edges of its boxes; points outside are left out.
+    """Returns the number of points in each box of a grid, and the edges of its boxes; points outside are left out.
 
     Args:
       input:    (N, D) floats: N points
@@ -198,7 +198,7 @@ def histogramdd(
 
 
 def _along_axis(column: Tensor, bins: int | Tensor, ends: Sequence[float] | None) -> tuple[Tensor, Tensor]:
-    """Returns the edges along one axis, and in which box each coordinate lies; the last box holds its end, too."""
+    """Returns the edges along one axis, and the box of each coordinate; the last box holds its end, too."""
     edge = column.histogram(bins, range=ends).bin_edges
     found = edge.searchsorted(column, right=True) - 1
     return edge, Tensor.choose(column == edge[-1], known("histogramdd", edge.shape, 0) - 2, found)

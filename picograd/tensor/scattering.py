@@ -126,7 +126,7 @@ def scatter(
     value: Scalar | None = None,
     reduce: str | None = None,
 ) -> T:
-    """Returns a copy in which each element of `src` stands at the place along `dim` that `index` says.
+    """Returns a copy with each element of `src` at the place along `dim` that `index` says.
 
     out[index[i][j]][j] = src[i][j] for dim=0. Of equal places the last wins.
 
@@ -501,7 +501,7 @@ def argwhere(self: T) -> T:
 
 # ---- classes ----
 def one_hot(self: T, num_classes: int = -1) -> T:
-    """Returns int64 rows with a 1 where the class stands: shape (..., num_classes).
+    """Returns int64 rows with a 1 at the class: shape (..., num_classes).
 
     Without num_classes the tensor is computed to know the greatest class.
 

@@ -74,7 +74,7 @@ RUNNING_BLOCK = 16  # elements whose pairs are all computed; 8 and 32 took 1.4 t
 
 
 class MinMaxResult(NamedTuple):
-    """What aminmax returns: the least and the greatest elements, `min` and `max`."""
+    """The result of aminmax: the least and the greatest elements, `min` and `max`."""
 
     min: Any
     max: Any
@@ -175,7 +175,7 @@ def _mean_beside(self: T, dim: Axes, keepdim: bool, axis: Axes) -> T:
 
 # ---- running ----
 def cummax(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxResult:
-    """Returns the greatest of all elements up to each along one axis, and where the last such stands, int64.
+    """Returns the greatest of all elements up to each along one axis, and the position of the last such, int64.
 
     >>> values, indices = Tensor([1, 3, 2, 3]).cummax(0)
     >>> values.tolist(), indices.tolist()
@@ -185,7 +185,7 @@ def cummax(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxRe
 
 
 def cummin(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxResult:
-    """Returns the smallest of all elements up to each along one axis, and where the last such stands, int64.
+    """Returns the smallest of all elements up to each along one axis, and the position of the last such, int64.
 
     >>> values, indices = Tensor([3, 1, 2, 1]).cummin(0)
     >>> values.tolist(), indices.tolist()
@@ -485,7 +485,7 @@ def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = Non
 
 
 def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
-    """Returns the covariances of the rows, each an unknown, of which a column is an observation.
+    """Returns the covariances of the rows, each an unknown; a column is an observation.
 
     C = (X - mean) diag(w) (X - mean).T / (sum w - correction * sum w a / sum w), w = fweights * aweights
 
@@ -559,7 +559,7 @@ def corrcoef(self: T) -> T:
 
 # ---- counts ----
 class HistogramResult(NamedTuple):
-    """What histogram returns.
+    """The result of histogram.
 
     hist:       how many elements, or how much weight, each bin has
     bin_edges:  where the bins begin, and the last one ends
@@ -606,7 +606,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
 
 
 def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # noqa: A002
-    """Returns how many elements lie in each of `bins` bins of one width from `min` to `max`, in the dtype of x.
+    """Returns the number of elements in each of `bins` bins of one width from `min` to `max`, in the dtype of x.
 
     Those outside and NaN are left out. Where min = max, the bins reach from the least element to the greatest.
 
@@ -636,7 +636,7 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramResult:
-    """Returns how many elements lie in each bin, and the edges of the bins; those outside are left out.
+    """Returns the number of elements in each bin, and the edges of the bins; those outside are left out.
 
     A bin has its left edge, the last one both.
 
@@ -716,7 +716,7 @@ def _between_edges(self: T, op: Op, bins: TensorCore, bounds: Sequence[float] | 
 
 # ---- on Ops ----
 def _added(places: Op, counted: Op, length: int) -> Op:
-    """Returns the sum of what goes to each place; what goes elsewhere is left out."""
+    """Returns the sum of the values for each place; what goes elsewhere is left out."""
     return scatter(filled(0, counted.dtype, (length,)), places, counted, OpCode.ADD, 0, 0)
 
 

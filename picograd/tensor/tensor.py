@@ -423,7 +423,7 @@ class Tensor(TensorCore):
             self.data = self.new_empty(result.shape)
         return stored(function, self, result)
 
-    def __dir__(self) -> list[str]:  # Python suggests a name for a misspelt one where there are no more than 750
+    def __dir__(self) -> list[str]:  # Python suggests a name for a misspelt one among 750 at most
         return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]
 
     if not TYPE_CHECKING:  # else every name would be one of Any

@@ -3,7 +3,7 @@
 In:    lists that know memory; what each call of a replay wrote; the arguments of a call, and which its caller gives
        away
 Out:   `unread`, `has_readers`, by reference counts;  `BufferPool`: versions to write over;  `give_donated`: memory
-       for outputs; `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
+       for outputs; `DonatedCell`: what is left of a donated tensor, an error for its readers
 
 Whoever can read memory holds the tuple of a cell, the Buffer in it, or its memory. What only a list knows has certain
 counts, which are taken once, in the way in which they are taken later.
@@ -115,7 +115,7 @@ class BufferPool:
         return found
 
     def keep(self, results: Sequence[Held]) -> None:
-        """Takes note of what a call has written: over a version that was given, or beside the last."""
+        """Takes note of a call's writes: over a version that was given, or after the last."""
         newer, older = self.newer, self.older
         for n, number in enumerate(self.results):
             version, last = results[number], newer[n]
@@ -175,7 +175,7 @@ def give_donated(
     name: str,
     outputs: list[Buffer | None],
 ) -> None:
-    """Takes donated arguments away, and puts memory of theirs that nobody else reads in the place of outputs.
+    """Takes donated arguments from their caller, and puts memory of theirs that nobody else reads in the place of outputs.
 
     Args:
       places:  (place in `outputs`, argument) that may share memory
@@ -190,7 +190,7 @@ def give_donated(
 
 
 def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell], name: str) -> dict[int, list[Any]]:
-    """Takes the values of donated arguments away; returns them, by argument, each in a list of its own.
+    """Takes the values of donated arguments from their caller; returns them, by argument, each in a list of its own.
 
     Raises:
       JitError: one is a view of a part, or reaches the function in two ways. Nothing has been taken then.

@@ -1,4 +1,4 @@
-"""What the code of a function reads: variables, attributes, the user's own functions; what is remembered of values.
+"""The names that a function's code reads (variables, attributes, the user's own functions), and marks of their values.
 
 In:    a Python function and its arguments
 Out:   `functions_of`: the function and those it may call;  `names_of`: what code mentions;  `variables_of`: with
@@ -75,7 +75,7 @@ class ArrayToken(NamedTuple):
 
 
 def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
-    """Returns what of a value must not change, or MISSING where nothing is looked at.
+    """Returns the part of a value that must not change, or MISSING if nothing of it is watched.
 
     Args:
       depth:  of containers in containers that are looked into; a list may hold itself
@@ -105,7 +105,7 @@ def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
 
 
 def parts_of(function: FunctionType) -> Iterator[Any]:
-    """Yields what a function holds besides its code: variables of its closure, and default values."""
+    """Yields the values a function holds besides its code: variables of its closure, and defaults."""
     for cell in function.__closure__ or ():
         yield contents_of(cell)
     yield from function.__defaults__ or ()
@@ -113,7 +113,7 @@ def parts_of(function: FunctionType) -> Iterator[Any]:
 
 
 def contents_of(cell: CellType) -> Any:
-    """Returns what a variable of a closure means, or MISSING where it has no value any more."""
+    """Returns the value of a closure's variable, or MISSING if it has none any more."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -289,7 +289,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
 
 
 def member_of(kind: type, name: str) -> Any:
-    """Returns what a class has under a name, or a class that it inherits from; None where there is nothing."""
+    """Returns a class's attribute, own or inherited; None if there is none."""
     for base in kind.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -297,7 +297,7 @@ def member_of(kind: type, name: str) -> Any:
 
 
 def _functions_of_module(module: Module) -> Iterator[tuple[str, Any, Sequence[Any]]]:
-    """Yields what calling a module may call: its forward, its hooks, and functions that are attributes of it."""
+    """Yields the functions that calling a module may call: its forward, its hooks, and functions among its attributes."""
     kind = type(module).__name__
     yield f"{kind}.forward", type(module).forward, (module,)
     for name, value in vars(module).items():
@@ -314,7 +314,7 @@ def _is_users_function(value: Any) -> bool:
 
 # ---- which names ----
 class Names(Record):
-    """What code mentions.
+    """The names that code mentions.
 
     globals:      it reads
     attributes:   it reads, or may read by `getattr`
@@ -346,7 +346,7 @@ MENTIONS = {
 
 @functools.cache
 def names_of(code: CodeType) -> Names:
-    """Returns what code reads or assigns, nested functions included."""
+    """Returns the names that code reads or assigns, nested functions included."""
     found: dict[str, set[str]] = {kind: set() for kind in ("globals", "attributes", "imports")}
     lines: dict[str, int] = {}
     environment: set[str] = set()

@@ -47,7 +47,7 @@ from picograd.transforms.guards import Guards, Watched
 from picograd.transforms.results import Collected, Recipe, results_of
 
 # ---- devices ----
-Place = tuple[str | None, Shape]  # a device, and the shape of what is there
+Place = tuple[str | None, Shape]  # a device, and the shape of the value
 
 
 class OnOneDevice(Record):
@@ -169,14 +169,14 @@ LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that 
 
 
 def in_order(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
-    """Returns what puts things in another order: item `places[i]` comes at i."""
+    """Returns a function that reorders: item `places[i]` comes at i."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def side_by_side(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
-    """Returns pairs of places that stand alone, and those that are neighbours in both, as slices."""
+    """Returns pairs of single places, and those that are neighbours in both, as slices."""
     alone: list[tuple[int, int]] = []
     runs: list[tuple[slice, slice]] = []
     # Neighbours are those for which the distance to their number is the same in both.
@@ -199,7 +199,7 @@ def straight(
     inputs_of: Callable[[list[Any]], Sequence[Any]], spares: BufferPool, shapes: Sequence[Shape], returned: Any,
     graphless: Mapping[int, str],
 ) -> StraightCall:  # fmt: skip
-    """Returns what runs a plan whose outputs are the results, in order.
+    """Returns a function that runs a plan whose outputs are the results, in order.
 
     Args:
       device:     where it runs
@@ -316,16 +316,17 @@ class Replay:
     inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
-    loose_inputs:   (place among the plan's inputs, place among what is read besides claimed state) of what each call brings
-    loose_runs:     the same of what stands side by side in both, as slices
+    loose_inputs:   (place among the plan's inputs, place among the reads besides claimed state) of inputs that each call
+                    brings
+    loose_runs:     the same of neighbours in both, as slices
     of_some_length: state that the plan reads or writes whose shape has symbolic integers
-    loose_outputs:  places among the plan's outputs of what it makes besides claimed state
+    loose_outputs:  places among the plan's outputs of those besides claimed state
     is_single:  one new value is all that a call gives, and no gradient comes
     spares:     memory of small results and state that earlier calls wrote
     graphless:  which outputs of the plan are results that would have a graph without jit
     passed_on:  such results that are inputs of the plan, unchanged, as `w * 1.0` is
     straight:   the short way to run this, where nothing but Tensors comes in and out
-    donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
+    donatable:  (place among the plan's other outputs, argument) where a result may be written over a donated argument
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
                 and its shape; what is returned, then what is `stored` in cells, then updated arguments
     """
@@ -454,7 +455,7 @@ class Replay:
             unbound(cell.op.shape, variables)
         if variables:
             form = replace(form, variables={**form.variables, **variables})
-        # A cell in the claim is out of it if it is an argument, too: whoever gathered that has asked for its value.
+        # A cell in the claim is out of it if it is an argument, too: a loop that gathered that has asked for its value.
         if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, tensors)):
             self._check_aliases(tensors)
         free = [version and version[0] for version in self.spares.given()]
@@ -507,7 +508,7 @@ class Replay:
             claim.take(out)
 
     def _memory_of(self, place: int) -> Buffer | None:
-        """Returns what holds the value of claimed state, computed now if need be; None where the plan does not need it."""
+        """Returns the buffer of claimed state, computed now if need be; None if the plan does not need it."""
         if place not in self.replaced:
             return cell_buffer(self.claim.cells[place])
         held = self.claim.cells[place].held()  # taken out of the claim of another function

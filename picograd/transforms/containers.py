@@ -33,7 +33,7 @@ class Arguments:
     tensors:    in order
     buffers:    with their values, contiguous
     variables:  values of symbolic integers by name
-    donated:    which of the tensors the caller gives away
+    donated:    the donated tensors
     key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values; () where the buffers
                 were given, which are of a known form
     """
@@ -79,7 +79,7 @@ class Arguments:
         return True
 
     def kinds(self, args: tuple[Any, ...]) -> list[Kind] | None:
-        """Returns what the arguments are, where they are nothing but Tensors of known lengths; else None."""
+        """Returns the kinds of the arguments if they are all Tensors of known lengths; else None."""
         if self.variables or self.tensors is not args:
             return None
         _, *parts = cast(Any, self.key)

@@ -42,8 +42,8 @@ class Point:
     transform:  what the user called, for errors
     function:   name of the user's function, for errors
     moving:     the arguments that move, each with its Tensors
-    leaves:     what stands for each of these Tensors, in order
-    result:     what the function returned, without what it returned beside (aux)
+    leaves:     the stand-ins of these Tensors, in order
+    result:     the function's result, without its second one (aux)
     roots:      the graphs of the Tensors in it, over the leaves
     """
 
@@ -65,7 +65,7 @@ class Point:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],
         has_aux: bool,
     ) -> None:  # fmt: skip
-        """Calls the function with its leaves in the place of what it is differentiated by, and takes its results."""
+        """Calls the function with its leaves in place of the arguments it is differentiated by, and takes its results."""
         with enable_grad():
             own = list(args)
             rest = iter(self.leaves)
@@ -140,7 +140,7 @@ class Point:
         return self._freed(self.result)
 
     def aux(self) -> Any:
-        """Returns what the function returned beside its result, without the leaves."""
+        """Returns the function's second result, without the leaves."""
         return self._freed(take(self._aux, "aux"))
 
     def _freed(self, taken: Taken) -> Any:
@@ -168,7 +168,7 @@ class Point:
         return [name for name, root in zip(self.result.names, self.roots) if root not in moving]
 
     def free(self, ops: Sequence[Op]) -> list[Op]:
-        """Returns graphs with what the leaves stand for in their place; under no_grad they need no gradients."""
+        """Returns graphs with the leaves' own values in their place; under no_grad they need no gradients."""
         found = substitute(ops, {leaf: leaf.src[0] for leaf in self.leaves})
         return found if is_grad_enabled() else [detached(op) for op in found]
 
@@ -186,7 +186,7 @@ class Point:
         return put(self.result.container, map(_tensor, self.free(ops), devices))
 
     def seeds(self, cotangents: Any) -> dict[Op, Op]:
-        """Returns what arrives at each root; what arrives at integers goes nowhere."""
+        """Returns the cotangent of each root; those of integers are dropped."""
         ops = fitting(self.transform, take(cotangents, "cotangents"), self.result, self.roots, "the result")
         arriving: dict[Op, Op] = {}
         for root, op in zip(self.roots, ops):
@@ -201,7 +201,7 @@ def _tensor(op: Op, device: str | None) -> Tensor:
 
 
 def fitting(transform: str, given: Taken, wanted: Taken, ops: Sequence[Op], what: str) -> list[Op]:
-    """Returns the values of tangents or cotangents in the dtypes of what they belong to.
+    """Returns the values of tangents or cotangents in the dtypes of their primals.
 
     Raises:
       ArgumentError: they have another form.
@@ -456,7 +456,7 @@ def jvp(*args: Any, **kwargs: Any) -> Any:
         func:      returns Tensors, alone or in lists, tuples, dicts and dataclasses
         primals:   tuple of its arguments: Tensors, or containers of them
         tangents:  tuple of the same form: how each of them moves
-        strict:    a result that does not depend on the primals is an error, and not one that stands still
+        strict:    a result that does not depend on the primals is an error, not a zero
         has_aux:   func returns (result, aux)
 
       jvp(outputs, inputs, tangents)
@@ -487,7 +487,7 @@ def jvp_of(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: boo
       func:      returns Tensors, alone or in lists, tuples, dicts and dataclasses
       primals:   tuple of its arguments: Tensors, or containers of them
       tangents:  tuple of the same form: how each of them moves
-      strict:    a result that does not depend on the primals is an error, and not one that stands still
+      strict:    a result that does not depend on the primals is an error, not a zero
       has_aux:   func returns (result, aux)
 
     Returns:   the result of func and its tangent; with has_aux also aux

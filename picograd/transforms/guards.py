@@ -1,4 +1,4 @@
-"""What a captured function reads of Python: remembered, so that a change is an error and not a stale result.
+"""The Python values that a captured function reads: remembered, so that a change is an error and not a stale result.
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced;  `Watched`: the quick half
@@ -86,7 +86,7 @@ class Guard(Record):
 
     name:   as the user would write it, e.g. "scale" or "self.rate"
     read:   gives what it means now
-    token:  of what it meant when the function was traced
+    token:  of its value when the function was traced
     told:   it cannot change, or what a Module holds (Guards.parts, Guards.lists) changes with it
     """
 
@@ -100,11 +100,11 @@ class Guard(Record):
 
 
 class Broken(NamedTuple):
-    """What has changed.
+    """A change since the trace.
 
     text:    in words
     line:    of the user's code that reads it, where that is known
-    renews:  it is another function or object, or a hook: the function is traced anew
+    renews:  it is another function or object, or a hook: the function is traced again
     """
 
     text: str
@@ -113,7 +113,7 @@ class Broken(NamedTuple):
 
 
 class Guards(Record):
-    """What a capture depends on besides its arguments.
+    """The values that a capture depends on besides its arguments.
 
     values:    names and attributes
     held:      attributes of objects that are no Modules
@@ -139,7 +139,7 @@ class Guards(Record):
     varied: frozenset[str] = frozenset()
 
     def broken(self) -> Broken | None:
-        """Returns what has changed since the function was traced, the first that is found, or None."""
+        """Returns the first change found since the function was traced, or None."""
         said = self._broken()
         if said is None:
             return None
@@ -175,7 +175,7 @@ class Guards(Record):
         return None
 
     def shared_with(self, later: Guards) -> Guards:
-        """Returns what must hold after two traces. What differed and made no difference to the graph is `varied`."""
+        """Returns the guards of two traces. A value that differed without changing the graph is `varied`."""
         tokens = {guard.name: guard.token for guard in self.values}
         tokens |= {path: token_of(value) for _, _, value, path in (*self.held, *self.parts)}
         now = {guard.name: guard.token for guard in later.values}
@@ -184,7 +184,7 @@ class Guards(Record):
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
-    """Returns what the names of a function, and of functions it mentions, mean now."""
+    """Returns the present meaning of the names in a function and in functions it mentions."""
     values: dict[str, Guard] = {}
     held, mentions, outside = _Held(), {}, {}
     for prefix, called, its_args in functions_of(function, args, kwargs):
@@ -447,7 +447,7 @@ class Watched:
 
 
 def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
-    """Returns what is to be asked at every call: which objects names mean, what is in which lists, and the rest."""
+    """Returns the questions of every call: objects that names mean, items of lists, and the rest."""
     objects, lists = _attributes(guards.held), [(read, read()) for read, *_ in guards.lists]
     checks: list[Holds] = []
     for guard in guards.values:

@@ -104,7 +104,7 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
     hessian(f)(x)[i, j] = d2f(x) / dx[i] dx[j]
 
     Args:
-      func:     returns a float scalar (or Tensors, each of which then has second derivatives)
+      func:     returns a float scalar (or Tensors, all of which then have second derivatives)
       argnums:  which positional arguments it is differentiated by: a number, or a tuple of them
 
     Returns:   a function of the arguments of func that gives (*of the argument, *of the argument), in the form of the
@@ -247,7 +247,7 @@ def vhp(
 def _prepared(
     transform: str, func: Callable[..., Any], inputs: Any, v: Any
 ) -> tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]:
-    """Returns the gradient with the value beside it, its arguments, and the vector in their form."""
+    """Returns the gradient and the value, its arguments, and the vector in their form."""
     primals = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if v is None:
         if len(primals) != 1 or primals[0].numel() != 1:

@@ -76,7 +76,7 @@ Memo = dict[int, Any]
 
 
 def copied(value: Any, memo: Memo) -> Any:
-    """Returns a deep copy of a function, or of what one holds, on copies of its state; itself where it has none."""
+    """Returns a deep copy of a function, or of a holder of one, on copies of its state; itself where it has none."""
     if id(value) in memo or not _has_state(value, memo, set()):
         return memo.get(id(value), value)
     if isinstance(value, functools.partial):
@@ -104,7 +104,7 @@ def _twin(function: FunctionType, memo: Memo) -> FunctionType:
 
 
 def _contents(cells: Sequence[CellType]) -> list[Any]:
-    """Returns what variables hold, of those that have a value."""
+    """Returns the contents of those variables that have a value."""
     found = []
     for cell in cells:
         try:
@@ -173,7 +173,7 @@ def described(
     updated: tuple[int, ...], guards: Guards, collected: Collected | None,
     recipes: tuple[Recipe, ...] | None, graphless: tuple[int, ...],
 ) -> Capture:  # fmt: skip
-    """Returns what a trace found, by where each buffer comes from; `wanted` says where each value is to be."""
+    """Returns a trace's capture, by the origin of each buffer; `wanted` says the device of each value."""
     name = watch.function
     # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
     given = [*starts, *watch.before.values()]
@@ -234,7 +234,7 @@ Modes = tuple[DType | None, str, tuple[str | None, ...], bool, DType]
 
 
 def modes_now() -> Modes:
-    """Returns how exact products are, where tensors are made and of which dtype, and whether gradients are recorded."""
+    """Returns the modes: precision of products, device and dtype of new tensors, and whether gradients are recorded."""
     return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
 
 
@@ -262,7 +262,7 @@ class Form:
         self.same: Holds | None = None
 
     def see(self, replay: Replay, change: int, modes: Modes) -> None:
-        """Takes note of what there is now."""
+        """Takes note of the present state."""
         self.replay, self.seen, self.modes = replay, change, modes
         watched = replay.watched
         assert watched is not None, "jit: a replay that nobody has looked at"
@@ -531,25 +531,25 @@ def jit(
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
-    Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
-    value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
-    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in
-    lengths alone share a plan from the third on, and those that differ in numbers from the second. Tensors made before
-    (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
-    where one is on another device by then, or of another dtype or shape, the function is captured anew. A result that is
-    an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and no
+    Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another value of
+    anything that is not a Tensor, is captured again (a warning comes with the eighth form); a bound Variable (n.bind(3)) is
+    an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in lengths alone share a
+    plan from the third on, and those that differ in numbers from the second. Tensors made before (parameters, optimizer
+    state, generators, gradients that are there) are read and written as they are at each call; if one is on another device
+    by then, or of another dtype or shape, the function is captured again. A result that is an argument, state or a view of
+    one shares its storage, as without jit; other results have memory of their own, and no
     graph: backward() belongs inside, and one outside that needs such a graph is a JitError. A gradient that is made inside
     arrives in `.grad`, added to what is there. Where the parameter is written afterwards, as by step(), it is used up and
     not stored: who reads `p.grad` then gets a JitError, unless zero_grad() came first. A call that raises has changed
     nothing: no state, no gradient, and no random number is used up.
 
     What the function, and functions, methods and hooks of yours that it calls, read of Python is remembered: closures,
-    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another
-    function, object or hook, a Module's mode and no_grad are captured anew; a learning rate and scheduled momentum may
-    change; any other change is a JitError. So is what the function changes itself, as counters, lists that grow,
-    iterators and draws from random or np.random, for later calls run no Python. Not seen are the clock, files and what
-    else the system is asked for, what is printed, large arrays changed in place, containers of more than 10,000 items,
-    attributes of library classes, and what an installed library reads or keeps: pass such things as arguments.
+    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
+    object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled momentum may change; any
+    other change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws
+    from random or np.random, for later calls run no Python. Not seen are the clock, files and what else the system is asked
+    for, what is printed, large arrays changed in place, containers of more than 10,000 items, attributes of library
+    classes, and what an installed library reads or keeps: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
@@ -558,12 +558,12 @@ def jit(
       function: of Tensors and of hashable values; it must build the same graph each time
       steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
                 argument, and the results come stacked. Whatever the function writes in place goes from step to step.
-      donate:   positions or names of parameters whose tensors the caller gives away
+      donate:   positions or names of parameters whose tensors the caller donates
       tune:     the first call with arguments of each form times a few ways to cut each product of matrices, and takes the
                 fastest; winners are kept on disk, so that a later process times nothing. The bits of the results stay the
-                same, unless cuBLASLt is installed and wins: on a GPU it is one more way to compute a product that stands
-                alone, and adds up in an order of its own, the same in each run on one kind of GPU and with one version of
-                it. PICOGRAD_PLAIN_SUMS=1 leaves it out. A product of few rows, or of a length that varies, has one way.
+                same, unless cuBLASLt is installed and wins: on a GPU it is one more way to compute a product without a
+                neighbour, and adds up in an order of its own, the same in each run on one kind of GPU and with one version
+                of it. PICOGRAD_PLAIN_SUMS=1 leaves it out. A product of few rows, or of a length that varies, has one way.
                 Where another jitted function or a gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
 
     Raises:

@@ -142,7 +142,7 @@ def _places(module: Module) -> dict[str, Place]:
 def _chosen(
     places: Mapping[str, Place], state: Mapping[str, Tensor], tie_weights: bool
 ) -> dict[tuple[int, str], tuple[Module, str, Tensor]]:
-    """Returns what goes where; with tie_weights to every place of a Tensor for which nothing else is given."""
+    """Returns the assignments; with tie_weights to every place of a Tensor for which nothing else is given."""
     chosen: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}
     instead: dict[int, Tensor] = {}
     for path, tensor in state.items():

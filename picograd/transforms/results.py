@@ -1,4 +1,4 @@
-"""What a traced function leaves behind: the Tensors it returns, and gradients in `.grad`.
+"""Results of a traced function: the Tensors it returns, and gradients in `.grad`.
 
 In:    the Tensors that a trace returned; the leaves there are when a trace begins, and how it left them
 Out:   `recipes_of` the results, and the Tensors whose values the plan is to compute;  `results_of` a run;
@@ -11,7 +11,7 @@ views of one another. All other results have memory of their own.
 result of the plan, which a replay adds to what is there then. Only a function that reads `.grad` before it has
 forgotten it depends on what was there: then the same tensor, or none, must be there at each call. Where a parameter has
 been written since its gradient was made, as by step(), the gradient is used up: to store it would cost memory in every
-training step, so who asks for it afterwards is told.
+training step, so a later reader gets an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GRADIENTS = (OpCode.LEAF, OpCode.DETACH)
 
 
 class Recipe(Record, eq=False):
-    """How one result is made.
+    """The making of one result.
 
     source:  number of a result of the plan, of an argument, or a tensor made before that the function did not make
     is_arg:  source is an argument
@@ -47,7 +47,7 @@ class Recipe(Record, eq=False):
 
     @property
     def form(self) -> Hashable:
-        """What two traces must agree on."""
+        """The part that two traces must agree on."""
         source = self.source if isinstance(self.source, int) else (self.source.cell, self.source.steps)
         return source, self.is_arg, self.view
 
@@ -119,8 +119,8 @@ class Collected(Record):
 
     looked:   leaves in which one of
     were:     these tensors, or None, must be before
-    added:    those that get a gradient of the plan, in the order of its results, beside what is there
-    stored:   those that get one in place of what is there; their results come next
+    added:    those that get a gradient of the plan, in the order of its results, besides the gradient there
+    stored:   those that get one in place of the present one; their results come next
     put:      leaves in which there is afterwards one of
     values:   these: None, a tensor made before, or that it is used up
     """
@@ -163,7 +163,7 @@ class Collected(Record):
         return iter(results[:first])
 
     def leave(self) -> None:
-        """Leaves in `.grad` what no run makes anew."""
+        """Leaves in `.grad` the values that no run replaces."""
         deque(map(PUT_GRAD, self.put, self.values), 0)
 
 
@@ -181,7 +181,7 @@ def _ids(collected: Collected) -> list[Any]:
 
 
 class TraceOfGradients:
-    """What a trace does to `.grad` of the leaves that were there when it began."""
+    """A trace's effect on `.grad` of the leaves that existed when it began."""
 
     def __init__(self) -> None:
         self._leaves: list[Any] = [*leaf_tensors.values()]
@@ -213,7 +213,7 @@ class TraceOfGradients:
     def found(
         self, is_made: Callable[[Cell], bool], is_used_up: Callable[[Cell, Cell], bool], used_up: Callable[[Any], UsedUp]
     ) -> tuple[Collected | None, list[Tensor]]:
-        """Returns what a replay does, and the gradients it needs for that.
+        """Returns the effect that a replay has, and the gradients it needs for it.
 
         Args:
           is_made:     whether the trace made a cell

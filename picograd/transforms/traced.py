@@ -1,4 +1,4 @@
-"""What a function touches while it is traced, and what it must not do there.
+"""The record of a traced function, and the acts that are forbidden in one.
 
 In:    a function and its arguments; one run of the Python function, in which nothing is computed
 Out:   `TraceOfFunction`: the state it read and wrote;  JitErrors that name what cannot be captured, and where, and
@@ -45,7 +45,7 @@ NUMPYS = "numpy.random"  # NumPy loads it when it is first asked for; nobody has
 
 
 class Effects:
-    """What a function can change, as it is before the function runs. The first call may set things once and for all."""
+    """Things that a function can change, as they are before it runs. The first call may set things once and for all."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self._guards = guards_of(function, args, kwargs)
@@ -97,7 +97,7 @@ class Effects:
 
 
 class GlobalDraws:
-    """Where the generators of Python and NumPy are that every program shares."""
+    """The states of Python's and NumPy's generators that every program shares."""
 
     def __init__(self) -> None:
         self._python, self._numpy = random.getstate(), _numpys_state()
@@ -157,7 +157,7 @@ class TraceOfFunction(FunctionTrace):
                 buffer = realize([placed(cell, cell.op)])[0]
             if not cell.op.needs_grad:
                 cell.op = buffer
-        # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
+        # Equal values can share a buffer (all zeros, say); a state is identified by its buffer, so each gets its own name.
         if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
             shared, shape = cell.op.arg
             own = named_anew(shared)
@@ -179,7 +179,7 @@ class TraceOfFunction(FunctionTrace):
         self.grads.on_forget(leaf)
 
     def collected(self) -> tuple[Collected | None, list[Tensor]]:
-        """Returns what becomes of `.grad` of leaves, and the gradients that are results of the plan for that."""
+        """Returns the changes of leaves' `.grad`, and the gradients that are results of the plan for that."""
 
         def used_up(leaf: Any) -> UsedUp:
             return UsedUp(self.function, f"a tensor of shape {leaf.shape}")
@@ -197,7 +197,7 @@ class TraceOfFunction(FunctionTrace):
                 value.leaf = names.get(id(leaf), value.leaf)
 
     def hooks(self) -> tuple[HooksRead, ...]:
-        """Returns the hooks of leaves that the function touched: they are part of what it computes."""
+        """Returns the hooks of leaves that the function touched: they are part of its computation."""
         numbers = [number for number, leaf in leaf_tensors.items() if leaf.cell in self.before]
         held = [hooks for number in numbers if isinstance(number, LeafNumber) for hooks in (number.hooks, number.after)]
         return tuple((hooks, tuple(hooks.values())) for hooks in held)
@@ -247,7 +247,7 @@ def check_shapes(stand_ins: Sequence[Tensor], starts: Sequence[Op], name: str) -
 
 
 def check_donated(given: Arguments, updated: list[int], name: str) -> None:
-    """Raises where the function writes in place to an argument that its caller gives away."""
+    """Raises if the function writes in place to a donated argument."""
     both = [given.tensors[i].shape for i in updated if i in given.donated]
     if both:
         raise JitError(
@@ -321,7 +321,7 @@ def _bytes_of(buffer: Buffer) -> bytes:
 
 
 def _line_of_part(capture: Capture, number: int) -> Line | None:
-    """Returns the user's line that made an Op of a template, or the first known one of what is computed from it."""
+    """Returns the user's line that made an Op of a template, or the first known line among its readers."""
     order = capture.form.order
     above: set[Op] = set(order[number : number + 1])
     for op in order[number:]:

@@ -55,7 +55,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
       path:   what the user calls value
 
     Raises:
-      ArgumentError: dims has another form than value, or names an axis of what is no Tensor.
+      ArgumentError: dims has another form than value, or names an axis of something that is no Tensor.
 
     >>> list(dims_of("in_dims", (0, {"a": None}), (Tensor([1.0]), {"a": Tensor(2.0)}), "args"))
     [0, None]
@@ -128,9 +128,9 @@ def vmap(
     vmap(f)(xs)[i] = f(xs[i])
 
     f is traced once, with the shapes of one example; then each Op of its graph gets the axis of examples. So the graph has
-    as many Ops for 2 examples as for 200, and what does not depend on an example is computed once. It nests, and stands in
-    any order with grad, jvp, jit and the others. What f writes in place must be the same for all examples, or an argument
-    with an axis of them.
+    as many Ops for 2 examples as for 200, and what does not depend on an example is computed once. It nests, in any order,
+    with grad, jvp, jit and the others. What f writes in place must be the same for all examples, or an argument with an
+    axis of them.
 
     Args:
       func:        of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; gives Tensors
@@ -265,7 +265,7 @@ class _Call(Record):
         return self._results(returned, results, examples)
 
     def _stand(self, tensor: Tensor, op: Op, axis: int, values: dict[Op, Op]) -> Op:
-        """Returns what stands for one example of an argument, whose examples it adds to `values`."""
+        """Returns a stand-in for one example of an argument, and adds the argument's examples to `values`."""
         shape = tuple(dim for i, dim in enumerate(op.shape) if i != axis)
         stand = stand_in(op.dtype, shape, tensor.cell.device, op.needs_grad)
         values[stand] = move_axis(op, axis, 0)
@@ -313,7 +313,7 @@ class _Call(Record):
 
     # ---- results ----
     def _results(self, returned: Taken, found: Sequence[Operand], examples: Examples) -> Any:
-        """Returns what the function returned, for all examples, their axis where out_dims says."""
+        """Returns the function's results for all examples, their axis where out_dims says."""
         dims = list(dims_of("out_dims", self.out_dims, returned.container, "result"))
         results: list[Tensor] = []
         for tensor, name, dim, operand in zip(returned.tensors, returned.names, dims, found):

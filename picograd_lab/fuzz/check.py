@@ -163,7 +163,7 @@ def check_opts(graph: Graph, seed: int) -> bool:
 
 
 def memory_of(schedule: Schedule, graph: Graph) -> list[Array]:
-    """Returns memory for each buffer: what is written over an input lies there, all other memory is its own."""
+    """Returns memory for each buffer: results written over an input are there, all other memory is its own."""
     inputs = [np.array(graph.arrays[op], order="C").reshape(-1) for op in schedule.inputs]
     return [
         inputs[use.source] if use.role == "input" else inputs[use.over] if use.over is not None
@@ -222,7 +222,7 @@ def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed:
 
 
 def run(program: Program, slots: Sequence[Array]) -> list[Array]:
-    """Returns what memory holds after a program."""
+    """Returns the memory after a program."""
     verify_program(program, after="lower")
     memory = copies(slots)
     evaluate_program(program, memory)

@@ -22,7 +22,7 @@ from picograd_lab.fuzz.operations import AXES, CONTRACTIONS, ELEMENTWISE, MOVEME
 from picograd_lab.fuzz.values import INDICES, Action, Generator, Graph, Value
 
 # ---- bodies of loops and calls ----
-FIXED, ROWS = 1000, 2000  # first slots while a body is made: what stays the same, rows of what is stacked
+FIXED, ROWS = 1000, 2000  # first slots while a body is made: the part that stays the same, rows of stacked inputs
 ANY_INTEGER = 2e19
 MOST_DEEP = 2
 PLAIN: tuple[Action, ...] = (*ELEMENTWISE, *MOVEMENT, *AXES, *CONTRACTIONS)

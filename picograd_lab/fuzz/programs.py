@@ -6,7 +6,7 @@ Out:   `Program`, `any_program`; `check_program`, which raises `Wrong` where the
 A program is made of features: a module, an optimizer, a closure, a container, a view, ... Each says what it needs before,
 what the function does with `y`, what happens between calls, and what is looked at, under names of its own. The function has
 arguments x, a matrix of two columns, and k, a number; y is what it computes, a matrix like x, and it ends with any of its
-results. Nothing is known of what it computes: the program without jit is right.
+results. Nothing is assumed of its values: the program without jit is right.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def check_program(source: str, device: str) -> bool:
 
 
 def _run(source: str, device: str, jit: Callable[[Any], Any]) -> tuple[list[Any], Exception | None]:
-    """Returns what a program shows, and the error that ended it."""
+    """Returns the values that a program shows, and the error that ended it."""
     names: dict[str, Any] = {"__name__": "program"}
     seen: list[Any] = []
     exec(compile(source, "program.py", "exec"), names)

@@ -46,7 +46,7 @@ class FuzzConfig(Record):
 
 
 class Failure(Record):
-    """What went wrong for one seed.
+    """The failure of one seed.
 
     kind, seed:  what was looked at
     error:       what the check said of the small graph
@@ -101,7 +101,7 @@ def seeds(first: int, end: float) -> Iterator[int]:
 
 
 def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
-    """Returns what fails for one seed, made small, or None; and whether there was anything to hold."""
+    """Returns the failure of one seed, made small, or None; and whether there was anything to check."""
     if kind == "writes":
         return _try_writes(seed, device), True
     if kind == "programs":
@@ -142,7 +142,7 @@ def _try_program(seed: int, device: str) -> tuple[Failure | None, bool]:
 
 
 def said(check: Callable[[], object]) -> str | None:
-    """Returns what a check raises, as text."""
+    """Returns the text of the error that a check raises, or None."""
     try:
         check()
     except Exception as error:

@@ -55,7 +55,7 @@ def check_writes(seed: int, device: str, is_jitted: bool) -> None:
         elif action < 0.85:
             said.append(write(pair, rng, is_jitted and rng.random() < 0.5))
         elif action < 0.95:
-            read.append(Pair(pair.tensor + 1.0, pair.array + 1.0))  # a graph of what is there now
+            read.append(Pair(pair.tensor + 1.0, pair.array + 1.0))  # a graph of the present content
         else:
             pair.check(f"seed {seed} on {device}: {said}")
     for other in [*views, *read]:

@@ -183,7 +183,7 @@ RELATIVE = 2.0**-24  # a rounding of float32
 
 @dataclass
 class Figure:
-    """What was measured of one rung, one library or the peak.
+    """The measurement of one rung, one library or the peak.
 
     kind:       "rung", "blas" or "peak"
     flops:      of one run; those of the product alone
@@ -311,8 +311,8 @@ def _peaks(compiler: Compiler) -> list[_Entrant]:
 class _Expected:
     """The results in float64, and how far roundings of float32 may lead from them.
 
-    A sum of K products, in any order and with FMA or without, is off by no more than g(K) * (|a| @ |b|), where
-    g(n) = n u / (1 - n u) and u = 2**-24; with the bias it is one rounding more. Relu moves nothing farther apart.
+    A sum of K products, in any order and with FMA or without, is off by at most g(K) * (|a| @ |b|), where g(n) = n u / (1 -
+    n u) and u = 2**-24; with the bias it is one rounding more. Relu moves nothing farther apart.
     Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1.
     """
 

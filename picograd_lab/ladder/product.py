@@ -37,7 +37,7 @@ class Product:
 
     lanes:    float32 in one vector
     rows:     of the tile of c that fits into the registers
-    vectors:  side by side in it
+    vectors:  of a row of it
     has_fma:  an instruction multiplies and adds
     """
 
@@ -73,7 +73,7 @@ class Product:
         return read(self.memory(1, self.k * self.n), at(k, self.n, j), valid)
 
     def place(self, i: Dim, j: Dim) -> Dim:
-        """Returns where c[i, j] lies."""
+        """Returns the index of c[i, j]."""
         return at(i, self.n, j)
 
     def memory(self, slot: int, numel: int) -> Op:
@@ -119,7 +119,7 @@ PHASE = "  phase"  # how a phase begins in the text of a Program
 
 
 def text_of(program: Program) -> str:
-    """Returns the text of a Program, to be read by people: each phase names its loops anew."""
+    """Returns the text of a Program, to be read by people: each phase names its loops again."""
     first, *rest = [format_program(replace(program, phases=(phase,))) for phase in program.phases]
     return "\n".join([first, *(text[text.index(PHASE) :] for text in rest)])
 

@@ -34,7 +34,7 @@ from picograd_lab.ladder.rungs import LADDER, RUNGS, expression
 
 # ---- pages of the docs, of which commands write what stands between two marks ----
 def replace_marked(text: str, name: str, inner: str) -> str | None:
-    """Returns a page with what stands between `<!-- NAME -->` and `<!-- /NAME -->` replaced; None without these marks.
+    """Returns a page with the text between `<!-- NAME -->` and `<!-- /NAME -->` replaced; None without these marks.
 
     >>> replace_marked("a <!-- x -->old<!-- /x --> b", "x", "new")
     'a <!-- x -->\\nnew\\n<!-- /x --> b'
@@ -60,7 +60,7 @@ def load_average() -> float:
 def describe(
     product: Product, figures: Sequence[Figure], versions: dict[str, str], target: Target, load: float
 ) -> dict[str, Any]:
-    """Returns what was measured, and on what, as plain values; `load` is that before it."""
+    """Returns the measurements and their machine as plain values; `load` is the load before them."""
     return {
         "ladder": "gemm",
         "device": target.device,
@@ -87,7 +87,7 @@ def _version(package: str) -> str:
 def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
     """Returns the cells of the table, rungs first.
 
-    A rung's gain is over the one before; shares are of what has the same number of threads.
+    A rung's gain is over the one before; shares are among rungs with the same number of threads.
     """
     best = {(f.kind, f.threads): 0.0 for f in figures}
     for figure in figures:
@@ -107,13 +107,13 @@ def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 
 def title_of(record: dict[str, Any]) -> str:
-    """Returns what was computed, in one line."""
+    """Returns the computed product, in one line."""
     m, k, n = record["m"], record["k"], record["n"]
     return f"float32 ({m}, {k}) @ ({k}, {n}) on {record['device']}"
 
 
 def source_of(record: dict[str, Any]) -> str:
-    """Returns what it was measured on, in one line."""
+    """Returns the machine and the rounds of a measurement, in one line."""
     rounds = max(len(figure["samples_s"]) for figure in record["figures"])
     libraries = "; ".join(f"{name} {text}" for name, text in record["libraries"].items())
     vectors = 8 * record["vector_bytes"]
@@ -146,7 +146,7 @@ def shown_programs() -> dict[str, str]:
 
 
 def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) -> list[str]:
-    """Replaces what stands between the page's markers `ladder:gemm` and `ladder:RUNG`; returns the names replaced."""
+    """Replaces the text between the page's markers `ladder:gemm` and `ladder:RUNG`; returns the names replaced."""
     texts = {"ladder:gemm": markdown(record, figures)}
     texts |= {f"ladder:{name}": f"```text\n{text}\n```" for name, text in shown_programs().items()}
     text, replaced = page.read_text(), []

@@ -45,7 +45,7 @@ def naive(product: Product) -> Program:
 # columns, stays in the first-level cache while all rows of a meet it. The innermost loop runs along rows of b and c, so
 # it uses whole cache lines, and its sums do not wait for each other: that makes it fit for vectors, which change nothing
 # but this loop. What is left: two loads and a store for each multiplication.
-DEPTH, WIDTH = 4, 1024  # 16 KB of b; rows this long lie in cache side by side, whatever the distance between them
+DEPTH, WIDTH = 4, 1024  # 16 KB of b; rows this long are neighbours in cache, at any distance in memory
 
 
 def blocked(product: Product) -> Program:
@@ -198,11 +198,11 @@ class Panels:
         return self.product.memory(NUM_OPERANDS + 1, self.num_columns * self.product.k * self.product.width)
 
     def place_a(self, panel: Dim, row: Dim, k: Dim) -> Dim:
-        """Returns where an element of a panel of a lies."""
+        """Returns the index of an element of a panel of a."""
         return at(at(panel, self.product.rows, row), self.product.k + LINE, k)
 
     def place_b(self, panel: Dim, k: Dim, column: Dim) -> Dim:
-        """Returns where an element of a panel of b lies."""
+        """Returns the index of an element of a panel of b."""
         return at(at(panel, self.product.k, k), self.product.width, column)
 
 

@@ -75,7 +75,7 @@ def _narrowed(x: Array, to: int) -> Array:
 
 
 def _power_of_two(x: Array, round_mode: str) -> Array:
-    """Returns the powers of two beside positive numbers: above, below or the nearest."""
+    """Returns the powers of two near positive numbers: above, below or the nearest."""
     modes = {"up": np.ceil, "down": np.floor, "nearest": np.rint}
     if round_mode not in modes:
         raise ArgumentError(f'Cast: round_mode must be "up", "down" or "nearest", got {round_mode!r}.')

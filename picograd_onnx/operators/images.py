@@ -26,7 +26,7 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 class Rule(Record):
-    """How places and weights are found: the attributes of Resize."""
+    """Attributes of Resize: the rule for positions and weights."""
 
     mode: str
     coordinates: str
@@ -39,7 +39,7 @@ class Rule(Record):
 
 # ---- places ----
 def _sources(rule: Rule, length: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Returns for each element of the result where along the axis of the input it lies."""
+    """Returns the position along the input's axis of each element of the result."""
     i = np.arange(out, dtype=np.float64)
     resized = scale * length  # before it is rounded down to `out`
     half = (i + 0.5) / scale - 0.5

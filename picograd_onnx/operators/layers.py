@@ -1,6 +1,6 @@
 """Pooling, convolution, normalization and dropout over tensors (N, C, spatial axes...).
 
-What a window gives is computed by the functions of picograd.nn; here stands where ONNX puts the windows.
+What a window gives is computed by the functions of picograd.nn; here are the places of ONNX's windows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def windows_of(
     function: str, lengths: Sequence[int], kernel: Sequence[int], strides: Numbers, pads: Numbers, dilations: Numbers,
     auto_pad: str = "NOTSET", ceil_mode: int = 0,
 ) -> Windows:  # fmt: skip
-    """Returns where windows lie along axes of these lengths.
+    """Returns the places of windows along axes of these lengths.
 
     Raises:
       ArgumentError: a number is not one of steps, or auto_pad is none ONNX knows.
@@ -71,7 +71,7 @@ def max_pool(
     x: Tensor, *, step: Step, kernel_shape: Sequence[int], strides: Numbers = None, pads: Numbers = None,
     dilations: Numbers = None, auto_pad: str = "NOTSET", ceil_mode: int = 0, storage_order: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns the largest element of each window, and where in the flattened input it stands."""
+    """Returns the largest element of each window, and its place in the flattened input."""
     windows = windows_of("MaxPool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     largest, places = (x.from_op(op, x.device) for op in max_of_windows(x.read(), windows))
     if len(step.outputs) < 2:
@@ -99,7 +99,7 @@ def average_pool(
     x: Tensor, *, kernel_shape: Sequence[int], strides: Numbers = None, pads: Numbers = None, dilations: Numbers = None,
     auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window: of what it sees of x, with count_include_pad of the padding too."""
+    """Returns the mean of each window: of the part of x that it sees, with count_include_pad of the padding too."""
     windows = windows_of("AveragePool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     wide = x.to(x.dtype.compute_dtype)
     return x.from_op(mean_of_windows(wide.read(), windows, bool(count_include_pad)), x.device).to(x.dtype)
@@ -286,7 +286,8 @@ def deform_conv(
 
 
 def _deformed(x: Tensor, offset: Tensor, windows: Windows) -> Tensor:
-    """Returns (N, C, taps..., outputs...): what windows see, (N, taps..., axes, outputs...) away from where they stand."""
+    """Returns (N, C, taps..., outputs...): the elements under windows, (N, taps..., axes, outputs...) relative to their
+    places."""
     axes, where = len(windows.kernel), []
     for axis in range(axes):
         shape = [n if i % axes == axis else 1 for i, n in enumerate((*windows.kernel, *windows.counts))]

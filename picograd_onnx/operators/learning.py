@@ -40,7 +40,7 @@ def encode_labels(
     default_string: str = "_Unused", default_int64: int = -1, default_float: float = -0.0,
     default_tensor: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Returns for each element the value that stands with its key, or the default."""
+    """Returns for each element the value of its key, or the default."""
     keys = _one("keys", keys_strings, keys_int64s, keys_floats, keys_tensor)
     values = _one("values", values_strings, values_int64s, values_floats, values_tensor)
     if len(keys) != len(values):

@@ -50,7 +50,7 @@ def divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
-    """Returns what division leaves: with the sign of b, or of a where fmod is set."""
+    """Returns the remainder, with the sign of b, or of a if fmod is set."""
     return a.fmod(b) if fmod else a % b
 
 
@@ -185,7 +185,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Any:
 
 
 def identity(x: Any) -> Any:
-    """Returns what it is given."""
+    """Returns the input."""
     return x
 
 
@@ -290,7 +290,7 @@ OPERATORS += [
 def transform(
     x: Tensor, length: int | None = None, axis: int | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Tensor:
-    """Returns the discrete Fourier transform along an axis, or its inverse; onesided: half of what a real signal has."""
+    """Returns the discrete Fourier transform along an axis, or its inverse; onesided: half of a real signal's spectrum."""
     return _transform(x, length, x.ndim - 2 if axis is None else axis, inverse, onesided)
 
 

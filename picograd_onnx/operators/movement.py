@@ -156,7 +156,7 @@ def split_to(x: Tensor, *, step: Step, axis: int = 0, split: Sequence[int] | Non
 def split_by(
     x: Tensor, split: Sequence[int] | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Returns pieces along an axis, of the lengths `split` or num_outputs ones, of which the last may be shorter."""
+    """Returns pieces along an axis, of the lengths `split` or num_outputs ones; the last may be shorter."""
     count = len(step.outputs)
     if num_outputs not in (None, count):
         raise ArgumentError(f"Split: num_outputs {num_outputs} must be the number of outputs, {count}.")
@@ -298,7 +298,7 @@ def _from_start(indices: Tensor, length: int) -> Tensor:
 
 
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """Returns x at places whose indices stand along the last axis of `indices`."""
+    """Returns x at places whose indices are along the last axis of `indices`."""
     return x[_places(x, indices, batch_dims)]
 
 
@@ -320,7 +320,7 @@ def compress(x: Tensor, condition: Array, *, axis: int | None = None) -> Tensor:
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """Returns the places of what is not zero: a row for each axis."""
+    """Returns the places of nonzero elements: a row for each axis."""
     places: Tensor = x.nonzero()
     return places.T
 
@@ -354,7 +354,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_ax
 
 
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:  # noqa: A002
-    """Returns the different elements, or slices along an axis; where each first stands; which each is; how often."""
+    """Returns the different elements, or slices along an axis; the first place of each; which each is; how often."""
     values, first, which, counts = np.unique(x, True, True, True, axis=axis)
     which = which.reshape(-1)
     if not sorted:
@@ -371,7 +371,7 @@ WAYS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 def scatter_elements(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """Returns x with `updates` written at these indices of one axis, or combined with what stands there."""
+    """Returns x with `updates` written at these indices of one axis, or combined with the elements there."""
     places = _from_start(indices, x.shape[axis]).long()
     if reduction == "none":
         return x.scatter(axis, places, updates)
@@ -379,7 +379,7 @@ def scatter_elements(
 
 
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    """Returns x with `updates` written, or combined, at places whose indices stand along the last axis of `indices`."""
+    """Returns x with `updates` written, or combined, at places whose indices are along the last axis of `indices`."""
     places = _places(x, indices)
     if reduction == "none":
         result = x.clone()
@@ -401,7 +401,7 @@ def _way(function: str, reduction: str) -> str:
 
 
 def _counted(shape: tuple[int, ...], axis: int, device: str) -> Tensor:
-    """Returns for each place of a shape where along an axis it stands."""
+    """Returns the position along an axis of each place of a shape."""
     return Tensor.arange(shape[axis], device=device).reshape(-1, *(1,) * (len(shape) - axis - 1)).expand(shape)
 
 

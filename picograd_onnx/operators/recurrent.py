@@ -50,12 +50,12 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> A
 
 
 class Layout(Record):
-    """What the attributes of a recurrent operator say.
+    """The attributes of a recurrent operator.
 
     function:     its name
     directions:   for each whether it begins with the last step
     activations:  for each direction its functions
-    clip:         largest magnitude of what goes into them, or None
+    clip:         largest magnitude of their inputs, or None
     batch_first:  X is (B, T, I), and the states are (B, D, H)
     """
 
@@ -66,7 +66,7 @@ class Layout(Record):
     batch_first: bool
 
     def cut(self, x: Tensor) -> Tensor:
-        """Returns what goes into an activation."""
+        """Returns the input of an activation."""
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
 
@@ -80,7 +80,7 @@ def layout_of(
         raise ArgumentError(f'{function}: direction must be "forward", "reverse" or "bidirectional", got {direction!r}.')
     each, count = len(defaults), len(ways[direction])
     names = [*(activations or [*defaults] * count)]
-    if len(names) < each * count:  # the default of RNN is for two directions, whatever the direction
+    if len(names) < each * count:  # the default of RNN is for two directions, for any direction
         raise ArgumentError(f"{function}: needs {each * count} activations, got {len(names)}.")
     first, second = iter(alphas or ()), iter(betas or ())
     made = [_activation(name, first, second) for name in names]
@@ -183,7 +183,7 @@ def gru(
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
     clip: float | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns H = (1 - z) * n + z * H of every step, and the last; gates stand in the order z, r, n."""
+    """Returns H = (1 - z) * n + z * H of every step, and the last; gates are in the order z, r, n."""
     about = layout_of(
         "GRU", ["Sigmoid", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )
@@ -218,7 +218,7 @@ def lstm(
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
     clip: float | None = None, layout: int = 0, input_forget: int = 0, output_sequence: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns H = o * h(C) of every step, and the last H and C; gates stand in the order i, o, f, c."""
+    """Returns H = o * h(C) of every step, and the last H and C; gates are in the order i, o, f, c."""
     about = layout_of(
         "LSTM", ["Sigmoid", "Tanh", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )

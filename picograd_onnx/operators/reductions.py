@@ -113,12 +113,12 @@ def log_sum_exp(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 # ---- places of extremes ----
 def arg_largest(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Returns where along an axis the largest element stands: the first of several, or the last."""
+    """Returns the position along an axis of the largest element: the first of several, or the last."""
     return _place(x, Tensor.argmax, axis, keepdims, select_last_index)
 
 
 def arg_least(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Returns where along an axis the least element stands: the first of several, or the last."""
+    """Returns the position along an axis of the least element: the first of several, or the last."""
     return _place(x, Tensor.argmin, axis, keepdims, select_last_index)
 
 
@@ -144,13 +144,13 @@ def running(method: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
 
 
 def top_k(x: Tensor, k: int, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Returns the k largest or least elements along an axis and where they stand."""
+    """Returns the k largest or least elements along an axis and their positions."""
     found = x.topk(k, axis, bool(largest), bool(sorted))
     return found.values, found.indices
 
 
 def top_fixed(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """Returns the k largest elements along an axis and where they stand."""
+    """Returns the k largest elements along an axis and their positions."""
     found = x.topk(k, axis)
     return found.values, found.indices
 

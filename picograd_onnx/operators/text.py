@@ -173,7 +173,7 @@ def _member(kind: str, value: Any) -> str:
 
 # ---- operators ----
 def _each(x: Array, function: Any, dtype: Any = object) -> Array:
-    """Returns what a function makes of each element."""
+    """Returns a function's value for each element."""
     made = np.empty(x.size, dtype)
     for number, text in enumerate(x.reshape(-1)):
         made[number] = function(text)
@@ -236,7 +236,7 @@ def tf_idf(
     ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> Array:  # fmt: skip
-    """Returns how often each n-gram of a pool stands in each row, or whether, weighted."""
+    """Returns how often each n-gram of a pool is in each row, or whether it is, weighted."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ArgumentError(f'TfIdfVectorizer: mode must be "TF", "IDF" or "TFIDF", got {mode!r}.')
     count, length = max(ngram_indexes, default=-1) + 1, x.shape[-1]
@@ -268,7 +268,7 @@ def _pool_grams(pool: Sequence[Any], starts: Sequence[int]) -> Iterator[tuple[An
 
 
 def _grams(line: list[Any], shortest: int, longest: int, most_skipped: int) -> Iterator[tuple[Any, ...]]:
-    """Yields the n-grams of a row whose elements stand 1 to most_skipped + 1 apart; single elements once."""
+    """Yields the n-grams of a row whose elements are 1 to most_skipped + 1 apart; single elements once."""
     for step in range(1, most_skipped + 2):
         for length in range(shortest, longest + 1):
             if length == 1 and step > 1:

@@ -22,7 +22,7 @@ NAMES_FILE = DataFile(
     "0a30b5557f192f32ab962680889aac5f6fda0f4cecf40a6d0b5694f58ea8cc4d",
     ("https://raw.githubusercontent.com/karpathy/makemore/master/names.txt",),
 )
-CHARACTERS = ".abcdefghijklmnopqrstuvwxyz"  # "." stands before and after every name
+CHARACTERS = ".abcdefghijklmnopqrstuvwxyz"  # "." comes before and after every name
 NUMBER_OF = {character: number for number, character in enumerate(CHARACTERS)}
 
 

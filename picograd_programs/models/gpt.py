@@ -92,7 +92,7 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def joined(self, y_BHTD: Tensor) -> Tensor:
-        """Returns what the heads found as one vector for each position, (B, T, C), through the output layer."""
+        """Returns the heads' results joined to one vector per position, (B, T, C), after the output layer."""
         batch, heads, length, features = y_BHTD.shape
         y_BTC: Tensor = self.c_proj(y_BHTD.transpose(1, 2).reshape(batch, length, heads * features))
         return F.dropout(y_BTC, self.dropout, self.training)
@@ -170,7 +170,7 @@ class GPT(nn.Module):
                 init.zeros_(parameter)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        """Returns what the blocks make of the tokens, (B, T, C), normalised.
+        """Returns the blocks' output for the tokens, (B, T, C), normalised.
 
         Raises:
           ShapeError: tokens are not (B, T), or T is 0 or longer than the block.
@@ -203,7 +203,7 @@ class GPT(nn.Module):
         return KVCache(keys, values)
 
     def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
-        """Returns what the blocks make of tokens that stand at `position` and after, given what the cache holds.
+        """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
         One token at a time; or at position 0 any number, which is what begins a text. With a bound Variable as the
         position, one plan serves every position.
@@ -238,7 +238,7 @@ class GPT(nn.Module):
         return out_BTC
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits (..., V) of what comes after, for hidden (..., C)."""
+        """Returns the logits (..., V) of the next token, for hidden (..., C)."""
         return F.linear(hidden, self.wte.weight)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
@@ -280,7 +280,7 @@ def generate(
     """Returns the tokens followed by `num` new ones, each drawn from softmax(logits / temperature): (B, T + num).
 
     The model reads at most the last `block` tokens. Two plans serve every length: one begins a text, filled up behind,
-    where no earlier position looks; one reads a token more, beside the keys and values of those before. Once a text is
+    where no earlier position looks; one reads a token more, with the keys and values of those before. Once a text is
     longer than the block, every position of a token changes with each new one, so the first plan reads them all again.
 
     Args:

@@ -150,7 +150,7 @@ def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray[Any, Any]]:
 
 # ---- between a live run and its checkpoint ----
 class Settings(Protocol):
-    """What every training's settings have.
+    """The settings that every training has.
 
     seed:    of start weights and batches
     batch:   items in a step
@@ -185,8 +185,8 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer, sam
     """Sets a model and its optimizer as the checkpoint in `config.resume` says; the settings stay this run's.
 
     Args:
-      same:   settings that must be those of the checkpoint, beside seed and batch
-      facts:  what checkpoint_of was given beside the settings, as this run has it; must be the same too
+      same:   settings that must be those of the checkpoint, besides seed and batch
+      facts:  checkpoint_of's arguments besides the settings, as this run has them; must be the same too
 
     Returns:   steps done; 0 if there is nothing to resume
 

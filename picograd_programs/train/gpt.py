@@ -133,7 +133,7 @@ class GptConfig:
     weight_decay: float = 0.1  # weight decay of AdamW, for matrices
     beta2: float = 0.99  # second beta of AdamW
     clip: float = 1.0  # largest norm of all gradients together; 0: unlimited
-    eval_every: int = 250  # steps between two validations, each of which saves a checkpoint
+    eval_every: int = 250  # steps between two validations; each saves a checkpoint
     eval_batches: int = 20  # batches of a validation; ten times as many after the last step
     sample: int = 500  # characters to draw at the end
     seed: int = 0  # seed of the start weights, the batches and the drawn text

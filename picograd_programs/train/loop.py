@@ -58,7 +58,7 @@ def cosine_with_warmup(step: int, lr: float, warmup: int, last: int) -> float:
 
 
 def seed_of_step(seed: int, step: int) -> int:
-    """Returns the seed of what a step draws, dropout say, so that a resumed run draws what an unbroken one would have.
+    """Returns the seed of a step's draws, dropout say, so that a resumed run draws what an unbroken one would have.
 
     >>> seed_of_step(0, 1) == seed_of_step(0, 1) != seed_of_step(1, 0)
     True

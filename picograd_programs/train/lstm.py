@@ -56,7 +56,7 @@ class SampleLstmConfig:
     checkpoint: Path = Path("runs/lstm.safetensors")  # what `picograd train lstm` wrote
     num: int = 20  # names
     temperature: float = 1.0  # below 1 prefers what is likely; 0 always takes the likeliest
-    seed: int = 0  # of what is drawn
+    seed: int = 0  # of draws
 
 
 def train_lstm(config: LstmConfig) -> int:

@@ -144,7 +144,7 @@ def train(kind: str, config: DigitsConfig, data: Mnist, model: Module, optimizer
 
 
 def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.int64]:
-    """Returns which items batch number `step` of a run consists of: each epoch is its own seeded shuffle.
+    """Returns the items of batch number `step` of a run: each epoch is its own seeded shuffle.
 
     It follows from `seed` and `step` alone, so a resumed run sees the batches an unbroken one would have seen.
 

@@ -267,7 +267,7 @@ def _nearest(x: Op, factor: float) -> tuple[Op, Op]:
 def _times_power_of_two(y: Op, shifted: Op) -> Op:
     """Returns y * 2**n in two steps, so that subnormal results are rounded once and overflow gives infinity."""
     form, bits = FORMATS[y.dtype], bits_of(shifted)
-    half = shr(bits, 1)  # the low bits are n // 2 + bias; what stands above them is shifted out
+    half = shr(bits, 1)  # the low bits are n // 2 + bias; the bits above them are shifted out
     first, second = (bitcast(shl(part, form.mantissa), y.dtype) for part in (half, bits - half))
     return y * first * second
 

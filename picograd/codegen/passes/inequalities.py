@@ -300,7 +300,7 @@ def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
 
 
 def _highest(sums: Sums, a: Sum, b: Sum, high: int) -> int:
-    """Returns what a // b is at most: k - 1 where a fact says that a < k b."""
+    """Returns an upper bound of a // b: k - 1 if a fact says that a < k b."""
     atom = _only_atom(a)
     for fact in sums.atoms[atom].highs if atom is not None else ():
         bound = added(added(fact, a.terms), {(): 1})
@@ -479,11 +479,11 @@ class Known:
         self._least, self._sharp = {}, {}  # what was found meanwhile did not know all
 
     def also(self, condition: Op) -> Known:
-        """Returns what is known where a condition holds as well."""
+        """The facts with one more condition that holds."""
         return self._with(condition, True, (*self.conditions, (condition, True)))
 
     def chosen(self, condition: Op, holds: bool) -> Known:
-        """Returns what is known where a choice falls in one way; it is looked at first, since others are made of it."""
+        """The facts with `condition` decided. It is put first because other conditions may contain it."""
         return self._with(condition, holds, ((condition, holds), *self.conditions))
 
     def _with(self, condition: Op, holds: bool, conditions: Facts) -> Known:
@@ -656,7 +656,7 @@ class Known:
         return best
 
     def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
-        """Yields what terms are never below, by each way of eliminating their youngest atom."""
+        """Yields lower bounds of a polynomial, one for each way to eliminate its youngest atom."""
         yield from self._without_shared(terms, enough)
         last = youngest(terms)
         assert last is not None, "a number has no atoms"
@@ -676,7 +676,8 @@ class Known:
         yield from self._combined(terms, factor, self._sharper(last, is_positive), last, enough)
 
     def _combined(self, terms: Terms, factor: Terms, facts: list[Terms], last: int, enough: int) -> Iterator[int]:
-        """Yields what terms are never below with each of some facts; that first which leaves the most by intervals."""
+        """Yields lower bounds of a polynomial combined with each fact; the combination with the largest interval bound
+        comes first."""
         found = [one for one in [self._goal(terms, factor, fact, last, enough) for fact in facts] if one is not None]
         if len(found) > 1:
             found.sort(key=lambda one: -self._interval_of(one[0])[0] / max(1, one[1]))
@@ -735,7 +736,7 @@ class Known:
                     facts += self._freed(last, is_positive, fact, other)
 
     def _freed(self, last: int, is_positive: bool, fact: Terms, other: int) -> list[Terms]:
-        """Returns what a fact of atom `last` becomes when another atom is eliminated with the facts of that."""
+        """Returns the facts about atom `last` after another atom is eliminated by the facts about that one."""
         sign, wanted = fact.get((other,), 0), 1 if is_positive else -1
         known = list(self._atoms[other].highs if sign > 0 else self._atoms[other].lows)
         known += [learned for learned in self._learned if learned.get((other,), 0) * sign < 0]
@@ -751,7 +752,7 @@ class Known:
                     yield 0
 
     def _interval_of(self, terms: Terms) -> tuple[int, int]:
-        """Returns what the intervals of atoms leave of a polynomial."""
+        """Returns the interval of a polynomial from the intervals of its atoms."""
         known, least, greatest = self._atoms, 0, 0
         for atoms, factor in terms.items():
             low = high = 1
@@ -766,7 +767,8 @@ class Known:
 
 
 def _without(atom: int, fact: Terms, other: Terms) -> Terms | None:
-    """Returns what two facts, in which an atom has factors of unlike signs, say of the others; None of products."""
+    """Combines two facts in which an atom has factors of opposite signs into one without it; None if a factor is a
+    product."""
     a, b = factor_of(atom, fact), factor_of(atom, other)
     if a is None or b is None or a.keys() != {()} or b.keys() != {()}:
         return None

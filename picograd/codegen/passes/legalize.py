@@ -339,7 +339,7 @@ def has_half(target: Target) -> bool:
 class Legalizer:
     """The replacement of each expression, for one target.
 
-    rules:  those of narrow floats are among them from where the first one is met, before whatever is made of it
+    rules:  those of narrow floats are among them from the first one on, before anything made of it
     """
 
     def __init__(self, target: Target):

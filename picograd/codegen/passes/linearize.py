@@ -63,7 +63,7 @@ def _stored_in(statements: Sequence[Statement]) -> tuple[frozenset[Op], dict[int
     return walk(statements), found
 
 
-BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
+BARRIER = Op(OpCode.SINK, dtypes.bool_)  # "other threads store here" in a set of stored memory
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 
@@ -206,7 +206,7 @@ class _Linearizer:
         return self.values[op]
 
     def value_here(self, op: Op) -> Op:
-        """Returns what holds `op` of the free form in this copy."""
+        """Returns the linear-form value of `op` in this copy."""
         return self.value(self.copies.resolve(op))
 
     def compute(self, op: Op) -> None:
@@ -334,7 +334,7 @@ class _Linearizer:
         return self.value(self.copies.sum_here(split)), lanes
 
     def first_address(self, index: Op) -> tuple[Split, int] | None:
-        """Returns what the addresses at `index` have in common in all copies, and their lanes.
+        """Returns the part of the addresses at `index` that all copies share, and their lanes.
 
         None where that takes more than another constant.
         """
@@ -383,7 +383,7 @@ ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 
 
 class Split(NamedTuple):
-    """A sum, of which copies differ by a constant.
+    """A sum that differs by a constant between copies.
 
     steps:  (index of an unrolled loop, factor)
     """
@@ -445,7 +445,7 @@ class Copies:
         return new
 
     def _what_varies(self, op: Op) -> tuple[bool, tuple[Op, ...]]:
-        """Returns whether `op` reads what each copy names anew, and the unrolled loops whose index it contains."""
+        """Returns whether `op` reads names that differ between copies, and the unrolled loops whose index it contains."""
         atoms = self.atoms_in(op)
         found = self._varying[op] = not self.names.keys().isdisjoint(atoms), tuple(atoms & self.constants.keys())
         return found

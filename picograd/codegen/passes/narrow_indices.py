@@ -161,7 +161,7 @@ class _Writer:
         return [Let(var, Op(value.code, dtypes.int32, sources, value.arg)), *self.casts(let.var)]
 
     def casts(self, value: Op) -> list[Statement]:
-        """Returns what names a value in the other width, if anyone reads it so."""
+        """Returns the statements that name a value in the other width, if it is read so."""
         if value in self.found.narrow:
             wanted, of, into, dtype = value in self.found.read_wide, self.short.get(value, value), self.long, dtypes.int64
         else:

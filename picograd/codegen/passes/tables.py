@@ -127,7 +127,8 @@ def _values_of_vectors(body: Sequence[Statement], copies: int = 1, is_vector: bo
 
 
 def _changing(loop: For) -> set[Op]:
-    """Returns what changes in a loop: its own and inner RANGEs, VARs that are loaded, memory that is stored to."""
+    """Returns the values that change in a loop: its own and inner RANGEs, VARs that are loaded, memory that is stored
+    to."""
     changing = {loop.range}
     for statement in walk(loop.body):
         if isinstance(statement, For):
@@ -144,7 +145,8 @@ def _changing(loop: For) -> set[Op]:
 
 
 def _of_lanes(loop: For) -> set[Op]:
-    """Returns what each lane has of its own: RANGEs of VECTOR loops, and VARs that are loaded where they say."""
+    """Returns the values that differ between lanes: RANGEs of VECTOR loops, and VARs that are loaded at addresses made
+    of them."""
     found: set[Op] = set()
     for statement in walk(loop.body):
         if isinstance(statement, For) and statement.range.arg[1] is AxisKind.VECTOR:

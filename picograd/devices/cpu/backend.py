@@ -24,7 +24,7 @@ def make_compiler() -> Compiler:
 
 
 def plan_walker(target: Target) -> Callable[[], Binary]:
-    """Returns what gives the code that walks plans on a processor; it is compiled while the first plan is made."""
+    """Returns a function that gives the code of the plan walker; it is compiled while the first plan is made."""
     make = kept(entry_name("plan_walker", target), lambda: partial(compile_source, walker_source(target.triple), target))
     return ahead(make) if num_threads() > 1 else make
 

@@ -56,7 +56,7 @@ class CPUDevice:
         """Returns at least `nbytes` bytes, aligned to 64.
 
         Raises:
-          OutOfMemoryError: the system gives no more.
+          OutOfMemoryError: the system gives no memory.
         """
         return self.memory.allocate(nbytes)
 
@@ -64,7 +64,7 @@ class CPUDevice:
         """Returns memory of at least each number of bytes.
 
         Raises:
-          OutOfMemoryError: the system gives no more.
+          OutOfMemoryError: the system gives no memory.
         """
         return self.memory.allocate_all(lengths)
 

@@ -36,7 +36,7 @@ _word = struct.Struct("q").pack
 class Memory:
     """One block: `nbytes` bytes at `address`; free again when the object dies.
 
-    word:  the address as it stands in the table of a plan: joining words costs less than packing addresses
+    word:  the address as a word in a plan's table: joining words costs less than packing addresses
 
     Its finalizer is a slot that the pool fills (see living.py): C gives the block back, wherever that may be.
     """
@@ -145,7 +145,7 @@ class MemoryPool:
         """Returns a block of at least `nbytes` bytes.
 
         Raises:
-          OutOfMemoryError: the system gives no more, even after kept blocks are returned to it.
+          OutOfMemoryError: the system gives no memory, even after kept blocks are returned to it.
         """
         return self.allocate_all((nbytes,))[0]
 
@@ -187,7 +187,7 @@ class MemoryPool:
             self._collect()
             found = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
             if found is None or found.room < nbytes:
-                found = None  # first, so that its memory can be part of what is dropped if the system gives no more
+                found = None  # first, so that its memory can be part of what is dropped if the system gives none
                 room = size_class(nbytes)
                 found = Arena(self._taken(room, 0), room, self._lost)
             use = found.use
@@ -286,7 +286,7 @@ class MemoryPool:
 
 def _anonymous(length: int) -> tuple[mmap.mmap, int]:
     """Maps memory of this process, its start aligned so that huge pages can hold it; returns the mapping and the start."""
-    room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: what lies around the block is never touched
+    room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: the memory around the block is never touched
     if hasattr(mmap, "MAP_PRIVATE"):  # NOTE: the default is shared, and a forked child would write into its parent
         block = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     else:

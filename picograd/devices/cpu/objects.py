@@ -82,7 +82,7 @@ def image_of(data: bytes) -> Image | None:
     for number, table in tables.items():
         names = sections[sections[number].link].offset
         for name, info, _, home, value, _ in table:
-            if home in places and info >> 4 != _LOCAL:  # of constants, of which a kernel has dozens
+            if home in places and info >> 4 != _LOCAL:  # of constants; a kernel has dozens of them
                 start = names + name
                 symbols[data[start : data.index(0, start)].decode()] = places[home] + value
     return Image(bytes(image), symbols)
@@ -105,7 +105,7 @@ def _relocate(
     return True
 
 
-# ---- memory that code lies in ----
+# ---- memory of code ----
 class Placed:
     """Code in memory, for as long as this lives: addresses by symbol."""
 

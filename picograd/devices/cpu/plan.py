@@ -104,7 +104,7 @@ def meet(some: tuple[Piece, ...], others: tuple[Piece, ...]) -> bool:
 
 # ---- the layout ----
 Words = np.ndarray[Any, np.dtype[np.int64]]
-# In the unit of `Launch.work`, of which a core (AVX-512, 2.5 GHz) does 2^32 a second where memory sets the pace, six times
+# In the unit of `Launch.work`; a core (AVX-512, 2.5 GHz) does 2^32 of it a second where memory sets the pace, six times
 # as much where it computes exp and the like, and 25 times as much in products.
 SHARE_WORK = 1 << 17  # of a launch below which a second thread costs more than it brings (bench/plans.py measures it)
 HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it comes when half of them are done
@@ -451,7 +451,7 @@ def _use(place: Place, nbytes: int, writes: bool) -> Use:
 
 
 def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:
-    """Returns what all steps of a loop use of the memory around it, but for the scratch memory of its kernels."""
+    """Returns the uses by all steps of a loop of the memory around it, except the scratch memory of its kernels."""
     written = {result.buffer for result in item.results} | {item.memory}
     uses: list[Use] = []
     for index in item.buffers:

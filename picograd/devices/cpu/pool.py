@@ -4,7 +4,7 @@ In:    the walker, how many helpers are wanted
 Out:   `pool.crew()`: the lines that `walk` offers plans at
 
 A helper is a thread that calls `serve` once and stays there until it is dismissed; it never takes the interpreter's lock
-meanwhile. After a fork the child has no threads but its own: it makes a crew anew where it first needs one.
+meanwhile. After a fork the child has no threads but its own: it makes a new crew when it first needs one.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ class CpuWriter(LlvmWriter):
         narrow = self.emit(f"trunc <16 x i64> {self.operand(index, slot[2])} to <16 x i32>")
         return self.emit(f"call <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> {table}, <16 x i32> {narrow})")
 
-    # ---- lanes that lie apart ----
+    # ---- lanes that are not contiguous ----
     def _repeated(self, load: Load, index: Op, lanes: int) -> str:
         """Loads the one element that all lanes want, or some of them; 0 in the others."""
         dtype, address = load.var.dtype, self.address(load.memory, index)
@@ -366,7 +366,7 @@ def _multiple(op: Op, known: dict[Op, int]) -> int:
 def choice_of_streams(symbol: str, slots: Sequence[int]) -> str:
     """Returns the text of a function that calls `symbol`_streamed where memory is aligned, else `symbol`_plain.
 
-    Behind non-temporal stores stands a fence: other threads see them in no order.
+    A fence follows non-temporal stores: other threads see them in no order.
     """
     lines = []
     for slot in slots:

@@ -212,7 +212,7 @@ class Runner:
         return any(outputs[output].memory is inputs[i].memory for output, i in self._over)
 
     def _take_reports(self) -> list[list[int]]:
-        """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""
+        """Returns the reports of every kernel with CHECKs, if there are any; the words are 0 again."""
         if self._reports.tobytes() == self._nothing:
             return []
         found: list[list[int]] = self._reports.tolist()

@@ -6,10 +6,9 @@ Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, ptr crew)`, with the
        sets `stop` where one of (1) words from (0) is not 0, with (2) the address of `stop`
        `Walker`: all that, loaded. The layout of a plan's state and of a helper's line
 
-The leader offers the plan to helpers and walks it; helpers walk beside it for as long as they are there. A chunk of an
-entry's iterations belongs to whoever moves the entry's `next` over it first, so a helper that comes late, or never, delays
-nobody.
-Before an entry a thread waits until every iteration of the entries up to `after` is done. Which thread runs an
+The leader offers the plan to helpers and walks it; helpers walk along for as long as they are there. A chunk of an entry's
+iterations belongs to the thread that moves the entry's `next` over it first, so a helper that comes late, or never, delays
+nobody. Before an entry a thread waits until every iteration of the entries up to `after` is done. Which thread runs an
 iteration does not change its result. A helper begins where the leader is: what is before has all been begun.
 
 A loop is an entry without a function, followed by its body. Every thread walks the body once for each step, and waits

@@ -5,7 +5,7 @@ Out:   `Row`; `Commands`, which calls rows one after the other;
        `caller_source()`: LLVM IR of `i64 @make_calls(ptr rows, i64 count)`, where `rows` are addresses of rows
 
 A call through the bindings costs a microsecond of Python, and one made here some nanoseconds more than the driver's own
-work. A row says whether it is due: what has changed is told to the driver once, what is submitted is so at each run.
+work. A row says whether it is due: constant parts are prepared once, each run submits the rest.
 
 row, in 64-bit words:    0 when it is due: NEVER, ONCE (it is not any more when its call has succeeded) or ALWAYS
                          1 address of the function   2 to 13 its arguments; a function of fewer does not look at the rest

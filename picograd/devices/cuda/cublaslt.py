@@ -4,8 +4,8 @@ In:    PlainProducts; calls of the library, as data
 Out:   `CublasLt`: which way it would compute a product; `ProductCall`, which does;  `why_no_library`, `library_name`
 
 Nothing is loaded before the first call. The package cuda-bindings has no cuBLASLt; nvmath-python has, for all of its
-functions, of which fifteen are needed. Source of numbers: cublasLt.h, cublas_api.h and library_types.h of CUDA 13, the
-same in CUDA 12.
+functions; fifteen are needed. Source of numbers: cublasLt.h, cublas_api.h and library_types.h of CUDA 13, the same in CUDA
+12.
 
 The library knows matrices by columns. A row-major matrix is to it the transpose, column-major: so it is asked for
 out.T = b.T @ a.T, and b.T is its first operand. A bias, one element a row of out.T, is one of its own epilogue; what is
@@ -117,7 +117,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def set_attribute(name: str, of: ctypes.c_void_p, attribute: int, value: Any) -> None:
-    """Sets an attribute of what was made by a function of the library; the value has its C type."""
+    """Sets an attribute of an object made by the library; the value has its C type."""
     call(name, of, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
 
 
@@ -158,8 +158,8 @@ class Description:
     """A product as the library has it described.
 
     operation:           what is computed
-    left, right, result: how three matrices lie; `left` is b.T
-    added:               how that lies that is added; the result, times 0, where nothing is
+    left, right, result: the layout of three matrices; `left` is b.T
+    added:               the layout of the added matrix; the result, times 0, where nothing is
     """
 
     def __init__(self, product: PlainProduct):
@@ -181,7 +181,7 @@ class Description:
         self.added = self.result if epilogue.added is None else _layout(m, n, epilogue.added, product.batch, out_dtype)
 
     def set_bias(self, address: int) -> None:
-        """Says where the bias lies."""
+        """Sets the address of the bias."""
         self.operation.set(BIAS_POINTER, ctypes.c_void_p(address))
 
     @property

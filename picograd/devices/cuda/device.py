@@ -61,7 +61,7 @@ class CudaDevice:
             self.enter()
             self.queue = CommandQueue(bind_caller(linked(caller)), self._context)
         except PicogradError:
-            ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; what is told is the first failure
+            ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; the error is the first failure
             raise
         self._pool = Pool(self._new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
@@ -94,7 +94,7 @@ class CudaDevice:
         """Returns memory of at least `nbytes` bytes, aligned to 256.
 
         Raises:
-          OutOfMemoryError: the GPU has no more, after giving back what the pool held.
+          OutOfMemoryError: the GPU has no memory left, after giving back what the pool held.
         """
         return self._allocate(nbytes)
 
@@ -113,7 +113,7 @@ class CudaDevice:
         raise out_of_memory(self.name, nbytes, "{} of {} are free, picograd holds {}".format(*amounts))
 
     def gpu_name(self) -> str:
-        """Returns what the driver calls the GPU."""
+        """Returns the driver's name of the GPU."""
         return bytes(call("cuDeviceGetName", 256, call("cuDeviceGet", 0))).split(b"\0")[0].decode()
 
     @cached_property

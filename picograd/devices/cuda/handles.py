@@ -56,14 +56,14 @@ class Handles:
         self._dropped: deque[Any] = deque()
 
     def hold(self, value: Any) -> Handle:
-        """Returns what holds a thing as long as it is alive."""
+        """Returns a handle that holds a thing as long as it lives."""
         return Handle(value, self._dropped)
 
     def __len__(self) -> int:
         return len(self._dropped)
 
     def give_back(self, count: int) -> None:
-        """Gives the driver the first of what nobody needs. A context has to be current."""
+        """Gives the driver the first handle that nobody needs. A context has to be current."""
         for _ in range(count):
             call(self.undo, self._dropped.popleft())
 
@@ -82,13 +82,13 @@ class Handle:
 
 # ---- code ----
 OTHER_CODE = "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX"
-LOG_NBYTES = 1 << 14  # of what the driver's compiler says
+LOG_NBYTES = 1 << 14  # of the message of the driver's compiler
 
 
 class Loader:
     """A loader of code for one device, which unloads it, too.
 
-    modules:  loaded code, of which what no executable needs any more waits; its kernels may run still
+    modules:  loaded code, and code that no executable needs and that waits; its kernels may run still
     """
 
     def __init__(self, target: Target):

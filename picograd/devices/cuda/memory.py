@@ -32,7 +32,7 @@ class Block:
     """A piece of a segment.
 
     start, nbytes:  where it is
-    is_small:       of which kind its segment is
+    is_small:       the kind of its segment
     ticket:         of the last submission that may use it, while it is free
     is_free:        nobody holds it
     before, after:  its neighbours in the segment
@@ -66,11 +66,11 @@ class Memory:
 class Pool:
     """The memory of one GPU that this process holds. Safe for many threads.
 
-    count:  of what objects hold
+    count:  of living objects
     held:   bytes that came from the driver
 
     Args:
-      new_segment:   asks the driver for bytes: an address, or None where it has no more
+      new_segment:   asks the driver for bytes: an address, or None if there is no memory left
       drop_segment:  gives them back, once nothing uses them any more
       ticket:        the number of the last submission
     """

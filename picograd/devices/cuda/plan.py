@@ -3,9 +3,9 @@
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
 
-Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
-that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
-so a plan that runs once has none.
+Arguments stay from run to run: only where memory differs from the last run something is written, and the nodes of the graph
+that read it are updated. A graph is one call of the driver however many kernels it has; to make it costs more than to run
+it, so a plan that runs once has none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PreparedLaunch:
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
 
     def set_address(self, number: int, address: int) -> None:
-        """Puts an address into an argument, and into the maps that are of its memory; a node is told."""
+        """Puts an address into an argument, and into the maps that are of its memory; a node is updated."""
         self.values[number] = address
         if self._maps is not None:
             for i, tile_map in enumerate(self.call.launch.tile_maps):
@@ -94,7 +94,7 @@ class KernelLaunch(PreparedLaunch):
         self.row = Row("cuLaunchKernel", call.function, 0, 1, 1, block, 1, 1, shared, stream, pointers, 0, due=NEVER)
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
-        """Replaces the grid, and the values of symbolic integers; the node is told."""
+        """Replaces the grid, and the values of symbolic integers; the node is updated."""
         super().set_grid(grid, values)
         self.row.set(GRID, grid)
         self.row.set_due(ALWAYS if grid > 0 else NEVER)
@@ -106,7 +106,7 @@ class Node:
     """A launch in a graph.
 
     node:  the driver's
-    rows:  what tells the driver of it, for the runs to come; a run under way keeps what it was told
+    rows:  what tells the driver of it, for the runs to come; a run under way keeps its values
     """
 
     def __init__(self, graph: Any, launch: KernelLaunch, before: Sequence[Node]):
@@ -121,7 +121,7 @@ class Node:
         self.rows: tuple[Row, ...] = ()
 
     def stand_in(self, ready: Any, is_enabled: bool) -> None:
-        """Prepares what is told of it in a graph that is ready to run."""
+        """Prepares the update of its node in a graph that is ready to run."""
         self._enable = Row("cuGraphNodeSetEnabled", ready, self.node, is_enabled, due=NEVER if is_enabled else ONCE)
         self._tell = Row("cuGraphExecKernelNodeSetParams", ready, self.node, self._params.getPtr(), due=NEVER)
         self.rows = self._enable, self._tell
@@ -260,7 +260,7 @@ class HostPart:
 class LibraryPart:
     """A product that a library submits between kernels, to their stream: nobody waits.
 
-    Cost: some microseconds of the host at each run, and what stands before and after it is a graph each. As a node of
+    Cost: some microseconds of the host at each run, and the launches before and after it are a graph each. As a node of
     one graph it would have to be captured again whenever memory is another.
     """
 
@@ -300,12 +300,12 @@ class CudaPlan:
         self._arena_nbytes = listed.temporary_nbytes
         queue = device.queue
         num_inputs, num_outputs = (sum(use.role == role for use in schedule.buffers) for role in ("input", "output"))
-        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # after each of which the reports are looked at
+        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # after each part the reports are looked at
         self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
         first_part = self._parts[0] if len(self._parts) == 1 and self._reports is None else None
         self._only = first_part if isinstance(first_part, KernelPart) else None
-        self._all = self._same = Commands(queue.caller, ())  # with what its graph has to be told, and without
+        self._all = self._same = Commands(queue.caller, ())  # with the updates of its graph, and without
         self._num_outer = outer = num_inputs + num_outputs
         first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
         self._addresses = [UNKNOWN] * (outer + 2)  # of memory, as the arguments have them
@@ -317,7 +317,7 @@ class CudaPlan:
                     self._readers[first[place.group] + place.number].append((each, i, place.offset))
         self._has_temporaries = bool(self._readers[outer])
         self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
-        self._is_changed = True  # something that the graph has not been told
+        self._is_changed = True  # something that the graph does not have yet
         self._settled: Settled | None = None  # what the run before said of inputs and outputs
         self._variables: dict[str, int] | None = None
 

@@ -302,7 +302,7 @@ class Moment:
 
     def __init__(self, queue: CommandQueue, event: Any, enter: Callable[[], None]):
         self.queue, self.event, self.enter = queue, event, enter
-        # No driver is called: whatever thread a finalizer runs in, it may have no context.
+        # No driver is called: a finalizer may run in any thread, also in one without a context.
         self._given_back = AtDeath(queue.moments.append, event)
 
     def has_come(self) -> bool:

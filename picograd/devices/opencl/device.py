@@ -183,7 +183,7 @@ class OpenClDevice:
         """Returns memory of at least `nbytes` bytes.
 
         Raises:
-          OutOfMemoryError: the device has no more.
+          OutOfMemoryError: the device has no memory left.
         """
         try:
             buffer = self._buffer(nbytes)
@@ -220,7 +220,7 @@ class OpenClDevice:
             self._copy(target.buffer, source.buffer, byte_count=nbytes)
 
     def _copy(self, target: Any, source: Any, **options: Any) -> None:
-        """Submits a copy; a kernel that failed, or a device that was lost, is told here, too.
+        """Submits a copy; a kernel that failed, or a device that was lost, is reported here, too.
 
         Raises:
           DeviceError: the driver refuses it.

@@ -4,9 +4,9 @@ In:    Program (linear form), Target
 Out:   Source (language "opencl"), with a Launch for each phase
 
 A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
-a buffer and the byte at which it begins in there, since a host has no addresses to give. bool lies in bytes, for OpenCL
-does not say how wide its own is. Lanes that lie side by side are one access of up to 16 bytes where memory begins at a
-multiple of that. The text needs one header, render/primitives.h.
+a buffer and the byte at which it begins in there, since a host has no addresses to give. bools are bytes, since OpenCL does
+not say how wide its own is. Contiguous lanes are one access of up to 16 bytes where memory begins at a multiple of that.
+The text needs one header, render/primitives.h.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def stored(dtype: DType) -> str:
 class OpenClWriter(BlockWriter):
     """Writes the body of one phase's function.
 
-    shared:  declarations of local memory, which stand before all statements
+    shared:  declarations of local memory, which come before all statements
     """
 
     dialect = OPENCL

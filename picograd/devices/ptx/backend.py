@@ -21,7 +21,7 @@ def make_compiler() -> Compiler:
 
 
 def _target() -> Target:
-    """Returns what code is made for."""
+    """Returns the target of the present GPU."""
     check_compiler()
     try:
         gpu = capability()
@@ -40,5 +40,5 @@ def why_not() -> str | None:
 
 
 def _of_ptx(fact: str) -> str:
-    """Returns what calls of the driver say, which begin with the device that shares them, as this device's."""
+    """Returns a driver error's text with this device's name in place of CUDA's, whose calls it shares."""
     return f"PTX: {fact.removeprefix('CUDA: ')}"

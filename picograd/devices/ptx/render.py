@@ -77,7 +77,7 @@ ROLLED = '!1 = distinct !{!1, !2}\n!2 = !{!"llvm.loop.unroll.disable"}\n'
 COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
 
-# Instructions for integers of 32 bits: sums and products that do not wrap, quotients of what is not negative.
+# Instructions for integers of 32 bits: sums and products that do not wrap, quotients of nonnegative numbers.
 EXACT = {
     OpCode.ADD: "add nsw", OpCode.SUB: "sub nsw", OpCode.MUL: "mul nsw", OpCode.IDIV: "udiv", OpCode.MOD: "urem",
 }  # fmt: skip
@@ -427,7 +427,7 @@ class PtxWriter(LlvmWriter):
         self.lines.append(f"  store {kind} {held}, ptr {self.address(copy.into, copy.place)}, align {alignment}")
 
     def _where(self, condition: str, kind: str, make: Callable[[], str]) -> str:
-        """Returns what `make` writes where a condition holds, else 0."""
+        """Writes `make` under a condition, and returns its value, else 0."""
         start = self.block
         with self.when(condition):
             value, end = make(), self.block
@@ -435,7 +435,7 @@ class PtxWriter(LlvmWriter):
 
     # ---- memory with addresses ----
     def _alignment(self, memory: Op, index: Op, lanes: int) -> int:
-        """Returns how many bytes the address of lanes side by side is a multiple of; 0 where they are loaded one by one."""
+        """Returns how many bytes the address of contiguous lanes is a multiple of; 0 where they are loaded one by one."""
         if lanes == 1 or lanes_of(index) > 1 or divisor_of(index, self.divisors) % lanes:
             return 0
         nbytes = min(ACCESS_BYTES, lanes * memory.dtype.itemsize)

@@ -1,7 +1,7 @@
 """Pooling: maxima, means and p-norms of windows, at given steps, of as many bins as asked for, or at drawn places.
 
 The place of each maximum is found first, window by window; the value is then read there. So a gradient goes to one
-element of a window, the first of equal ones, and costs no more than there are windows. Indices are places in an
+element of a window, the first of equal ones, and costs only as much as there are windows. Indices are places in an
 image, int64 and row-major. A sum over windows is a convolution with ones, each channel an image of its own.
 """
 

@@ -367,7 +367,7 @@ class _Dropping(Unary):
 
 @layer(functional.dropout)
 class Dropout(_Dropping):
-    """In training: zeroes each element with probability p, and divides the others by 1 - p.
+    """Zeroes each element with probability p in training, and divides the others by 1 - p.
 
     `p`: the probability; `inplace`: stores the result in the input.
 
@@ -381,7 +381,7 @@ class Dropout(_Dropping):
 
 @layer(functional.dropout1d)
 class Dropout1d(_Dropping):
-    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
+    """Zeroes each channel with probability p in training, and divides the others by 1 - p.
 
     `p`: the probability; `inplace`: stores the result in the input.
 
@@ -395,7 +395,7 @@ class Dropout1d(_Dropping):
 
 @layer(functional.dropout2d)
 class Dropout2d(_Dropping):
-    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
+    """Zeroes each channel with probability p in training, and divides the others by 1 - p.
 
     `p`: the probability; `inplace`: stores the result in the input.
 
@@ -409,7 +409,7 @@ class Dropout2d(_Dropping):
 
 @layer(functional.dropout3d)
 class Dropout3d(_Dropping):
-    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
+    """Zeroes each channel with probability p in training, and divides the others by 1 - p.
 
     `p`: the probability; `inplace`: stores the result in the input.
 
@@ -423,7 +423,7 @@ class Dropout3d(_Dropping):
 
 @layer(functional.alpha_dropout)
 class AlphaDropout(_Dropping):
-    """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
+    """Replaces some elements by selu's least value in training, scaled and shifted to mean 0 and variance 1.
 
     `p`: the probability of being replaced; `inplace`: stores the result in the input.
 
@@ -437,7 +437,7 @@ class AlphaDropout(_Dropping):
 
 @layer(functional.feature_alpha_dropout)
 class FeatureAlphaDropout(_Dropping):
-    """In training: AlphaDropout, each channel as a whole.
+    """AlphaDropout of whole channels, in training.
 
     `p`: the probability of being replaced; `inplace`: stores the result in the input.
 

@@ -44,7 +44,7 @@ class Order(Record):
 
     @property
     def sizes(self) -> Array:
-        """How many sequences have each step, (longest,)."""
+        """Number of sequences that reach each step, (longest,)."""
         found: Array = (self.lengths > np.arange(self.lengths.max(initial=0))[:, None]).sum(1)
         return found
 
@@ -137,7 +137,7 @@ class PackedSequence:
 
     @property
     def batch_sizes(self) -> Tensor:
-        """How many sequences have each step, (longest,)."""
+        """Number of sequences that reach each step, (longest,)."""
         return Tensor(order_of(self, "batch_sizes").sizes)
 
     @property

@@ -1,0 +1,62 @@
+"""English that a reader takes in at first reading: rules that a program can check, over docstrings and comments."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import picograd
+
+ROOT = Path(picograd.__file__).parent.parent
+PACKAGES = [path.parent for path in ROOT.glob("picograd*/__init__.py")]
+DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# A clause where a noun exists: "What is read row by row" is a stacked input.
+CLAUSE = re.compile(r"(What|Which|Who|Whose|Whatever|Whoever|Of)\b|(Returns|Yields) (what|which|who|whatever|whoever)\b")
+# Words of a grammar of our own, each with what to write instead.
+INSTEAD = {
+    "anew": "again, or new",
+    "whoever": "the reader, the caller, ...: whoever it is has a name",
+    "turned round": "reversed, or transposed",
+    "side by side": "contiguous, or neighbours",
+    "beside each other": "contiguous, or neighbours",
+    "no more than": "at most",
+}
+
+
+def files() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+
+
+def docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields (name, docstring) of a file, its classes and functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, DESCRIBED) and (text := ast.get_docstring(node)):
+            yield getattr(node, "name", path.stem), text
+
+
+def comments(path: Path) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
+    found = ((path, name, text) for path in files() for name, text in docstrings(path))
+    wrong = [f"{path.relative_to(ROOT)} {name}: {text[:60]}" for path, name, text in found if CLAUSE.match(text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_words_that_a_reader_must_parse_twice_are_not_used() -> None:
+    wrong = []
+    for path in files():
+        texts = [*docstrings(path), *(("a comment", text) for text in comments(path))]
+        for name, text in texts:
+            flat = " ".join(text.split())
+            found = [f"{word!r} (write {instead})" for word, instead in INSTEAD.items() if re.search(rf"\b{word}\b", flat)]
+            wrong += [f"{path.relative_to(ROOT)} {name}: {', '.join(found)}"] if found else []
+    assert not wrong, "\n".join(wrong)
