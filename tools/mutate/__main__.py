@@ -36,6 +36,7 @@ class Reach:
         self.seconds: dict[str, float] = {}
         self.tests: dict[str, set[str]] = {}
         self.loaded: set[str] = set()
+        self.unsound: set[str] = set()  # tests that fail without a change, too: struck off
         for path in paths:
             found = json.loads(path.read_text())
             for file, name in found["files"].items():
@@ -57,7 +58,7 @@ class Reach:
         What is computed while a file is loaded may be felt wherever the file is used.
         """
         place = mutant.file if self.is_loaded(mutant) else f"{mutant.file}:{mutant.site[0]}:{mutant.site[1]}"
-        tests = self.tests.get(place, set())
+        tests = self.tests.get(place, set()) - self.unsound
         near = TARGETS[mutant.target].tests
         turn: Counter[str] = Counter()
         keys = {}
@@ -98,27 +99,53 @@ def make_map(path: Path, tests: list[str]) -> None:
         raise SystemExit(f"{said[-2000:]}\nTests fail without any change: nothing can be said of changes.")
 
 
-def judge(mutants: dict[int, Mutant], reach: Reach, budget_s: float, verdicts: Path, changed_already: bool) -> None:
-    """Judges changes in one process of pytest, which appends each verdict to a file."""
+def judge(mutants: dict[int, Mutant], reach: Reach, budget_s: float, verdicts: Path, changed_already: bool) -> str:
+    """Judges changes in one process of pytest, which appends each verdict to a file; returns what it printed."""
     order = [reach.order(mutant, budget_s) for mutant in mutants.values()]
     files = sorted({test.split("::")[0] for tests in order for test in tests})
     task = {
         "mutants": [asdict(mutant) for mutant in mutants.values()], "numbers": list(mutants), "order": order,
         "seconds": reach.seconds, "verdicts": str(verdicts), "changed_already": changed_already,
     }  # fmt: skip
-    number = next(iter(mutants))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "task.json"
         file.write_text(json.dumps(task))
-        said = pytest_with("tools.mutate.judge", "MUTATE_TASK", file, files)
-    if changed_already and not all(number in read(verdicts) for number in mutants):
-        append(verdicts, {"number": number, "noticed_by": files[0], "how": "does not load", "said": said[-500:]})
-    elif not all(number in read(verdicts) for number in mutants):
+        return pytest_with("tools.mutate.judge", "MUTATE_TASK", file, files)
+
+
+def judge_together(mutants: dict[int, Mutant], reach: Reach, budget_s: float, verdicts: Path) -> None:
+    """Judges changes of functions, each in a fork of one process."""
+    said = judge(mutants, reach, budget_s, verdicts, changed_already=False)
+    if not all(number in read(verdicts) for number in mutants):
         raise SystemExit(said[-4000:])
-    if changed_already and read(verdicts)[number]["how"] == "fails":
-        test = read(verdicts)[number]["noticed_by"]
-        if " passed" not in pytest_with("tools.mutate.changes", "MUTATE_NONE", file, [test, "-v"]):
-            raise SystemExit(f"{test} fails without any change: nothing can be said of changes.")
+
+
+def judge_loaded(number: int, mutant: Mutant, reach: Reach, budget_s: float, verdicts: Path) -> None:
+    """Judges a change in a process that loads it; a test that fails without the change, too, is struck off."""
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            said = judge({number: mutant}, reach, budget_s, Path(folder) / "verdict.jsonl", changed_already=True)
+            verdict = read(Path(folder) / "verdict.jsonl").get(number)
+        if verdict is None:
+            first = reach.order(mutant, budget_s)[0]
+            append(verdicts, {"number": number, "noticed_by": first, "how": "does not load", "said": said[-500:]})
+            return
+        test = verdict["noticed_by"]
+        if test is None or passes(test):
+            append(verdicts, verdict)
+            return
+        reach.unsound.add(test)
+
+
+def passes(test: str) -> bool:
+    """Returns whether a test passes without a change."""
+    return " passed" in pytest_with("tools.mutate.changes", "MUTATE_NONE", Path(os.devnull), [test, "-v"])
+
+
+def unjudged(mutants: list[Mutant], done: dict[int, dict[str, Any]], again: bool) -> dict[int, Mutant]:
+    """Returns the changes without a verdict, which one that needs a process of its own has not; `again`: survivors, too."""
+    over = {n for n, verdict in done.items() if verdict["how"] != "fresh" and not (again and verdict["noticed_by"] is None)}
+    return {n: mutant for n, mutant in enumerate(mutants) if n not in over}
 
 
 def read(verdicts: Path) -> dict[int, dict[str, Any]]:
@@ -179,14 +206,13 @@ def main() -> int:
         if options.map:
             return 0
     reach, verdicts = Reach(options.reach), options.json.absolute()
-    done = read(verdicts)
-    left = {n: m for n, m in enumerate(mutants) if n not in done or (options.again and done[n]["noticed_by"] is None)}
+    left = unjudged(mutants, read(verdicts), options.again)
     together = {number: mutant for number, mutant in left.items() if not reach.is_loaded(mutant)}
     if together:
-        judge(together, reach, options.budget, verdicts, changed_already=False)
-    for number in left:
+        judge_together(together, reach, options.budget, verdicts)
+    for number, mutant in left.items():
         if number not in together or read(verdicts)[number]["how"] == "fresh":
-            judge({number: mutants[number]}, reach, options.budget, verdicts, changed_already=True)
+            judge_loaded(number, mutant, reach, options.budget, verdicts)
     return report(mutants, read(verdicts))
 
 
