@@ -14,7 +14,7 @@ from bench.gpu_products_work import kernel_of, short_name
 from picograd.device import Target
 from picograd.engine.choose import written_candidates
 
-MEDIANS = Path(__file__).parents[3] / "bench" / "results" / "2026-11-26-h100-products.json"
+MEDIANS = Path(__file__).parents[2] / "bench" / "results" / "2026-11-26-h100-products.json"
 WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
 H100 = Target(
     "CUDA", "cuda", "sm_90a", block_threads=256, shared_bytes=227 * 1024, has_warpgroups=True, multiprocessors=132
