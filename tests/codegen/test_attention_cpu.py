@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.attention_cpu import num_parts, strips_of
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
@@ -164,3 +165,13 @@ def test_a_cast_behind_the_kernel_is_computed_with_what_reads_it() -> None:
     schedule = create_schedule([cast(out, dtypes.float32) * 2])
     kinds = [item.kernel.phases[0][0].kind for item in schedule.kernel_items()]
     assert kinds.count(NestKind.ATTENTION) == 1 and len(kinds) <= 3  # keys and values widened, the attention, the rest
+
+
+@pytest.mark.parametrize(("groups", "parts"), [(1, 4), (2, 2), (3, 2), (4, 1), (6, 1)])
+def test_keys_of_few_groups_are_cut_for_four_iterations(groups: int, parts: int) -> None:
+    """Where they fill a block; a batch does not count, for bits depend on the parts."""
+    for batch in (1, 8):
+        for keys, expected in ((63, 1), (64, parts), (300, parts)):
+            (q, k, v, *_), _ = drawn((batch, 12, groups, 8, keys, 4, 4))
+            strips = strips_of(Op(OpCode.ATTENTION, q.dtype, (q, k, v), ARGS[0]), CPU_TARGETS[1])
+            assert strips.block == 64 and num_parts(strips) == expected

@@ -99,7 +99,7 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], toler
 
 @pytest.mark.variants(every=4)
 @pytest.mark.req("G13")
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
 @pytest.mark.parametrize("lengths", SMALL, ids=str)
 def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, dtype: DType) -> None:
     for kernel, memory in attentions(lengths, ARGS[1], dtype, GPU_TARGET):

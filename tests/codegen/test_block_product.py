@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import matmul_gpu
-from picograd.codegen.matmul_gpu import num_parts
+from picograd.codegen.matmul_gpu import block_tile, num_parts, warp_tile
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
@@ -127,6 +130,13 @@ def test_how_many_share_it_follows_from_the_shape() -> None:
     assert num_parts(64, 64, 1 << 20, 1, half, target) == 16
     n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
     assert num_parts(n, 64, 1 << 20, 1, half, target) == num_parts(64, 64, n, 1, half, target) == 1
+
+
+@pytest.mark.parametrize("tile_of", [block_tile, warp_tile])
+def test_tiles_are_cut_until_there_are_as_many_as_wanted_and_no_further(tile_of: Callable[..., Any]) -> None:
+    target = replace(GPU_TARGET, block_threads=256)
+    tiles = [tile_of(512, 256, 3, dtypes.float16, target, wanted) for wanted in (1, 24, 25)]
+    assert [3 * -(-512 // tile.rows) * -(-256 // tile.columns) for tile in tiles] == [24, 24, 48]
 
 
 @pytest.mark.req("G13")

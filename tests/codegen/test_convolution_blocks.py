@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.convolution_cpu import BLOCK_CHANNELS_MAX, BLOCK_K_MAX, BLOCK_VECTORS_MIN, Blocks, blocks_of
+from picograd.codegen.convolution_cpu import (
+    BLOCK_CHANNELS_MAX,
+    BLOCK_K_MAX,
+    BLOCK_VECTORS_MIN,
+    Blocks,
+    _num_splits,
+    blocks_of,
+)
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
@@ -13,10 +20,11 @@ from tests.same_meaning import CPU_TARGETS
 
 
 def blocks(
-    x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, padding: int = 0, dilation: int = 1, wide: int = 0
-) -> Blocks:
+    x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, padding: int = 0, dilation: int = 1, wide: int = 0,
+    of_weight: bool = False,
+) -> Blocks:  # fmt: skip
     axes = len(x) - 2
-    arg = ConvArg((stride,) * axes, ((padding, padding),) * axes, (dilation,) * axes, (1,) * axes, 1)
+    arg = ConvArg((stride,) * axes, ((padding, padding),) * axes, (dilation,) * axes, (1,) * axes, 1, of_weight)
     x_op, w_op = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate((x, w)))
     return blocks_of(Op(OpCode.CONV, dtypes.float32, (x_op, w_op), arg), CPU_TARGETS[wide])
 
@@ -104,3 +112,10 @@ def test_every_position_is_one_lane_of_one_vector(x: tuple[int, ...], w: tuple[i
 @pytest.mark.parametrize(("wide", "rows"), [(0, 6), (1, 6), (2, 12)])
 def test_a_tile_holds_as_many_rows_as_the_registers_allow(wide: int, rows: int) -> None:
     assert blocks((2, 32, 50, 50), (60, 32, 3, 3), wide=wide).rows == rows
+
+
+@pytest.mark.parametrize(("length", "columns", "splits"), [(23, 16, 1), (22, 13, 5)])
+def test_a_long_sum_is_split_where_there_are_fewer_than_sixteen_iterations(length: int, columns: int, splits: int) -> None:
+    cut = blocks((1, 300, length, length), (1, 300, 3, 3), of_weight=True)
+    assert (cut.num_columns, _num_splits(cut)) == (columns, splits)
+    assert _num_splits(blocks((1, 300, length, length), (1, 300, 3, 3))) == 1, "axis 0 may be a batch"

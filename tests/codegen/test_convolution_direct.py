@@ -70,6 +70,13 @@ def test_a_split_sum_is_added_up_in_a_third_phase(rng: np.random.Generator) -> N
     check(rng, out, x, w)
 
 
+@pytest.mark.parametrize(("channels", "splits"), [(640, 16), (620, 15), (260, 6)])
+def test_a_long_sum_is_split_for_sixteen_iterations(channels: int, splits: int) -> None:
+    direct = direct_of(conv(param(0, 1, channels, 6, 6), param(1, 16, channels, 5, 5), of_weight=True), AVX2)
+    assert direct.num_image_blocks == direct.num_pieces == direct.num_chunks == 1
+    assert direct.splits == splits == min(16, direct.num_k_blocks // 2)
+
+
 def test_what_is_computed_before_and_after_joins_the_kernel(rng: np.random.Generator) -> None:
     x, w, bias = param(0, 2, 3, 6, 7), param(1, 16, 3, 3, 3), param(2, 16)
     repeated = Op(OpCode.EXPAND, x.dtype, (Op(OpCode.RESHAPE, x.dtype, (bias,), (1, 16, 1, 1)),), (2, 16, 4, 5))

@@ -11,8 +11,10 @@ import pytest
 
 from bench.gpu_products_list import problems
 from bench.gpu_products_work import kernel_of, short_name
+from picograd.codegen.hopper import attention_tiles, is_worth_it
 from picograd.device import Target
 from picograd.engine.choose import written_candidates
+from picograd.ir.opts import HeadsShape, Matrix, PlainProduct
 
 MEDIANS = Path(__file__).parents[2] / "bench" / "results" / "2026-11-26-h100-products.json"
 WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
@@ -57,3 +59,29 @@ def test_the_choice_is_among_the_fastest_tiles_of_float32() -> None:
 def test_blocks_share_k_where_there_are_few_tiles(name: str) -> None:
     (problem,) = [each for each in TIMED if each.name == name]
     assert written_candidates(kernel_of(problem), H100)[0].product.parts == 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "k", "is_large"),
+    [(8, 64, 64, 64, True), (7, 64, 64, 64, False), (64, 56, 64, 64, False), (64, 64, 56, 64, False)],
+)
+def test_a_product_has_64_of_each_extent_and_two_million_multiplications(
+    batch: int, m: int, n: int, k: int, is_large: bool
+) -> None:
+    a, b = Matrix(0, 0, k, False, m * k), Matrix(1, 0, n, False, k * n)
+    assert is_worth_it(PlainProduct(a, b, 2, batch, m, n, k, "bfloat16", "bfloat16")) == is_large
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "keys", "causal", "together"),
+    [
+        (64, 64, 4096, False, 12), (64, 16, 4096, False, 48), (8, 8, 4096, False, 8), (64, 64, 1 << 20, False, 1),
+        (64, 64, 4096, True, 64),
+    ],
+)  # fmt: skip
+def test_heads_whose_keys_and_values_fit_the_cache_are_looked_at_together(
+    heads: int, groups: int, keys: int, causal: bool, together: int
+) -> None:
+    """24 MiB; of 4,096 keys and values of 128 features each group has 2. Of causal attentions all heads are."""
+    shape = HeadsShape(1, heads, groups, 4096, keys, 128, 128, "bfloat16", 0.125, causal)
+    assert {tile.together for tile in attention_tiles(shape, H100)} == {together}

@@ -44,6 +44,15 @@ def test_lanes_read_what_is_side_by_side(value: Op, axis: int, joined: bool, tar
     assert joined == any(isinstance(one, Let) and one.value.code is OpCode.REDUCE for one in statements)
 
 
+@pytest.mark.parametrize(("columns", "pieces"), [(2048, 2), (4096, 3), (4097, 6), (9000, 6)])
+def test_a_piece_has_as_many_rows_as_fit_and_at_least_one(columns: int, pieces: int) -> None:
+    """Six rows; 8192 elements fit."""
+    rows = Op(OpCode.PARAM, dtypes.float32, (), (0, (6, columns)))
+    (item,) = create_schedule([reduce(rows, OpCode.ADD, (1,))]).items
+    (phase,) = lower(item.kernel, CPU_TARGETS[2]).phases
+    assert [one.range.src[0].arg for one in phase if isinstance(one, For)] == [pieces]
+
+
 @pytest.mark.parametrize(("columns", "asked"), [(2048, 1), (1024, 0)])
 def test_the_next_long_row_is_asked_for_while_the_exponentials_of_one_are_computed(columns: int, asked: int) -> None:
     """Of the row, not of the weight that all rows share; once, in the loop that computes them."""

@@ -99,6 +99,7 @@ def test_what_is_short_either_way_is_not_copied() -> None:
     assert not copies_of(program_of(permute(param(0, 100, 15), (1, 0))))
     assert not copies_of(program_of(permute(param(0, 15, 100), (1, 0))))
     assert copies_of(program_of(permute(param(0, 16, 100), (1, 0))))
+    assert copies_of(program_of(permute(param(0, 100, 16), (1, 0))))
 
 
 def test_what_caches_hold_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

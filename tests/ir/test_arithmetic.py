@@ -9,7 +9,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.ir.arithmetic import ARITHMETIC, INTERVALS, fold
+from picograd.ir.arithmetic import ARITHMETIC, COMPARISONS, INTERVALS, TRUTHS, fold
 from picograd.ir.opcode import OpCode
 
 f16, f32, f64, i8, i32, i64, u8 = (
@@ -129,3 +129,10 @@ def test_an_interval_has_every_result_of_its_operands(code: OpCode) -> None:
         low, high = INTERVALS[code](a, b)
         assert low <= min(results) and max(results) <= high
         assert code is OpCode.MOD or (low, high) == (min(results), max(results))
+
+
+@pytest.mark.parametrize("code", TRUTHS, ids=lambda code: code.name)
+def test_intervals_decide_a_comparison_where_all_values_do(code: OpCode) -> None:
+    for a, b in itertools.product(ENDS, ENDS):
+        results = {COMPARISONS[code](x, y) for x in range(a[0], a[1] + 1) for y in range(b[0], b[1] + 1)}
+        assert TRUTHS[code](a, b) is (results.pop() if len(results) == 1 else None), (a, b)
