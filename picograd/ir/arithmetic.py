@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from picograd.dtype import DType, Scalar, float64
 from picograd.ir.opcode import COMPARE, OpCode
@@ -178,6 +179,7 @@ FLOATS: dict[OpCode, Callable[[Values, DType], Scalar | None]] = {
 Interval = tuple[int, int]  # least, greatest
 
 
+@cache
 def whole_interval(dtype: DType) -> Interval:
     """Returns the interval of all values of an integer type, or of bool."""
     return int(dtype.min), int(dtype.max)

@@ -52,6 +52,8 @@ def _in_graph(op: Op, known: Intervals | LivingKeys[Op, Interval]) -> Interval:
 
 def interval_of(op: Op, known: Intervals) -> Interval:
     """Returns (least, greatest) of an integer of a Program, that of its type where nothing is known."""
+    if op.code is OpCode.CONST:  # nearly half of the questions
+        return int(op.arg), int(op.arg)
     found = known.get(op)
     return _within(op, exact_interval(op, known)) if found is None else found
 
