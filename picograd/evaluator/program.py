@@ -323,12 +323,15 @@ class _Leaves:
         return op.code in VALUES
 
 
-def lanes_of_access(index: Any, lanes: int, valid: Any) -> tuple[Array, Array]:
-    """Returns one index and one bool for each lane; a scalar index with several lanes is the first of that many."""
+def lanes_of_access(index: Any, lanes: int, valid: Any) -> tuple[Array, Any]:
+    """Returns one index for each lane, and what selects those that are valid: one bool for each, or `...` for all.
+
+    A scalar index with several lanes is the first of that many.
+    """
     at = np.atleast_1d(np.asarray(index))
     if at.size == 1 and lanes > 1:
         at = at[0] + np.arange(lanes)
-    return at, np.broadcast_to(np.asarray(valid, np.bool_), at.shape)
+    return at, ... if valid is True else np.broadcast_to(np.asarray(valid, np.bool_), at.shape)
 
 
 # ---- lanes ----
@@ -575,7 +578,7 @@ class StepMaker(ValueMaker):
             at, mask = lanes_of_access(index(frame), np.size(stored), True if valid is None else valid(frame))
             target = memory(frame)
             self.check_bounds("store to", statement.memory, target, at[mask])
-            target.array[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
+            target.array[at[mask]] = stored if mask is ... else np.broadcast_to(stored, at.shape)[mask]
             if target.stored is not None:
                 target.stored[at[mask]] = True
 
