@@ -129,14 +129,25 @@ def test_how_many_share_it_follows_from_the_shape() -> None:
     assert num_parts(4096, 4096, 16384, 1, half, target) == 1  # enough tiles
     assert num_parts(64, 64, 1 << 20, 1, half, target) == 16
     n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
-    assert num_parts(n, 64, 1 << 20, 1, half, target) == num_parts(64, 64, n, 1, half, target) == 1
+    for m, columns, k, batch in ((n, 64, 1 << 20, 1), (64, n, 1 << 20, 1), (64, 64, n, 1), (64, 64, 1 << 20, n)):
+        assert num_parts(m, columns, k, batch, half, target) == 1
 
 
-@pytest.mark.parametrize("tile_of", [block_tile, warp_tile])
-def test_tiles_are_cut_until_there_are_as_many_as_wanted_and_no_further(tile_of: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("tile_of", "dtype", "expected"),
+    [
+        (block_tile, dtypes.float32, [(128, 128), (128, 128), (128, 64), (64, 64), (64, 32)]),
+        (block_tile, dtypes.float64, [(64, 64), (64, 64), (64, 64), (64, 64), (64, 32)]),
+        (warp_tile, dtypes.float16, [(128, 128), (128, 128), (64, 128), (64, 64), (64, 64)]),
+    ],
+)
+def test_tiles_are_cut_until_there_are_as_many_as_wanted_and_no_further(
+    tile_of: Callable[..., Any], dtype: DType, expected: list[tuple[int, int]]
+) -> None:
+    """Of 3 x 512 x 256 there are 24 tiles of 128 x 128."""
     target = replace(GPU_TARGET, block_threads=256)
-    tiles = [tile_of(512, 256, 3, dtypes.float16, target, wanted) for wanted in (1, 24, 25)]
-    assert [3 * -(-512 // tile.rows) * -(-256 // tile.columns) for tile in tiles] == [24, 24, 48]
+    tiles = [tile_of(512, 256, 3, dtype, target, wanted) for wanted in (1, 24, 25, 49, 97)]
+    assert [(tile.rows, tile.columns) for tile in tiles] == expected
 
 
 @pytest.mark.req("G13")

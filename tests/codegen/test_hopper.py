@@ -11,10 +11,11 @@ import pytest
 
 from bench.gpu_products_list import problems
 from bench.gpu_products_work import kernel_of, short_name
-from picograd.codegen.hopper import attention_tiles, is_worth_it
+from picograd.codegen.hopper import BARRIER_NBYTES, attention_tiles, fitted, in_parts, is_worth_it
 from picograd.device import Target
 from picograd.engine.choose import written_candidates
-from picograd.ir.opts import HeadsShape, Matrix, PlainProduct
+from picograd.ir.opts import HeadsShape, HeadsTile, Matrix, PlainProduct
+from picograd.record import replace
 
 MEDIANS = Path(__file__).parents[2] / "bench" / "results" / "2026-11-26-h100-products.json"
 WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
@@ -61,6 +62,10 @@ def test_blocks_share_k_where_there_are_few_tiles(name: str) -> None:
     assert written_candidates(kernel_of(problem), H100)[0].product.parts == 4
 
 
+def product(batch: int, m: int, n: int, k: int, dtype: str = "bfloat16") -> PlainProduct:
+    return PlainProduct(Matrix(0, 0, k, False, m * k), Matrix(1, 0, n, False, k * n), 2, batch, m, n, k, dtype, dtype)
+
+
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k", "is_large"),
     [(8, 64, 64, 64, True), (7, 64, 64, 64, False), (64, 56, 64, 64, False), (64, 64, 56, 64, False)],
@@ -68,8 +73,33 @@ def test_blocks_share_k_where_there_are_few_tiles(name: str) -> None:
 def test_a_product_has_64_of_each_extent_and_two_million_multiplications(
     batch: int, m: int, n: int, k: int, is_large: bool
 ) -> None:
-    a, b = Matrix(0, 0, k, False, m * k), Matrix(1, 0, n, False, k * n)
-    assert is_worth_it(PlainProduct(a, b, 2, batch, m, n, k, "bfloat16", "bfloat16")) == is_large
+    assert is_worth_it(product(batch, m, n, k)) == is_large
+
+
+@pytest.mark.parametrize(
+    ("batch", "m", "k", "parts", "parts_of_float32"),
+    [
+        (1, 128 * 88, 4096, [1, 2, 4, 8], [1, 2, 3, 4, 5, 6, 7, 8]),  # 88 tiles of two thirds of 132 multiprocessors
+        (1, 128 * 89, 4096, [1], [1]),
+        (2, 128, 4096, [1], [1]),
+        (1, 128, 1023, [1], [1]),
+        (1, 128, 1536, [1, 2, 3], [1, 2, 3]),
+        (1, 128, 1 << 16, [1, 2, 4, 8], [*range(1, 25)]),
+    ],
+)
+def test_parts_of_k_are_whole_steps_of_512_or_more_where_tiles_are_few(
+    batch: int, m: int, k: int, parts: list[int], parts_of_float32: list[int]
+) -> None:
+    for dtype, expected in (("bfloat16", parts), ("float32", parts_of_float32)):
+        assert [each.parts for each in in_parts(product(batch, m, 128, k, dtype), H100)] == expected
+
+
+@pytest.mark.parametrize(("room", "expected"), [(2, []), (3, [(2, 1)]), (4, [(3, 1)]), (5, [(4, 1)]), (6, [(4, 2)])])
+def test_shared_memory_holds_two_stages_or_more_then_two_sets_of_rows(room: int, expected: list[tuple[int, int]]) -> None:
+    """Each takes 1,000 bytes here."""
+    target = replace(H100, shared_bytes=BARRIER_NBYTES + 1000 * room)
+    tiles = fitted(HeadsTile(2, 128, 4, 1, 1), lambda tile: 1000 * (tile.stages + tile.keeps), target)
+    assert [(tile.stages, tile.keeps) for tile in tiles] == expected
 
 
 @pytest.mark.parametrize(

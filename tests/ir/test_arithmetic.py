@@ -131,6 +131,16 @@ def test_an_interval_has_every_result_of_its_operands(code: OpCode) -> None:
         assert code is OpCode.MOD or (low, high) == (min(results), max(results))
 
 
+def test_an_interval_of_bits_has_every_result_where_it_is_known() -> None:
+    """Of a mask that is not negative, and of a shift by a number."""
+    for a, b in itertools.product(ENDS, ENDS):
+        pairs = list(itertools.product(range(a[0], a[1] + 1), range(b[0], b[1] + 1)))
+        masked, shifted = INTERVALS[OpCode.AND](a, b), INTERVALS[OpCode.SHR](a, b)
+        assert (masked is None) == (a[0] < 0 and b[0] < 0) and (shifted is None) == (b[0] != b[1] or b[0] < 0)
+        assert masked is None or (masked[0] == 0 and {x & y for x, y in pairs} <= {*range(masked[1] + 1)})
+        assert shifted is None or shifted == (min(x >> y for x, y in pairs), max(x >> y for x, y in pairs))
+
+
 @pytest.mark.parametrize("code", TRUTHS, ids=lambda code: code.name)
 def test_intervals_decide_a_comparison_where_all_values_do(code: OpCode) -> None:
     for a, b in itertools.product(ENDS, ENDS):
