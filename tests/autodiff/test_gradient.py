@@ -11,11 +11,14 @@ from picograd.autodiff.gradient import gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
+from picograd.ir.attention import outputs
 from picograd.ir.build import cast, expand, gather, permute, reduce, shrink, unary
+from picograd.ir.host import host_call
 from picograd.ir.op import Buffer, Op, Shape, const, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.ir.pattern import Pattern, PatternMatcher
+from picograd.ir.shape import AttentionArg
 from tests.calls import calls
 
 f32, f64 = dtypes.float32, dtypes.float64
@@ -187,6 +190,24 @@ def test_the_calls_a_node_costs_do_not_grow_with_the_graph() -> None:
     cost(10)
     assert (cost(400) - cost(200)) / 400 <= 17  # a node
     assert cost(800) - cost(400) <= 1.01 * 2 * (cost(400) - cost(200))
+
+
+def test_a_result_of_several_through_which_no_gradient_comes_asks_for_none() -> None:
+    x = leaf((1, 1, 4, 4), "x")
+    averages, logsumexp = outputs(Op(OpCode.ATTENTION, f64, (x, x, x), AttentionArg(0.5)))
+    steps = unary(OpCode.FLOOR, averages)
+    assert reverse({steps: filled(1.0, f64, steps.shape)}, {x}, chain_rules) == {}
+    both = {steps: filled(1.0, f64, steps.shape), logsumexp: filled(1.0, f64, logsumexp.shape)}
+    alone = {logsumexp: filled(1.0, f64, logsumexp.shape)}
+    assert reverse(both, {x}, chain_rules) == reverse(alone, {x}, chain_rules)
+
+
+@pytest.mark.parametrize(("shape", "products"), [((3, 3), 4), ((4, 3), 6), ((3, 4), 6)])
+def test_singular_vectors_of_a_square_matrix_have_no_gradient_outside_of_them(shape: Shape, products: int) -> None:
+    x = leaf(shape, "x")
+    out = host_call("svd", f64, (x,), (), None)
+    found = toposort([gradient(out, filled(1.0, f64, out.shape), [x])[x]])
+    assert sum(op.code is OpCode.MATMUL for op in found) == products
 
 
 # ---- errors ----
