@@ -35,7 +35,7 @@ def test_long(): pass
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Forks]:
     """A process that has imported pytest, and not these tests."""
-    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin")) as forks:
+    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as forks:
         yield forks
 
 

@@ -16,7 +16,10 @@ PACKAGES = [path.parent for path in ROOT.glob("picograd*/__init__.py")]
 DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # A clause where a noun exists: "What is read row by row" is a stacked input.
-CLAUSE = re.compile(r"(What|Which|Who|Whose|Whatever|Whoever|Of)\b|(Returns|Yields) (what|which|who|whatever|whoever)\b")
+CLAUSE = re.compile(
+    r"(What|Which|Who|Whose|Whatever|Whoever|Where|How|Whether|Of)\b"
+    r"|(Returns|Yields) (what|which|who|whatever|whoever)\b"
+)
 # Words of a grammar of our own, each with what to write instead.
 INSTEAD = {
     "anew": "again, or new",

@@ -1,4 +1,4 @@
-"""How a kernel is made, as data: generated with some Opts, written by hand, or with a call of a vendor's library.
+"""The choices of a kernel, as data: generated with some Opts, written by hand, or with a call of a vendor's library.
 
 An emitter reads Opts, codegen/opts.py proposes them, engine/choices.py picks among the proposals. Whatever the Opts are,
 the kernel computes the same bits; a library adds up in an order of its own.
@@ -289,7 +289,7 @@ class WarpTile(Record):
 
 
 class WarpgroupTile(Record):
-    """How a product is cut for a block of warpgroups: one copies, the others multiply (devices/cuda/hopper_product.h).
+    """The blocking of a product for a block of warpgroups: one copies, the others multiply (devices/cuda/hopper_product.h).
 
     rows, columns:  of the result, that the block computes at a time
     stages:         of both operands' tiles, that are on their way or read

@@ -1,4 +1,4 @@
-"""Where Ops and memory come from: the user's line of each Op, values whose graph has ended, owners of a device's memory.
+"""Origins of Ops and memory: the user's line of each Op, values whose graph has ended, owners of a device's memory.
 
 The line of an Op stands in a slot that is no part of what it is, so that equal graphs stay equal.
 

@@ -1,4 +1,4 @@
-"""Where values lie: which outputs are written in place, the order of kernels that this needs, and one arena for the rest.
+"""Places of values: which outputs are written in place, the order of kernels that this needs, and one arena for the rest.
 
 In:    a simplified graph; the kernels, with what each reads and writes; temporaries with their first and last use
 Out:   `write_blocks`: the graph with UPDATEs;  `Order`: the kernels in order, for outputs the input they may be written

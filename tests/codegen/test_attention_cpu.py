@@ -169,7 +169,7 @@ def test_a_cast_behind_the_kernel_is_computed_with_what_reads_it() -> None:
 
 @pytest.mark.parametrize(("groups", "parts"), [(1, 4), (2, 2), (3, 2), (4, 1), (6, 1)])
 def test_keys_of_few_groups_are_cut_for_four_iterations(groups: int, parts: int) -> None:
-    """Where they fill a block; a batch does not count, for bits depend on the parts."""
+    """Keys have parts if they fill a block; a batch does not count, since bits depend on the parts."""
     for batch in (1, 8):
         for keys, expected in ((63, 1), (64, parts), (300, parts)):
             (q, k, v, *_), _ = drawn((batch, 12, groups, 8, keys, 4, 4))

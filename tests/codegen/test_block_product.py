@@ -144,7 +144,7 @@ def test_how_many_share_it_follows_from_the_shape() -> None:
 def test_tiles_are_cut_until_there_are_as_many_as_wanted_and_no_further(
     tile_of: Callable[..., Any], dtype: DType, expected: list[tuple[int, int]]
 ) -> None:
-    """Of 3 x 512 x 256 there are 24 tiles of 128 x 128."""
+    """3 x 512 x 256 has 24 tiles of 128 x 128."""
     target = replace(GPU_TARGET, block_threads=256)
     tiles = [tile_of(512, 256, 3, dtype, target, wanted) for wanted in (1, 24, 25, 49, 97)]
     assert [(tile.rows, tile.columns) for tile in tiles] == expected

@@ -165,7 +165,7 @@ def step_by_hand(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def test_the_first_step_has_the_plan_of_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a network begins with, constants or drawn, is in memory before its first step."""
+    """The first values of a network, constants or drawn, are in memory before its first step."""
     monkeypatch.setenv("PICOGRAD_CACHE", "off")
     net, x, y = ByHand(), pg.rand(16, 6).realize(), pg.randint(0, 3, (16,)).realize()
     planned = []

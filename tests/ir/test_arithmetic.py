@@ -132,7 +132,7 @@ def test_an_interval_has_every_result_of_its_operands(code: OpCode) -> None:
 
 
 def test_an_interval_of_bits_has_every_result_where_it_is_known() -> None:
-    """Of a mask that is not negative, and of a shift by a number."""
+    """A mask that is not negative has an interval, and so has a shift by a number."""
     for a, b in itertools.product(ENDS, ENDS):
         pairs = list(itertools.product(range(a[0], a[1] + 1), range(b[0], b[1] + 1)))
         masked, shifted = INTERVALS[OpCode.AND](a, b), INTERVALS[OpCode.SHR](a, b)

@@ -1,4 +1,4 @@
-"""What each primitive of devices/cuda/hopper.h means, as primitive_cases.py has it for the other header."""
+"""The meaning of each primitive of devices/cuda/hopper.h, as primitive_cases.py has it for the other header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each primitive of devices/cuda/primitives.h means: a small kernel, what goes in, and what NumPy says comes out.
+"""The meaning of each primitive of devices/cuda/primitives.h: a small kernel, what goes in, and what NumPy says comes out.
 
 So for those in headers that it includes. test_primitives.py runs them on the simulator and on a GPU. A kernel
 reads p0, and p1 where it has two inputs, and writes p2; i is the number of its thread in the grid. Those of
