@@ -13,6 +13,7 @@ compared, codegen/passes/inequalities.py looks for a proof.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import gcd
 
 from picograd.ir.arithmetic import INTERVALS, Interval, whole_interval
@@ -47,7 +48,7 @@ def value_range(root: Op) -> Interval:
 def _in_graph(op: Op, known: Intervals | LivingKeys[Op, Interval]) -> Interval:
     """Returns the interval of an Op, given those of its sources."""
     found = known.get(op)
-    return _within(op, from_sources(op, lambda source: _in_graph(source, known))) if found is None else found
+    return _within(op, from_sources(op, partial(_in_graph, known=known))) if found is None else found
 
 
 def interval_of(op: Op, known: Intervals) -> Interval:
@@ -60,7 +61,7 @@ def interval_of(op: Op, known: Intervals) -> Interval:
 
 def exact_interval(op: Op, known: Intervals) -> Interval | None:
     """Returns the bounds of an operation of a Program in unlimited integers, or None where they are not known."""
-    return None if op.code in OF_DATA else from_sources(op, lambda source: interval_of(source, known))
+    return None if op.code in OF_DATA else from_sources(op, partial(interval_of, known=known))
 
 
 def _within(op: Op, exact: Interval | None) -> Interval:
@@ -74,7 +75,7 @@ def from_sources(op: Op, of: Of) -> Interval | None:
     rule = RULES.get(op.code)
     if rule is not None:
         return rule(op, of)
-    operands = [of(source) for source in op.src] if op.code in INTERVALS else []
+    operands = list(map(of, op.src)) if op.code in INTERVALS else []
     if not operands or (op.code in DIVISIONS and operands[1][0] < 1):  # what is divided by 0 is 0 only once it is legal
         return None
     return INTERVALS[op.code](*operands)
