@@ -145,7 +145,7 @@ def test_forms_of_changing_numbers_are_forgotten_while_threads_ask_for_them() ->
 
 
 def test_one_who_reads_beside_a_jitted_step_sees_one_version_after_the_other() -> None:
-    """State is claimed by the step: who reads takes it out, and what was read is never written over."""
+    """State is taken by the step: a reader takes it back, and what was read is never written over."""
     state = Tensor(np.zeros(4096, np.float32))
     other = Tensor(np.zeros(3, np.float32))
     done = threading.Event()

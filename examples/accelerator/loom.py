@@ -30,7 +30,7 @@ from picograd.ir.host import first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Settled, Source
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Program, Runner, Schedule, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import dim_value
 from picograd.living import AtDeath
@@ -430,7 +430,7 @@ class LoomDevice:
 
         def run(
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
-            may_stop: bool = True, settled: Settled | None = None,
+            may_stop: bool = True, fixed: FixedMemory | None = None,
         ) -> None:  # fmt: skip
             groups = {
                 "input": [each.memory for each in inputs],

@@ -35,7 +35,18 @@ from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import Named, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import numel
-from picograd.ir.stages import BufferUse, Executable, Feed, Kernel, LoopItem, Plan, Result, Schedule, ScheduleItem, Settled
+from picograd.ir.stages import (
+    BufferUse,
+    Executable,
+    Feed,
+    FixedMemory,
+    Kernel,
+    LoopItem,
+    Plan,
+    Result,
+    Schedule,
+    ScheduleItem,
+)
 from picograd.ir.symbolic import dim_value, with_values
 from picograd.ir.text import RECORDS, format_graph, show
 from picograd.look import look
@@ -529,7 +540,7 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
         outputs: Sequence[Buffer],
         variables: Mapping[str, int],
         may_stop: bool = True,
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(params, inputs)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):

@@ -32,7 +32,7 @@ from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, like_its_sources
-from picograd.ir.stages import Plan, Settled
+from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
 from picograd.latest import Latest
 
@@ -337,7 +337,7 @@ def copied(buffer: Buffer) -> Buffer:
 
 def run(
     plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
-    error: Callable[[Refused], Refused], may_stop: bool = True, settled: Settled | None = None,
+    error: Callable[[Refused], Refused], may_stop: bool = True, fixed: FixedMemory | None = None,
 ) -> None:  # fmt: skip
     """Runs a plan once, and counts it where somebody watches.
 
@@ -345,7 +345,7 @@ def run(
       variables: values of symbolic integers
       error:     puts a report of the plan in words
       may_stop:  whether an interrupt may leave outputs half-written
-      settled:   says which memory is not the one of an earlier run; None: any may be another
+      fixed:     a promise on memory; None: any may be another than in an earlier run
 
     Raises:
       Refused: an index is outside its axis, or a matrix has no result; the outputs are not to be used, and nothing
@@ -354,7 +354,7 @@ def run(
     recorder = Profiling.recorder
     try:
         if recorder is None:
-            plan.run(inputs, outputs, variables, may_stop, settled)
+            plan.run(inputs, outputs, variables, may_stop, fixed)
         else:
             recorder.run(plan, inputs, outputs, variables, may_stop)
     except Refused as report:

@@ -332,16 +332,16 @@ class Executable(Record, eq=False):
     owner: Any = None
 
 
-class Settled(Record, eq=False):
-    """Says of all runs that are given this very object that they have the same memory everywhere but here.
+class FixedMemory(Record, eq=False):
+    """A promise by the caller: runs that are given the same object have the same memory everywhere but in these places.
 
-    inputs, outputs:  places whose memory may differ from run to run
-    runs:             the same of neighbouring inputs; these are not among `inputs`
+    moving_inputs, moving_outputs:  places whose memory may differ from run to run
+    moving_runs:                    slices of neighbouring inputs; these are not among `moving_inputs`
     """
 
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    runs: tuple[slice, ...] = ()
+    moving_inputs: tuple[int, ...]
+    moving_outputs: tuple[int, ...]
+    moving_runs: tuple[slice, ...] = ()
 
 
 class Runner(Protocol):
@@ -353,12 +353,12 @@ class Runner(Protocol):
         outputs: Sequence[Buffer],
         variables: Mapping[str, int],
         may_stop: bool = True,
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> None:
         """Runs it once, on Buffers with memory and values of symbolic integers by name.
 
         Args:
-          settled:   None where any memory may be another than in the run before
+          fixed:     a promise on memory; None where any may be another than in the run before
           may_stop:  False where outputs are written over memory that somebody still wants if the run does not end: what
                      interrupts it then waits; outputs in the place of inputs are noticed without that
         """

@@ -29,6 +29,7 @@ from picograd.ir.stages import (
     Binary,
     BufferUse,
     Executable,
+    FixedMemory,
     Launch,
     LoopItem,
     Param,
@@ -36,7 +37,6 @@ from picograd.ir.stages import (
     Runner,
     Schedule,
     ScheduleItem,
-    Settled,
 )
 from picograd.ir.symbolic import dim_value
 from picograd.latest import Latest
@@ -210,7 +210,7 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
         outputs: Sequence[Buffer],
         variables: Mapping[str, int],
         may_stop: bool = True,
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> None:
         runner = only or runner_for(variables)
         for o, i in over if may_stop else ():
@@ -218,10 +218,10 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
                 may_stop = False
                 break
         if may_stop or not holds_back:
-            runner(inputs, outputs, variables, may_stop, settled)
+            runner(inputs, outputs, variables, may_stop, fixed)
         else:
             with held_back():
-                runner(inputs, outputs, variables, may_stop, settled)
+                runner(inputs, outputs, variables, may_stop, fixed)
 
     return run if only is None or over or holds_back else only
 

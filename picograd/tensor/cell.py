@@ -25,7 +25,7 @@ from picograd.forks import rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Dim, Op, Shape, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.ir.stages import Settled
+from picograd.ir.stages import FixedMemory
 from picograd.ir.symbolic import add, subtract
 from picograd.living import LivingKeys
 from picograd.record import Record
@@ -148,7 +148,7 @@ CellKind = tuple[str | None, DType, Shape]
 class Cell:
     """Storage of one tensor and of all its views.
 
-    content: what it holds now: memory with a shape, a graph, or the claim that has its memory
+    content: what it holds now: memory with a shape, a graph, or the TakenBuffers that have its memory
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
@@ -159,7 +159,7 @@ class Cell:
 
     def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
-        self.content: Op | Held | Claim  # an Op only where it is a graph, not memory
+        self.content: Op | Held | TakenBuffers  # an Op only where it is a graph, not memory
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         if isinstance(value, tuple):
             self.content = value
@@ -176,8 +176,8 @@ class Cell:
         value = self.content
         if isinstance(value, Op):
             return value
-        if isinstance(value, Claim):
-            value = self._settled()
+        if isinstance(value, TakenBuffers):
+            value = self._released()
             if isinstance(value, Op):
                 return value
         named = self._named
@@ -189,9 +189,9 @@ class Cell:
     def op(self, op: Op) -> None:
         while True:
             with changing:
-                if type(self.content) is not Claim:  # or it would keep the memory, and think that it still has the cell
+                if type(self.content) is not TakenBuffers:  # which would keep the memory, and think that it still has it
                     return self._set(op)
-            self._settled()
+            self._released()
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
@@ -206,8 +206,8 @@ class Cell:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
         with changing:
             for cell, value in zip(cells, held):
-                if type(before := cell.content) is Claim:
-                    before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
+                if type(before := cell.content) is TakenBuffers:
+                    before.lose(cell)  # NOTE: waits for no plan: that of another function may be running
                 cell.content, cell._named = value, None
 
     @staticmethod
@@ -215,7 +215,7 @@ class Cell:
         """Replaces the values of cells by others whose graphs nobody knows."""
         with changing:
             for cell, op in zip(cells, values):
-                if type(before := cell.content) is Claim:
+                if type(before := cell.content) is TakenBuffers:
                     before.lose(cell)
                 cell._set(op)
 
@@ -228,10 +228,10 @@ class Cell:
         return op.arg if op.code is OpCode.BUFFER else None
 
     def kind(self) -> CellKind:
-        """Returns device, dtype and shape of the value; a claim that has it keeps it."""
+        """Returns device, dtype and shape of the value; a plan that has taken its buffer keeps it."""
         with changing:
             value = self.content
-            if isinstance(value, Claim):
+            if isinstance(value, TakenBuffers):
                 value = value.of(self)
             if isinstance(value, tuple):
                 return self.device, value[0].dtype, value[1]
@@ -239,14 +239,14 @@ class Cell:
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Moves the value out; the cell is of another kind from now on, with some words."""
-        value = self._settled()
+        value = self._released()
         self.content, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
         return value
 
-    def _settled(self) -> Op | Held:
-        """Returns the value; takes it out of a claim first, waiting while a plan may write over it."""
-        while isinstance(value := self.content, Claim):
+    def _released(self) -> Op | Held:
+        """Returns the value; takes it back from a plan first, and waits while that may write over it."""
+        while isinstance(value := self.content, TakenBuffers):
             value.leave(self)
         return value
 
@@ -257,20 +257,20 @@ class Arranged(Record, eq=False):
 
     inputs: list[Buffer | None]
     outputs: list[Buffer | None]
-    settled: Settled
+    fixed: FixedMemory
 
 
-class Claim:
-    """Memory of some cells that a plan writes over, from run to run, for as long as nobody else looks at it.
+class TakenBuffers:
+    """Memory of some cells that a plan has taken over and writes to, run after run, until somebody looks at a cell.
 
-    A cell in a claim has no value of its own: who asks for it takes it out, and waits for that while the plan runs. So when
-    the next run begins, anybody who has read a value since the last has left a mark: that cell is out.
+    A cell whose buffer is taken has no value of its own: its reader takes the buffer back, and waits while the plan runs.
+    So when the next run begins, each reader since the last one has left a mark: that cell is out.
 
-    cells:    that may be in it; none any more when the function is gone, or they would hold each other
+    cells:    whose buffers may be taken; [] when the function is gone, or they would hold each other
     shapes:   of their values
-    buffers:  the memory of each; where the cell is out None, or what it had
+    buffers:  the memory of each; None, or the one before, where the cell is out
     out:      the places of cells that are out
-    arranged: the buffers in the form in which the plan takes them, until one of them leaves
+    arranged: the buffers in the order in which the plan takes them, until one of them leaves
     running:  held while the plan runs
     """
 
@@ -287,7 +287,7 @@ class Claim:
             self._places[cell] = place
 
     def take(self, places: Iterable[int]) -> None:
-        """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
+        """Takes the memory of cells that hold some. Ops made for readers are forgotten: who still uses one holds it."""
         with changing:
             for place in places:
                 cell = self.cells[place]
@@ -296,29 +296,29 @@ class Claim:
                     self._enter(place)
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
-        """Takes in cells with new values, which nobody else knows."""
+        """Takes buffers with new values of cells, which nobody else knows."""
         with changing:
             for place, buffer in zip(places, buffers):
                 self.buffers[place] = buffer
                 self._enter(place)
 
     def _enter(self, place: int) -> None:
-        """Makes a cell say that this claim has it, and no other."""
+        """Makes a cell say that its buffer is taken here, and nowhere else."""
         cell = self.cells[place]
-        if type(before := cell.content) is Claim and before is not self:
+        if type(before := cell.content) is TakenBuffers and before is not self:
             before.lose(cell)
         cell.content, cell._named, self.arranged = self, None, None
         self.out.discard(place)
 
     def of(self, cell: Cell) -> Held:
-        """Returns the memory of a cell that is in it, and the shape."""
+        """Returns the memory that was taken of a cell, and its shape."""
         place = self._places[cell]
         buffer = self.buffers[place]
-        assert buffer is not None, "cell: claimed without memory"
+        assert buffer is not None, "cell: taken without memory"
         return buffer, self.shapes[place]
 
     def lose(self, cell: Cell) -> None:
-        """Takes note that a cell is about to have another value than the one in here."""
+        """Takes note that a cell is about to have another value than the one that was taken."""
         self.out.add(self._places[cell])
         self.arranged = None
 
@@ -329,8 +329,8 @@ class Claim:
                 self.leave(cell)
 
     def leave(self, cell: Cell) -> None:
-        """Gives a cell its value back, when no plan runs."""
-        with self.running, changing:  # or a cell that is taken in meanwhile would be cleared
+        """Gives a cell its value back; waits while the plan runs."""
+        with self.running, changing:  # or a buffer that is taken meanwhile would be cleared
             if cell.content is self:
                 place, cell.content = self._places[cell], self.of(cell)
                 self.out.add(place)
@@ -367,7 +367,7 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
+changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a plan with it
 
 
 whole_at_fork(changing.acquire, changing.release)
@@ -445,9 +445,9 @@ def set_op(cell: Cell, op: Op) -> int:
     if active is not None:
         active.on_write(cell)
     while True:
-        cell._settled()
+        cell._released()
         with changing:
-            if isinstance(cell.content, Claim):
+            if isinstance(cell.content, TakenBuffers):
                 continue  # a plan was faster
             if active is None and op.code is not OpCode.BUFFER:
                 # What a network began with may still be pending: the order of a step is that of its own writes.
@@ -466,9 +466,9 @@ def replace_op(cell: Cell, before: Op, op: Op) -> bool:
             if cell.content is before:
                 cell._set(op)
                 return True
-        cell._settled()
+        cell._released()
         with changing:
-            if isinstance(cell.content, Claim):
+            if isinstance(cell.content, TakenBuffers):
                 continue  # a plan was faster
             if cell.content is not before and cell.op is not before:
                 return False

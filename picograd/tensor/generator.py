@@ -24,7 +24,7 @@ from picograd.interrupts import whole_context
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
-from picograd.tensor.cell import Cell, Claim, changing, replace_op, set_op, trace
+from picograd.tensor.cell import Cell, TakenBuffers, changing, replace_op, set_op, trace
 from picograd.tensor.host import default_device, device_named, device_or_default
 from picograd.tensor.modes import Mode
 
@@ -81,10 +81,10 @@ class Word(Cell):
             set_op(self, _word(number, self.device or default_device()))
             return
         while True:
-            if isinstance(held := _content.__get__(self), Claim):
+            if isinstance(held := _content.__get__(self), TakenBuffers):
                 held.leave(self)  # waits while the plan runs
             with changing:
-                if not isinstance(_content.__get__(self), Claim):
+                if not isinstance(_content.__get__(self), TakenBuffers):
                     _content.__set__(self, None)
                     self._named, self.number = None, number
                     return

@@ -8,7 +8,7 @@ A plan runs on one device. What has no axes may be on the CPU all the same, as o
 run, and what it becomes is taken back after it. Anything larger would have to be copied by the user. A plan takes
 memory by its address, and would read what was moved or cast since as what it had been: `CellKinds` tells.
 
-A call of a small kernel is mostly Python. What most replays ask at each call (has state left its claim, how long is a
+A call of a small kernel is mostly Python. What most replays ask at each call (has somebody read state, how long is a
 symbolic axis, is memory donated, is a number on another device, is an argument written) has the answer no in a
 `StraightCall`: Tensors of fixed shapes in, Tensors out, and no state but what is only read.
 """
@@ -34,11 +34,11 @@ from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, line_of
-from picograd.ir.stages import Plan, Settled
+from picograd.ir.stages import FixedMemory, Plan
 from picograd.living import AtDeath, later
 from picograd.record import Record, replace
 from picograd.tensor.arguments import GOES_ALONG
-from picograd.tensor.cell import Arranged, Cell, CellKind, Claim, Held, last_move
+from picograd.tensor.cell import Arranged, Cell, CellKind, Held, TakenBuffers, last_move
 from picograd.tensor.compute import cell_buffer
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.buffer_reuse import BufferPool, give_donated, has_readers
@@ -195,7 +195,7 @@ StraightCall = Callable[[list[Buffer]], Any]
 
 
 def straight(
-    plan: Plan, device: str, form: Template, settled: Settled, constants: Sequence[Buffer], reads: Sequence[Cell],
+    plan: Plan, device: str, form: Template, fixed: FixedMemory, constants: Sequence[Buffer], reads: Sequence[Cell],
     inputs_of: Callable[[list[Any]], Sequence[Any]], spares: BufferPool, shapes: Sequence[Shape], returned: Any,
     graphless: Mapping[int, str],
 ) -> StraightCall:  # fmt: skip
@@ -204,7 +204,7 @@ def straight(
     Args:
       device:     where it runs
       form:       of its graphs
-      settled:    which inputs and outputs are other memory at each call
+      fixed:      which inputs and outputs are other memory at each call
       constants:  buffers that the function made itself
       reads:      state that it reads
       inputs_of:  [*constants, *memory of state, *of arguments]  ->  the plan's inputs
@@ -234,7 +234,7 @@ def straight(
             spares.keep(held)
         version = held[0]
         try:
-            run(inputs, version[:1] if is_one else [buffer for buffer, _ in held], variables, True, settled)
+            run(inputs, version[:1] if is_one else [buffer for buffer, _ in held], variables, True, fixed)
         except Refused as report:
             raise form.error(report) from None
         for counts in active():
@@ -306,28 +306,28 @@ class Replay:
     """A capture in the form a call needs.
 
     watched:    what the guards depend on, once they have been looked at
-    claim:      on the state that the plan writes over, call after call
+    taken:      memory of the state that the plan writes over, call after call
     replaced:   of its places those whose values the plan does not read
     apart:      cells that the plan writes otherwise
     reads:      other state that the plan reads
     brought:    sources of numbers that are brought from another device, and
     away:       (which of the results, device) of those that are taken to one
     constants:  buffers the function made itself, and numbers of the capture
-    inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
-    outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
+    inputs_of:  [*memory of taken state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
+    outputs_of: [*memory of taken state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
-    loose_inputs:   (place among the plan's inputs, place among the reads besides claimed state) of inputs that each call
+    loose_inputs:   (place among the plan's inputs, place among the reads besides taken state) of inputs that each call
                     brings
     loose_runs:     the same of neighbours in both, as slices
     of_some_length: state that the plan reads or writes whose shape has symbolic integers
-    loose_outputs:  places among the plan's outputs of those besides claimed state
+    loose_outputs:  places among the plan's outputs of those besides taken state
     is_single:  one new value is all that a call gives, and no gradient comes
     spares:     memory of small results and state that earlier calls wrote
     graphless:  which outputs of the plan are results that would have a graph without jit
     passed_on:  such results that are inputs of the plan, unchanged, as `w * 1.0` is
     straight:   the short way to run this, where nothing but Tensors comes in and out
     donatable:  (place among the plan's other outputs, argument) where a result may be written over a donated argument
-    results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
+    results:    for each root but taken state: whether it is an output of the plan (or an input, unchanged), which one,
                 and its shape; what is returned, then what is `stored` in cells, then updated arguments
     """
 
@@ -346,7 +346,7 @@ class Replay:
         self.watched: Watched | None = None
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
         over = self._written_over(takes, roots)
-        self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
+        self.taken = TakenBuffers([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
         read = {i for kind, i in takes if kind == "state"}
         self.replaced = frozenset(place for place, i in enumerate(over.values()) if i not in read)
         self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
@@ -354,7 +354,7 @@ class Replay:
         places = [place for root, place in enumerate(capture.away) if root not in over]
         self.away = [(k, place) for k, place in enumerate(places) if place is not None]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
-        self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
+        self.symbolic_shapes = list(self.taken.shapes) if symbolic else None
         shapes = [(cell, kind[2]) for i, (cell, kind) in enumerate(capture.kinds.kinds) if ("state", i) in takes]
         shapes += [(cell, shape) for cell, (_, _, shape) in zip(capture.written, roots[first:])]
         self.of_some_length = {cell for cell, shape in shapes if any(isinstance(dim, Op) for dim in shape)}
@@ -365,7 +365,7 @@ class Replay:
         self.graphless = [i for is_made, i, _ in returned if is_made]
         self.passed_on = [k for k, (is_made, _, _) in zip(capture.graphless, returned) if not is_made]
         self.straight = self._find_straight()
-        self._ends = AtDeath(self.claim.cells.clear), AtDeath(later.append, self.claim.dissolve)
+        self._ends = AtDeath(self.taken.cells.clear), AtDeath(later.append, self.taken.dissolve)
 
     def _written_over(self, takes: Sequence[tuple[str, int]], roots: Sequence[Result]) -> dict[int, int]:
         """Returns the roots that may be written where the value before was, each with the state whose value it is.
@@ -406,7 +406,7 @@ class Replay:
         self.loose_inputs, self.loose_runs = side_by_side(loose)
 
     def _find_outputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
-        """Finds the memory that results may have besides that of claimed state: of arguments, and of earlier calls."""
+        """Finds the memory that results may have besides that of taken state: of arguments, and of earlier calls."""
         plan, claims = self.plan, set(claimed)
         others = [i for i in range(len(plan.outputs)) if i not in claims]
         self.numbers, self.loose_outputs = [*claimed, *others], others
@@ -434,14 +434,14 @@ class Replay:
             return None
         shapes = [shape for _, _, shape in self.results]
         return straight(
-            self.plan, self.device, self.form, self._settled(), self.constants, self.reads, self.inputs_of, self.spares,
+            self.plan, self.device, self.form, self._fixed(), self.constants, self.reads, self.inputs_of, self.spares,
             shapes, capture.returned, dict.fromkeys(self.graphless, capture.name),
         )  # fmt: skip
 
-    def _settled(self) -> Settled:
-        """Says which inputs and outputs are other memory at each call, as long as no state leaves its claim."""
+    def _fixed(self) -> FixedMemory:
+        """Says which inputs and outputs are other memory at each call, as long as nobody looks at taken state."""
         alone, runs = tuple(at for at, _ in self.loose_inputs), tuple(places for places, _ in self.loose_runs)
-        return Settled(alone, tuple(self.loose_outputs), runs)
+        return FixedMemory(alone, tuple(self.loose_outputs), runs)
 
     def __call__(self, tensors: Sequence[Tensor], buffers: list[Buffer], given: Arguments | None = None) -> Any:
         """Runs the plan on arguments and on what the state's cells hold now.
@@ -455,8 +455,8 @@ class Replay:
             unbound(cell.op.shape, variables)
         if variables:
             form = replace(form, variables={**form.variables, **variables})
-        # A cell in the claim is out of it if it is an argument, too: a loop that gathered that has asked for its value.
-        if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, tensors)):
+        # Taken state that is an argument, too, is out: it was read when arguments were gathered.
+        if self.taken.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, tensors)):
             self._check_aliases(tensors)
         free = [version and version[0] for version in self.spares.given()]
         if given is not None and given.donated:
@@ -469,7 +469,7 @@ class Replay:
             held = buffers[i] if kind == BROUGHT + "arg" else cell_buffer(self.capture.state[i])
             others.append(moved(held, self.device))
         others += buffers
-        if self.claim.cells:
+        if self.taken.cells:
             results = self._run_over_state(form, others, free)
         else:
             results = self._run(form, self.inputs_of(others), [*self.outputs_of(free)], free)
@@ -477,11 +477,11 @@ class Replay:
         return self._returned(results, tensors)
 
     def _run_over_state(self, form: Template, others: list[Buffer], free: list[Buffer | None]) -> list[Held]:
-        """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
-        claim = self.claim
-        with claim.running:
-            if not claim.out:
-                arranged = claim.arranged or self._arrange()
+        """Runs the plan on taken state, whose new values are written over the old where nobody else reads these."""
+        taken = self.taken
+        with taken.running:
+            if not taken.out:
+                arranged = taken.arranged or self._arrange()
                 inputs, outputs = arranged.inputs.copy(), arranged.outputs.copy()
                 for at, source in self.loose_inputs:
                     inputs[at] = others[source]
@@ -489,34 +489,34 @@ class Replay:
                     inputs[places] = others[brought]
                 for at, buffer in zip(self.loose_outputs, free):
                     outputs[at] = buffer
-                return self._run(form, inputs, outputs, free, (), arranged.settled)
+                return self._run(form, inputs, outputs, free, (), arranged.fixed)
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
-            with claim.running:
-                out = sorted(claim.out)
+            with taken.running:
+                out = sorted(taken.out)
                 if known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
                     fresh = [place for place in came if place in known or not self._may_write(place)]
-                    claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
+                    claimed = [known.get(place, buffer) for place, buffer in enumerate(taken.buffers)]
                     written = [None if place in fresh else buffer for place, buffer in enumerate(claimed)]
                     inputs, outputs = [*self.inputs_of(claimed + others)], [*self.outputs_of(written + free)]
                     return self._run(form, inputs, outputs, free, fresh)
-            # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
+            # NOTE: read while `running` is not held: two plans that waited for each other would do so for ever.
             came += [place for place in out if place not in came]
             known = {place: self._memory_of(place) for place in out}
-            claim.take(out)
+            taken.take(out)
 
     def _memory_of(self, place: int) -> Buffer | None:
-        """Returns the buffer of claimed state, computed now if need be; None if the plan does not need it."""
+        """Returns the buffer of taken state, computed now if need be; None if the plan does not need it."""
         if place not in self.replaced:
-            return cell_buffer(self.claim.cells[place])
-        held = self.claim.cells[place].held()  # taken out of the claim of another function
+            return cell_buffer(self.taken.cells[place])
+        held = self.taken.cells[place].held()  # taken back from another function
         return None if held is None else held[0]
 
     def _may_write(self, place: int) -> bool:
-        """Returns whether the new value of claimed state fits where the old one is, and nobody else reads that."""
-        buffers = self.claim.buffers
+        """Returns whether the new value of taken state fits where the old one is, and nobody else reads that."""
+        buffers = self.taken.buffers
         return not has_readers(buffers, place) and (place not in self.replaced or self._fits(place, buffers[place]))
 
     def _fits(self, place: int, old: Buffer | None) -> bool:
@@ -525,11 +525,11 @@ class Replay:
         return old is not None and (old.device, old.dtype, old.numel) == (self.device, use.dtype, use.numel)
 
     def _arrange(self) -> Arranged:
-        """Puts claimed state and constants in the places in which the plan takes them, for as long as no cell leaves."""
-        claim, settled = self.claim, [*self.claim.buffers, *self.constants]
-        inputs = self.inputs_of(settled + [None] * (self.num_sources - len(settled)))
-        outputs = self.outputs_of(claim.buffers + [None] * len(self.loose_outputs))
-        claim.arranged = arranged = Arranged([*inputs], [*outputs], self._settled())
+        """Puts taken state and constants in the places in which the plan takes them, for as long as no cell leaves."""
+        taken, fixed = self.taken, [*self.taken.buffers, *self.constants]
+        inputs = self.inputs_of(fixed + [None] * (self.num_sources - len(fixed)))
+        outputs = self.outputs_of(taken.buffers + [None] * len(self.loose_outputs))
+        taken.arranged = arranged = Arranged([*inputs], [*outputs], self._fixed())
         return arranged
 
     def _run(
@@ -539,22 +539,22 @@ class Replay:
         outputs: list[Any],
         free: Sequence[Buffer | None],
         fresh: Sequence[int] = (),
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
 
         Args:
           outputs: memory to write to; None where it is to be allocated
-          free:    of these what is no claimed state
-          fresh:   places of claimed state that get new memory
-          settled: which inputs and outputs are other memory than in an earlier run; None: any may be
+          free:    of these what is no taken state
+          fresh:   places of taken state that get new memory
+          fixed:   which inputs and outputs are other memory than in an earlier run; None: any may be
         """
         if fresh or None in free:
             numbers = [number for number, buffer in enumerate(outputs) if buffer is None]
             for number, buffer in zip(numbers, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 outputs[number] = buffer
         may_stop = not self.replaced or self.replaced <= {*fresh}
-        run(self.plan, inputs, outputs, form.variables, form.error, may_stop, settled)
+        run(self.plan, inputs, outputs, form.variables, form.error, may_stop, fixed)
         for i in self.graphless:
             if type(outputs[i]) is not Graphless:
                 outputs[i] = Graphless.of(outputs[i], self.capture.name)
@@ -563,9 +563,9 @@ class Replay:
             results.append((outputs[i] if is_made else inputs[i], shape))
         if self.symbolic_shapes is not None:
             results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
-            self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
+            self.taken.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
         if fresh:
-            self.claim.put(fresh, [outputs[self.numbers[place]] for place in fresh])
+            self.taken.put(fresh, [outputs[self.numbers[place]] for place in fresh])
         for k, device in self.away:
             results[k] = (moved(results[k][0], device), results[k][1])
         for k in self.passed_on:

@@ -113,7 +113,7 @@ def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] |
             for buffer, held in (tensor.cell.content,)
             if held == shape and buffer.dtype is dtype and buffer.device == device
         ]  # fmt: skip
-    except (TypeError, ValueError):  # a content that is no pair: a graph, the claim that has it, who it was donated to
+    except (TypeError, ValueError):  # a content that is no pair: a graph, TakenBuffers, who it was donated to
         return None
     return found if len(found) == len(args) == len(kinds) else None
 

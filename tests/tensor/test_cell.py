@@ -13,7 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor, realize
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Claim, trace
+from picograd.tensor.cell import TakenBuffers, trace
 
 
 class Recorder:
@@ -225,12 +225,12 @@ def test_reading_memory_leaves_pending_writes_alone(device):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_process_does_not_wait_for_a_thread_it_does_not_have() -> None:
     cell = Tensor([1.0]).realize().cell
-    claim = Claim([cell], [(1,)])
-    claim.take([0])
+    taken = TakenBuffers([cell], [(1,)])
+    taken.take([0])
     held, released = threading.Event(), threading.Event()
 
     def own() -> None:
-        with claim.running:
+        with taken.running:
             held.set()
             released.wait()
 

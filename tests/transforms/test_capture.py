@@ -15,7 +15,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.tensor.cell import Claim
+from picograd.tensor.cell import TakenBuffers
 from picograd.transforms.buffer_reuse import COUNTS_TELL
 
 
@@ -151,7 +151,7 @@ def test_a_replay_calls_few_functions_for_each_tensor(monkeypatch: pytest.Monkey
 
 
 def addresses(tensors: list[Tensor]) -> list[int]:
-    """Returns where the values are; looking takes them out of a claim."""
+    """Returns where the values are; looking takes them back from a plan."""
     return [held[0].memory.address for held in [tensor.cell.held() for tensor in tensors] if held is not None]
 
 
@@ -201,7 +201,7 @@ def test_functions_that_train_the_same_state_in_turn_hand_its_memory_on(monkeypa
 
 
 def test_replays_that_share_a_plan_each_run_it_on_their_own(device: str) -> None:
-    """What one has settled of the plan's inputs and outputs does not hold for another, nor for a run outside jit."""
+    """The fixed memory of one is not that of another, nor of a run outside jit."""
 
     def counter(start: float) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         state = Tensor([start, start]).realize()
@@ -251,19 +251,19 @@ def test_arguments_beside_state_may_be_other_tensors_in_every_call(count: int, d
     np.testing.assert_allclose(state.numpy(), value, rtol=1e-6)
 
 
-def test_only_what_was_read_is_out_of_a_claim(device: str) -> None:
+def test_only_what_was_read_is_given_back(device: str) -> None:
     cells = [Tensor([float(i)]).realize().cell for i in range(3)]
-    claim = Claim(cells, [(1,)] * 3)
-    claim.take(range(3))
-    assert not claim.out and None not in claim.buffers
+    taken = TakenBuffers(cells, [(1,)] * 3)
+    taken.take(range(3))
+    assert not taken.out and None not in taken.buffers
     assert cells[1].op.arg[1] == (1,)
-    assert claim.out == {1} and claim.buffers[1] is None
+    assert taken.out == {1} and taken.buffers[1] is None
     cells[2].op = cells[1].op
-    assert claim.out == {1, 2}
-    claim.take([1])
-    assert claim.out == {2} and claim.arranged is None
-    claim.dissolve()
-    assert claim.out == {0, 1, 2}
+    assert taken.out == {1, 2}
+    taken.take([1])
+    assert taken.out == {2} and taken.arranged is None
+    taken.dissolve()
+    assert taken.out == {0, 1, 2}
     assert [Tensor.from_op(cell.op, device).item() for cell in cells] == [0.0, 1.0, 1.0]
 
 

@@ -292,7 +292,7 @@ def test_an_interrupt_waits_until_replaced_state_is_whole(monkeypatch: pytest.Mo
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        fill(xs[0])  # the cache is back in its claim
+        fill(xs[0])  # the plan has taken the cache again
         timer = threading.Timer(0.02, signal.raise_signal, [signal.SIGINT])
         timer.start()
         with pytest.raises(KeyboardInterrupt):

@@ -44,7 +44,7 @@ from picograd.devices.cpu.walker import (
 )
 from picograd.ir.host import Refused, first_report
 from picograd.ir.op import Buffer, Op
-from picograd.ir.stages import REPORT_WORDS, Executable, Param, Schedule, Settled
+from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Param, Schedule
 from picograd.ir.symbolic import dim_value
 from picograd.living import LivingSet
 from picograd.runtime.launches import Function, array_at
@@ -113,9 +113,9 @@ class Runner:
     """
 
     __slots__ = (
-        "__weakref__", "_arena_address", "_helpers", "_host_code", "_is_long", "_is_short", "_layout", "_lock", "_memory",
-        "_nothing", "_outer", "_outer_bytes", "_over", "_reports", "_settled", "_state_address", "_variables", "_wakes",
-        "_walker", "_words", "executables", "num_threads",
+        "__weakref__", "_arena_address", "_fixed", "_helpers", "_host_code", "_is_long", "_is_short", "_layout", "_lock",
+        "_memory", "_nothing", "_outer", "_outer_bytes", "_over", "_reports", "_state_address", "_variables",
+        "_wakes", "_walker", "_words", "executables", "num_threads",
     )  # fmt: skip
 
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
@@ -128,7 +128,7 @@ class Runner:
         self._outer = table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
         self._outer_bytes = self._outer.cast("B")
         self._words: list[bytes] = []  # that are in there; [] where they are unknown
-        self._settled: Settled | None = None  # what the last run said of them
+        self._fixed: FixedMemory | None = None  # of the last run
         self._reports = reports = layout.reports if layout.checks else NO_REPORTS
         self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
         first = layout.num_outer + layout.num_offsets + len(layout.variables)
@@ -156,7 +156,7 @@ class Runner:
         outputs: Sequence[Buffer],
         variables: Mapping[str, int],
         may_stop: bool = True,
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> None:
         """Runs the schedule once.
 
@@ -168,15 +168,15 @@ class Runner:
         with self._lock:
             if variables and self._variables != variables:
                 self._set_variables(dict(variables))
-            if settled is None or settled is not self._settled:
-                self._set_addresses(inputs, outputs, settled)
+            if fixed is None or fixed is not self._fixed:
+                self._set_addresses(inputs, outputs, fixed)
             else:
                 outer, first = self._outer, len(inputs)
-                for place in settled.inputs:
+                for place in fixed.moving_inputs:
                     outer[place] = inputs[place].memory.address
-                for run in settled.runs:
+                for run in fixed.moving_runs:
                     self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
-                for place in settled.outputs:
+                for place in fixed.moving_outputs:
                     outer[first + place] = outputs[place].memory.address
             if self._is_short:
                 self._lead()
@@ -198,14 +198,14 @@ class Runner:
                 self._raise_failure()
                 raise first_report(reports, layout.checks)
 
-    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
         """Writes where inputs and outputs are."""
         words = [buffer.memory.word for buffer in (*inputs, *outputs)]
         if words != self._words:
-            self._words, self._settled = [], None  # until they are written, lest an interrupt comes meanwhile
+            self._words, self._fixed = [], None  # until they are written, lest an interrupt comes meanwhile
             self._outer_bytes[:] = b"".join(words)
-        self._settled = settled
-        self._words = words if settled is None else []  # which runs that say the same will change
+        self._fixed = fixed
+        self._words = words if fixed is None else []  # which runs with the same promise will change
 
     def _overwrites(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> bool:
         """Returns whether an output is where an input is."""

@@ -28,7 +28,7 @@ from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Schedule
 from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import Call, HostFunction, list_launches
 
@@ -318,7 +318,7 @@ class CudaPlan:
         self._has_temporaries = bool(self._readers[outer])
         self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
         self._is_changed = True  # something that the graph does not have yet
-        self._settled: Settled | None = None  # what the run before said of inputs and outputs
+        self._fixed: FixedMemory | None = None  # of the run before
         self._variables: dict[str, int] | None = None
 
     def __call__(
@@ -327,17 +327,17 @@ class CudaPlan:
         outputs: Sequence[Buffer],
         variables: Mapping[str, int],
         may_stop: bool = True,
-        settled: Settled | None = None,
+        fixed: FixedMemory | None = None,
     ) -> None:
         """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
         if may_stop or (self._only is not None and self._device.queue.laps is None):
-            self._run(inputs, outputs, variables, settled)
+            self._run(inputs, outputs, variables, fixed)
         else:
             with held_back():
-                self._run(inputs, outputs, variables, settled)
+                self._run(inputs, outputs, variables, fixed)
 
     def _run(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], settled: Settled | None
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], fixed: FixedMemory | None
     ) -> None:
         """Runs it, while no other thread submits anything."""
         device, queue, only = self._device, self._device.queue, self._only
@@ -352,7 +352,7 @@ class CudaPlan:
                     device.enter()
                 if self._has_temporaries:
                     self._set(self._num_outer, device.arena(self._arena_nbytes).address)
-                self._set_addresses(inputs, outputs, settled)
+                self._set_addresses(inputs, outputs, fixed)
                 if self._variables != variables:
                     self._bind(variables)
                 if only is None or queue.laps is not None:
@@ -390,22 +390,22 @@ class CudaPlan:
                 self._reports.look()
         queue.end()
 
-    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
         """Puts the addresses of inputs and outputs into the arguments."""
-        if settled is None or settled is not self._settled:
-            self._settled = None  # until all of them are there
+        if fixed is None or fixed is not self._fixed:
+            self._fixed = None  # until all of them are there
             found = [buffer.memory.address for buffer in (*inputs, *outputs)]
             if found != self._addresses[: len(found)]:
                 for slot, address in enumerate(found):
                     self._set(slot, address)
-            self._settled = settled
+            self._fixed = fixed
             return
-        for place in settled.inputs:
+        for place in fixed.moving_inputs:
             self._set(place, inputs[place].memory.address)
-        for run in settled.runs:
+        for run in fixed.moving_runs:
             for place in range(run.start, run.stop):
                 self._set(place, inputs[place].memory.address)
-        for place in settled.outputs:
+        for place in fixed.moving_outputs:
             self._set(len(inputs) + place, outputs[place].memory.address)
 
     def _set(self, slot: int, address: int) -> None:

@@ -23,7 +23,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled, TileMap
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Runner, Schedule, TileMap
 from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
@@ -133,7 +133,7 @@ class CudaSimDevice:
             outputs: Sequence[Buffer],
             variables: Mapping[str, int],
             may_stop: bool = True,
-            settled: Settled | None = None,
+            fixed: FixedMemory | None = None,
         ) -> None:
             with _running:
                 arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0

@@ -14,7 +14,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer, Op
-from picograd.ir.stages import Binary, Executable, Launch, Param, Runner, Schedule, Settled
+from picograd.ir.stages import Binary, Executable, FixedMemory, Launch, Param, Runner, Schedule
 from picograd.record import Record, replace
 
 
@@ -62,7 +62,7 @@ class NullDevice:
             outputs: Sequence[Buffer],
             variables: Mapping[str, int],
             may_stop: bool = True,
-            settled: Settled | None = None,
+            fixed: FixedMemory | None = None,
         ) -> None:
             """Does nothing."""
 

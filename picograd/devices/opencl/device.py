@@ -24,7 +24,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Runner, Schedule
 from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
@@ -292,7 +292,7 @@ class OpenClDevice:
             outputs: Sequence[Buffer],
             variables: Mapping[str, int],
             may_stop: bool = True,
-            settled: Settled | None = None,
+            fixed: FixedMemory | None = None,
         ) -> None:
             groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
 

@@ -22,7 +22,7 @@ from picograd.devices.null.backend import NullDevice
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
+from picograd.ir.stages import BufferUse, Executable, FixedMemory, Launch, Param, Program, Source
 from picograd.ir.statements import For, Load, Store
 from picograd.ir.symbolic import dim_value
 from picograd.record import replace
@@ -227,12 +227,12 @@ def test_what_is_settled_is_looked_at_again_for_whoever_says_something_else() ->
     arrays = [rng.standard_normal(N).astype(np.float32) for _ in range(6)]
     buffers = [buffer_of(v, F32) for v in arrays]
     outs = [buffer_of(np.zeros(N, np.float32), F32) for _ in range(3)]
-    one, other = Settled((1,), ()), Settled((1,), (0,))  # the first input stays, and for one the output, too
-    both = Settled((), (0,), (slice(0, 2),))
+    one, other = FixedMemory((1,), ()), FixedMemory((1,), (0,))  # the first input stays, and for one the output, too
+    both = FixedMemory((), (0,), (slice(0, 2),))
     runs = [(one, 0, 1, 0), (one, 0, 2, 0), (other, 3, 2, 1), (other, 3, 4, 2), (one, 0, 4, 0), (None, 5, 4, 1)]
     runs += [(both, 1, 3, 2), (both, 4, 2, 0)]
-    for settled, a, b, out in [*runs, *runs[::-1], runs[0], runs[1], runs[-1], runs[1]]:
-        runner([buffers[a], buffers[b]], [outs[out]], {}, True, settled)
+    for fixed, a, b, out in [*runs, *runs[::-1], runs[0], runs[1], runs[-1], runs[1]]:
+        runner([buffers[a], buffers[b]], [outs[out]], {}, True, fixed)
         np.testing.assert_allclose(
             array_of(outs[out]), expected_chain(arrays[a], arrays[b], 1), rtol=1e-5, atol=1e-5
         )
