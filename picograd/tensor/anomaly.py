@@ -26,16 +26,21 @@ from picograd.ir.opcode import SEVERAL_RESULTS, SOURCES, OpCode
 from picograd.ir.origin import lines_of
 
 Values = Mapping[Op, np.ndarray[Any, Any]]
-HINT = "keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6)."
+HINTS = {
+    "NaN": "keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6).",
+    "infinity": "numbers have grown beyond their dtype: a smaller learning rate, or gradients that are clipped.",
+}
 
 
 class Anomaly:
     """Settings of the search for NaN in this process.
 
-    is_on:  whether values that are computed are looked at
+    is_on:              whether values that are computed are looked at
+    is_infinity_found:  whether infinity counts as NaN does
     """
 
     is_on = False
+    is_infinity_found = False
 
 
 class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
@@ -44,19 +49,20 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
     Args:
       mode:       True looks at all values that are computed, forward and backward
       check_nan:  False looks at none of them
+      check_inf:  infinity is an error, too
 
     >>> with set_detect_anomaly(True):
     ...     is_anomaly_enabled()
     True
     """
 
-    def __init__(self, mode: bool, check_nan: bool = True):
-        self._before = Anomaly.is_on, at_once.get()
-        is_on = bool(mode and check_nan)
-        self._set(is_on, is_on)
+    def __init__(self, mode: bool, check_nan: bool = True, *, check_inf: bool = False):
+        self._before = Anomaly.is_on, Anomaly.is_infinity_found, at_once.get()
+        is_on = bool(mode and (check_nan or check_inf))
+        self._set(is_on, check_inf, is_on)
 
-    def _set(self, is_on: bool, is_at_once: bool) -> None:
-        Anomaly.is_on = is_on
+    def _set(self, is_on: bool, is_infinity_found: bool, is_at_once: bool) -> None:
+        Anomaly.is_on, Anomaly.is_infinity_found = is_on, is_infinity_found
         at_once.set(is_at_once)  # each Op then knows its line, and functions under jit run as they are
 
     def __enter__(self) -> None:
@@ -67,14 +73,16 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
 
 
 @whole_context
-def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
+def detect_anomaly(check_nan: bool = True, *, check_inf: bool = False) -> Iterator[None]:
     """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 
     A value is looked at when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
     computed, such as one that `where` does not choose, is none. Functions under jit run without it.
 
     Args:
-      check_nan:  False looks for nothing
+      check_nan:  False looks for nothing, unless check_inf
+      check_inf:  infinity is an error, too: a loss that has grown without bound. A mask of -inf is not, as long as what is
+                  computed from it is finite
 
     Cost:      every value is copied to the host; where a NaN is found, NumPy computes the graph once more.
 
@@ -86,7 +94,7 @@ def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
     ...         print(error.fact)
     detect_anomaly: this line has the first NaN: SQRT gives 1 of 2 elements, from operands of -1 to 4.
     """
-    with set_detect_anomaly(True, check_nan):
+    with set_detect_anomaly(True, check_nan, check_inf=check_inf):
         yield
 
 
@@ -110,7 +118,7 @@ def look_at(ops: Iterable[Op], kind: str) -> None:
       AnomalyError: one has a NaN that an operation made, or a gradient has one that was in the data.
     """
     for op in ops:
-        if op.dtype.is_float and _has_nan(_value_of(op)):
+        if op.dtype.is_float and _is_wrong(_value_of(op)):
             raise_for(op, kind)
 
 
@@ -123,8 +131,13 @@ def _value_of(op: Op) -> np.ndarray[Any, Any]:
     return _all_values(root)[root]
 
 
-def _has_nan(array: np.ndarray[Any, Any]) -> bool:
-    return bool((array != array).any())
+def _is_wrong(array: np.ndarray[Any, Any]) -> bool:
+    return bool(_wrong(array).any())
+
+
+def _wrong(array: np.ndarray[Any, Any]) -> Any:
+    """Returns where an array has NaN, or infinity where that is looked for."""
+    return (array != array) | (np.isinf(array) if Anomaly.is_infinity_found else False)
 
 
 def raise_for(op: Op, kind: str) -> None:
@@ -136,7 +149,7 @@ def raise_for(op: Op, kind: str) -> None:
     (root,) = written_out([op])
     values = _all_values(root)
     way = [root]  # from the value to where its first NaN was made
-    while (source := next((s for s in _sources(way[-1]) if s in values and _has_nan(values[s])), None)) is not None:
+    while (source := next((s for s in _sources(way[-1]) if s in values and _is_wrong(values[s])), None)) is not None:
         way.append(source)
     made = way[-1]
     line = next((lines_of(each)[0] for each in reversed(way) if lines_of(each)), None)
@@ -163,10 +176,11 @@ def _all_values(root: Op) -> Values:
 
 
 def _error(made: Op, values: Values, kind: str, line: Line | None) -> AnomalyError:
-    count = int((values[made] != values[made]).sum())
+    count = int(_wrong(values[made]).sum())
+    number = "NaN" if (values[made] != values[made]).any() else "infinity"
     operands = [f"{values[s].min():.4g} to {values[s].max():.4g}" for s in _sources(made) if s in values and values[s].size]
     where = "the gradient of this line" if kind == "gradient" else "this line"
     name = describe(made.src[0] if made.code is OpCode.OUTPUT else made)
-    fact = f"detect_anomaly: {where} has the first NaN: {name} gives {count} of {made.numel} elements"
+    fact = f"detect_anomaly: {where} has the first {number}: {name} gives {count} of {made.numel} elements"
     fact += f", from operands of {' and '.join(operands)}." if operands else "."
-    return AnomalyError(fact, hint=HINT, line=line)
+    return AnomalyError(fact, hint=HINTS[number], line=line)

@@ -67,6 +67,13 @@ class Same:
             self.object = lambda: value
 
 
+class MethodToken(NamedTuple):
+    """A bound method: the tokens of its function and of its object."""
+
+    function: Any
+    owner: Any
+
+
 class ArrayToken(NamedTuple):
     """An array, and what a small one held."""
 
@@ -100,7 +107,7 @@ def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
     if isinstance(value, dict):
         return {key: token_of(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     if isinstance(value, MethodType):
-        return (token_of(value.__func__), token_of(value.__self__))
+        return MethodToken(token_of(value.__func__), token_of(value.__self__))
     return MISSING if isinstance(value, ModuleType) or value is MISSING else Same(value)
 
 
@@ -189,8 +196,8 @@ def how_held(before: Any, now: Any) -> str:
 
 
 def how(before: Any, now: Any) -> str:
-    if isinstance(before, Function | Same):
-        return f"is another {'function' if isinstance(before, Function) else 'object'}"
+    if isinstance(before, Function | MethodToken | Same):
+        return f"is another {'object' if isinstance(before, Same) else 'function'}"
     if isinstance(before, PLAIN):
         return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
     if isinstance(before, ArrayToken):

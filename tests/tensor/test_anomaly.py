@@ -95,6 +95,25 @@ def test_data_with_a_nan_are_an_error_only_for_gradients() -> None:
     assert caught.value.fact == "detect_anomaly: data of shape (2,), which a gradient is computed from, have a NaN."
 
 
+def test_infinity_is_found_where_it_is_looked_for() -> None:
+    x = pg.tensor([1.0, 3.0], requires_grad=True)
+    with detect_anomaly():
+        (x * 1e30).square().sum().backward()
+    masked = x.detach().masked_fill(pg.tensor([True, False]), -float("inf"))
+    with detect_anomaly(check_inf=True):
+        assert masked.softmax(0).tolist() == [0.0, 1.0]
+        with pytest.raises(AnomalyError) as caught:
+            large = x * 1e30
+            squares = large.square()
+            squares.log().sum().backward()
+    assert caught.value.fact == (
+        "detect_anomaly: this line has the first infinity: MUL gives 2 of 2 elements, from operands of 1e+30 to 3e+30 and"
+        " 1e+30 to 3e+30."
+    )
+    assert str(caught.value).split("\n")[1].endswith("squares = large.square()")
+    assert caught.value.hint is not None and caught.value.hint.startswith("numbers have grown beyond their dtype")
+
+
 def test_it_is_on_within_its_block_only() -> None:
     with detect_anomaly():
         with set_detect_anomaly(False):

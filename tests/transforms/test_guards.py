@@ -190,9 +190,10 @@ class Rule:
 
 
 @pytest.mark.req("G10")
-@pytest.mark.parametrize("how", ["function", "closure", "forward", "method"])
+@pytest.mark.parametrize("how", ["function", "closure", "forward", "method", "bound method"])
 def test_what_a_called_function_reads_is_remembered(how, device, monkeypatch):
     net, rule = Scaled(), Rule()
+    apply = rule.apply
 
     def inside(x):
         return times_factor(x)
@@ -202,6 +203,7 @@ def test_what_a_called_function_reads_is_remembered(how, device, monkeypatch):
         "closure": lambda x: inside(x),
         "forward": lambda x: net(x),
         "method": lambda x: rule.apply(x),
+        "bound method": lambda x: apply(x),
     }[how]
     step = pg.jit(function)
     x = Tensor([[1.0]])
@@ -209,6 +211,18 @@ def test_what_a_called_function_reads_is_remembered(how, device, monkeypatch):
         step(x)
     monkeypatch.setitem(globals(), "factor", 3.0)
     with pytest.raises(JitError, match=r"times_factor's factor was 2\.0 and is 3\.0"):
+        step(x)
+
+
+def test_a_bound_method_that_is_held_is_that_of_its_object(device):
+    layer = nn.Linear(1, 1)
+    apply = layer.forward
+    step = pg.jit(lambda x: apply(x))
+    x = Tensor([[1.0]])
+    for _ in range(3):
+        assert step(x).item() == layer(x).item()
+    apply = nn.Linear(1, 1).forward
+    with pytest.raises(JitError, match="apply is another function"):
         step(x)
 
 
