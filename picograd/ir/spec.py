@@ -36,7 +36,7 @@ from picograd.ir.origin import line_of
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.stages import Kernel, Nest, NestKind, Program
-from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Barrier, Check, For, If, Let, Statement, lanes_of
+from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Check, For, If, Let, Statement, lanes_of
 from picograd.ir.text import neighbourhood
 from picograd.ir.text_program import format_statement
 from picograd.record import Record, Struct, field
@@ -411,7 +411,7 @@ class _Checker:
             yield from self.truth(statement.condition, 1)
         elif isinstance(statement, Let) and self.linear:
             yield from _lane_failures(statement.value, lanes_of(statement.var))
-        elif isinstance(statement, Barrier) and not self.linear and AxisKind.VECTOR in scope.kinds:
+        elif statement.orders and not self.linear and AxisKind.VECTOR in scope.kinds:
             yield "no barrier in a VECTOR loop"
         elif isinstance(statement, Check):
             if not self.linear:

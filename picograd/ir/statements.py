@@ -2,7 +2,7 @@
 
 In:    Ops as expressions
 Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, CopyAsync, CommitCopies, WaitForCopies, Shuffle, LoadMatrices,
-       Mma, Barrier, Check; `walk`, `operands`, `mapped`, `lanes_of`
+       Mma, Barrier, Check; `walk`, `operands`, `mapped`, `lanes_of`, WRITERS
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
 UNROLL or VECTOR. `codegen/passes/linearize.py` makes the linear form, which renderers read: every expression is one
@@ -10,7 +10,8 @@ operation on VARs, RANGEs and CONSTs; LOADs are Load statements; only GRID, BLOC
 a number of lanes, and a value with several lanes is a vector.
 
 A statement says of itself what passes ask: which fields are indices and which are values by their names, below, and what it
-writes, orders and touches by its class. So a pass names only the kinds that it treats in a way of their own.
+writes, orders and touches by its class. So a pass names only the kinds that it treats in a way of their own, and a renderer
+has a method for each kind that its machine has (WRITERS).
 """
 
 from __future__ import annotations
@@ -36,16 +37,26 @@ class Described(Record):
     writes:  the field that names the memory it writes
     orders:  what other threads have written to memory is seen after it
     of_warp: all threads of a warp run it together
+    guard:   how it is kept inside of memory: by its "valid", by an "if" around it, or "" where nothing can
     """
 
     text: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     orders: ClassVar[bool] = False
     of_warp: ClassVar[bool] = False
+    guard: ClassVar[str] = ""
 
     def spans(self) -> tuple[Span, ...]:
         """Returns the memory touched, for any conditions, except for Load and Store: from the first element to the last."""
         return ()
+
+    def spans_where_valid(self) -> tuple[Span, ...]:
+        """Returns the memory that is touched only where `valid` holds, except for Load and Store."""
+        return ()
+
+    def num_moved(self) -> int:
+        """Returns how many elements it reads and writes, of a square in memory; others are counted where they are named."""
+        return 0
 
     def broken(self) -> Iterator[str]:
         """Yields the rules that it breaks by itself, wherever it stands; ir/spec.py has those of all statements."""
@@ -107,6 +118,7 @@ class Load(Described):
     """
 
     text: ClassVar[str] = "load {var} = {memory[index]}{valid?}"
+    guard: ClassVar[str] = "valid"
     var: Op
     memory: Op
     index: Op
@@ -122,6 +134,7 @@ class Store(Described):
 
     text: ClassVar[str] = "{memory[index]} = {value}{valid?}"
     writes: ClassVar[str] = "memory"
+    guard: ClassVar[str] = "valid"
     memory: Op
     index: Op
     value: Op
@@ -143,6 +156,7 @@ class Transpose(Described):
 
     text: ClassVar[str] = "transpose {lanes} to {into[place]} by {step} of {memory[index]} by {stride}"
     writes: ClassVar[str] = "into"
+    guard: ClassVar[str] = "if"
     into: Op
     place: Op
     step: int
@@ -155,6 +169,9 @@ class Transpose(Described):
         last = self.lanes - 1
         read = self.memory, self.index, last * self.stride + self.lanes
         return read, (self.into, self.place, last * self.step + self.lanes)
+
+    def num_moved(self) -> int:
+        return 2 * self.lanes**2
 
     def broken(self) -> Iterator[str]:
         if self.memory.dtype is not self.into.dtype:
@@ -192,6 +209,7 @@ class CopyAsync(Described):
 
     text: ClassVar[str] = "copy {lanes} to {into[place]} of {memory[index]}{valid?}"
     writes: ClassVar[str] = "into"
+    guard: ClassVar[str] = "valid"
     into: Op
     place: Op
     memory: Op
@@ -201,6 +219,9 @@ class CopyAsync(Described):
 
     def spans(self) -> tuple[Span, ...]:
         return ((self.into, self.place, self.lanes),)
+
+    def spans_where_valid(self) -> tuple[Span, ...]:
+        return ((self.memory, self.index, self.lanes),)
 
     def broken(self) -> Iterator[str]:
         memory, into = self.memory, self.into
@@ -356,6 +377,8 @@ Statement = (
 FIELDS = {kind: kind.__struct_fields__ for kind in get_args(Statement)}
 ACCESSES = {kind: re.findall(r"\{(\w+)\[(\w+)\]\}", kind.text) for kind in FIELDS}  # fields of memory and of its index
 CHANGING = {kind: [(name, name in INDICES) for name in FIELDS[kind] if name in INDICES | VALUES] for kind in FIELDS}
+# The method of a renderer that writes a kind: write_copy_async for a CopyAsync.
+WRITERS = {kind: "write" + re.sub("(?=[A-Z])", "_", kind.__name__).lower() for kind in FIELDS}
 S = TypeVar("S", bound=Described)
 
 

@@ -22,31 +22,11 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import divisor_of, interval_of
 from picograd.ir.stages import Program
-from picograd.ir.statements import (
-    Alloc,
-    Barrier,
-    Check,
-    CommitCopies,
-    CopyAsync,
-    For,
-    If,
-    Let,
-    Load,
-    LoadMatrices,
-    Mma,
-    Prefetch,
-    Shuffle,
-    Statement,
-    Store,
-    Transpose,
-    WaitForCopies,
-    lanes_of,
-)
+from picograd.ir.statements import WRITERS, Alloc, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import to_op
-from picograd.render.grids import Phase, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
+from picograd.render.grids import Phase, broken, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
 from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
 
-OfAGpu = CopyAsync | CommitCopies | WaitForCopies | Shuffle | LoadMatrices | Mma
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
 
@@ -90,7 +70,7 @@ class Writer(ABC):
 
     def broken(self, rule: str) -> VerifyError:
         """Returns the error for a Program that breaks a rule of the linear form."""
-        return VerifyError(f"render: kernel {self.program.name} breaks a rule of the linear form: {rule}.")
+        return broken(self.program, rule)
 
     # ---- expressions ----
     def operand(self, op: Op, lane: int = 0) -> str:
@@ -148,31 +128,17 @@ class Writer(ABC):
 
     # ---- statements ----
     def write(self, statements: Sequence[Statement]) -> None:
-        """Writes statements in order."""
+        """Writes statements in order, each by the method of its kind."""
         for statement in statements:
-            if isinstance(statement, Let):
-                self.write_let(statement)
-            elif isinstance(statement, Load):
-                self.write_load(statement)
-            elif isinstance(statement, Store):
-                self.write_store(statement)
-            elif isinstance(statement, If):
-                with self.braces(f"if ({self.expression(statement.condition)})"):
-                    self.write(statement.body)
-            elif isinstance(statement, For):
-                self.write_for(statement)
-            elif isinstance(statement, Alloc):
-                self.write_alloc(statement)
-            elif isinstance(statement, Check):
-                self.write_check(statement)
-            elif isinstance(statement, Transpose):
-                self.write_transpose(statement)
-            elif isinstance(statement, OfAGpu):
-                self.write_of_a_gpu(statement)
-            elif isinstance(statement, Barrier):
-                self.write_barrier()
-            else:
-                assert isinstance(statement, Prefetch)  # changes nothing; and a GPU has other threads to run meanwhile
+            getattr(self, WRITERS[type(statement)], self.write_unknown)(statement)
+
+    def write_unknown(self, statement: Statement) -> None:
+        """Refuses a statement for which a language has no method."""
+        raise self.broken(f"a {type(statement).__name__} is of another kind of machine")
+
+    def write_if(self, branch: If) -> None:
+        with self.braces(f"if ({self.expression(branch.condition)})"):
+            self.write(branch.body)
 
     def write_let(self, let: Let) -> None:
         if let.value.dtype.is_int:
@@ -264,16 +230,11 @@ class Writer(ABC):
     def write_alloc(self, alloc: Alloc) -> None:
         """Declares memory."""
 
-    def write_transpose(self, transpose: Transpose) -> None:
-        """Turns a square."""
-        raise self.broken("a Transpose is of a CPU's vectors")
-
-    def write_of_a_gpu(self, statement: OfAGpu) -> None:
-        """Writes what only NVIDIA's GPUs have."""
-        raise self.broken(f"only CUDA has a {type(statement).__name__}")
+    def write_prefetch(self, statement: Statement) -> None:  # noqa: B027
+        """Writes nothing: it changes nothing, and a GPU has other threads to run meanwhile."""
 
     @abstractmethod
-    def write_barrier(self) -> None:
+    def write_barrier(self, statement: Statement) -> None:
         """Waits for the other threads of the block."""
 
 
@@ -371,7 +332,7 @@ class BlockWriter(Writer):
         if self.shared_nbytes > self.target.shared_bytes:
             raise self.broken(too_much_shared(self.target, str(name), self.shared_nbytes))
 
-    def check_whole(self, statement: str) -> None:
+    def check_whole(self, statement: Statement) -> None:
         """Checks that all threads of the block run what they have to run together."""
         if self.guarded:
-            raise self.broken(f"{statement} stands in a BLOCK loop that not all threads run")
+            raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")

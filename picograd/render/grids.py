@@ -25,7 +25,6 @@ from picograd.ir.ranges import Intervals, interval_of
 from picograd.ir.stages import Launch, Program
 from picograd.ir.statements import (
     Alloc,
-    Barrier,
     Check,
     CommitCopies,
     For,
@@ -36,7 +35,6 @@ from picograd.ir.statements import (
     Shuffle,
     Statement,
     Store,
-    Transpose,
     lanes_of,
     walk,
 )
@@ -88,8 +86,8 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
             total += min(max(_trips(extent), 0), MOST_WORK) * _work(statement.body, named)
         elif isinstance(statement, If):
             total += _work(statement.body, named)
-        elif isinstance(statement, Transpose):
-            total += 2 * statement.lanes**2
+        else:
+            total += statement.num_moved()
     return min(total, MOST_WORK)
 
 
@@ -155,10 +153,10 @@ def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
     """Splits a phase into its GRID loops and the statements before them."""
     grids = [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
     before = [s for s in statements if s not in grids]
-    broken = [s for s in before if not isinstance(s, Let | Load | Check)]
-    if broken or not grids:
-        found = type(broken[0]).__name__ if broken else "nothing"
-        raise _broken(program, f"a phase is named values and GRID loops, found {found}")
+    others = [s for s in before if not isinstance(s, Let | Load | Check)]
+    if others or not grids:
+        found = type(others[0]).__name__ if others else "nothing"
+        raise broken(program, f"a phase is named values and GRID loops, found {found}")
     starts: list[Dim] = [0]
     for grid in grids:
         starts.append(add(starts[-1], from_op(grid.range.src[0])))
@@ -189,7 +187,7 @@ def _block_loops(statements: Sequence[Statement]) -> list[For]:
 def _block_extent(program: Program, loop: For, definitions: dict[Op, Dim]) -> int:
     extent = bounds(with_values(from_op(loop.range.src[0]), definitions))[1]
     if extent > MAX_THREADS:
-        raise _broken(program, f"a block has at most {MAX_THREADS} threads, a BLOCK loop can have {extent}")
+        raise broken(program, f"a block has at most {MAX_THREADS} threads, a BLOCK loop can have {extent}")
     return max(1, extent)
 
 
@@ -198,10 +196,10 @@ def grid_of(program: Program, phase: Phase) -> Dim:
     grid = with_values(phase.starts[-1], _definitions(phase.before))
     if isinstance(grid, int):
         if grid > MAX_GRID:
-            raise _broken(program, f"a launch has at most {MAX_GRID} blocks, this one {grid}")
+            raise broken(program, f"a launch has at most {MAX_GRID} blocks, this one {grid}")
         return grid
     if any(op.code in (OpCode.VAR, OpCode.LOAD) for op in toposort([grid])):
-        raise _broken(program, "the extent of a GRID loop depends on what a kernel has read")
+        raise broken(program, "the extent of a GRID loop depends on what a kernel has read")
     return grid
 
 
@@ -242,7 +240,8 @@ def too_much_shared(target: Target, name: str, nbytes: int) -> str:
     return f"a block of {target.device} shares {target.shared_bytes} bytes, with {name} it needs {nbytes}"
 
 
-def _broken(program: Program, rule: str) -> VerifyError:
+def broken(program: Program, rule: str) -> VerifyError:
+    """Returns the error for a Program that breaks a rule of the linear form."""
     return VerifyError(f"render: kernel {program.name} breaks a rule of the linear form: {rule}.")
 
 
@@ -262,7 +261,7 @@ def is_rolled(loop: For) -> bool:
     body = list(walk(loop.body))
     shuffles = any(isinstance(statement, Shuffle) for statement in body)
     reads = any(isinstance(statement, Load) and statement.memory.code is OpCode.PARAM for statement in body)
-    return (shuffles and reads) or any(isinstance(statement, Barrier) for statement in body)
+    return (shuffles and reads) or any(statement.orders for statement in body)
 
 
 def least_blocks(statements: Sequence[Statement]) -> int:

@@ -45,15 +45,13 @@ from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
+    WRITERS,
     Alloc,
-    Barrier,
     Check,
     For,
     If,
     Let,
     Load,
-    LoadMatrices,
-    Mma,
     Prefetch,
     Statement,
     Store,
@@ -61,6 +59,7 @@ from picograd.ir.statements import (
     lanes_of,
 )
 from picograd.record import Record, Struct, field
+from picograd.render.grids import broken
 from picograd.render.llvm_rows import (
     constant,
     index_division,
@@ -94,7 +93,6 @@ class Dialect(Record):
 
 
 # ---- which places of registers a body changes ----
-Access = Load | Store | Transpose | LoadMatrices | Mma
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
 
@@ -122,15 +120,10 @@ def elements_of(slot: Slot) -> list[Slot]:
     return [(memory, place + i, 1) for i in range(lanes)]
 
 
-def parts_of(mma: Mma) -> list[list[Slot]]:
-    """Returns the places of a thread's parts of the three matrices: the accumulators', then the operands'."""
-    starts = [(memory, _constant_place(memory, index), count) for memory, index, count in mma.spans()]
-    return [elements_of(slot) for slot in starts]
-
-
-def brought_by(load: LoadMatrices) -> list[Slot]:
-    """Returns the places that a LoadMatrices writes: two for each matrix."""
-    return elements_of((load.into, _constant_place(load.into, load.place), 8))
+def parts_of(statement: Statement) -> list[list[Slot]]:
+    """Returns the places of a thread's parts of matrices in registers: for each span one of every element."""
+    spans = [span for span in statement.spans() if is_register(span[0])]
+    return [elements_of((memory, _constant_place(memory, index), count)) for memory, index, count in spans]
 
 
 def is_lookup(access: Load | Store) -> bool:
@@ -177,34 +170,32 @@ def _add_changes(
     for statement in body:
         if isinstance(statement, Let):  # most are
             continue
-        if isinstance(statement, Access):
-            slots = _slots(statement)
-            if apart:
-                slots = [each for slot in slots for each in elements_of(slot)]
-            for memory, place, lanes in slots:
-                if lanes_at.setdefault((memory, place), lanes) != lanes:
-                    raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
-            if isinstance(statement, Mma):
-                slots = parts_of(statement)[0]
-            if not isinstance(statement, Load):
-                stored.update(dict.fromkeys(slots))
-        elif isinstance(statement, For | If):
+        if isinstance(statement, For | If):
             inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at, apart)
             stored.update(dict.fromkeys(inside))
-        elif isinstance(statement, Alloc):
+            continue
+        if isinstance(statement, Alloc):
             own.add(statement.memory)
+            continue
+        slots = _slots(statement)
+        if apart:
+            slots = [each for slot in slots for each in elements_of(slot)]
+        for memory, place, lanes in slots:
+            if lanes_at.setdefault((memory, place), lanes) != lanes:
+                raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+        if slots and statement.writes:
+            written = getattr(statement, statement.writes)
+            stored.update(dict.fromkeys(slot for slot in slots if slot[0] is written))
     return [slot for slot in stored if slot[0] not in own]
 
 
-def _slots(access: Access) -> list[Slot]:
-    """Returns the register slots that an access reads or writes."""
-    if isinstance(access, Load | Store):
-        return [slot_of(access)] if is_register(access.memory) else []
-    if isinstance(access, Mma):
-        return [slot for part in parts_of(access) for slot in part]
-    if isinstance(access, LoadMatrices):
-        return brought_by(access)
-    return slots_of(access) if is_register(access.into) else []
+def _slots(statement: Statement) -> list[Slot]:
+    """Returns the register slots that a statement reads or writes."""
+    if isinstance(statement, Load | Store):
+        return [slot_of(statement)] if is_register(statement.memory) else []
+    if isinstance(statement, Transpose):
+        return slots_of(statement) if is_register(statement.into) else []
+    return [slot for part in parts_of(statement) for slot in part]
 
 
 def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
@@ -340,40 +331,43 @@ class LlvmWriter(ABC):
 
     # ---- statements ----
     def statements(self, body: Sequence[Statement]) -> None:
+        """Writes the instructions of statements in order, each by the method of its kind."""
         for statement in body:
-            self.statement(statement)
+            getattr(self, WRITERS[type(statement)], self.write_unknown)(statement)
 
-    def statement(self, statement: Statement) -> None:
-        """Writes the instructions of one statement."""
-        if isinstance(statement, Let):
-            self.write_let(statement.var, statement.value)
-        elif isinstance(statement, Load):
-            self.depths[statement.var] = len(self.loops)
-            in_register = is_register(statement.memory)
-            self.values[statement.var] = self.read_register(statement) if in_register else self.read(statement)
-        elif isinstance(statement, Store):
-            if is_register(statement.memory):
-                self.write_register(statement)
-            else:
-                self.write(statement)
-        elif isinstance(statement, For):
-            extent = statement.range.src[0]
-            self.loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
-        elif isinstance(statement, If):
-            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
-                self.statements(statement.body)
-        elif isinstance(statement, Prefetch):
-            if self.dialect.prefetch:
-                address = self.address(statement.memory, statement.index)
-                self.lines.append(f"  {self.dialect.prefetch.format(address=address)}")
-        elif isinstance(statement, Alloc):
-            self.allocate(statement.memory)
-        elif isinstance(statement, Check):
-            self.check(statement)
+    def write_unknown(self, statement: Statement) -> None:
+        """Refuses a statement for which a kind of machine has no method."""
+        raise broken(self.program, f"a {type(statement).__name__} is of another kind of machine")
+
+    def write_load(self, load: Load) -> None:
+        self.depths[load.var] = len(self.loops)
+        self.values[load.var] = self.read_register(load) if is_register(load.memory) else self.read(load)
+
+    def write_store(self, store: Store) -> None:
+        if is_register(store.memory):
+            self.write_register(store)
         else:
-            assert isinstance(statement, Barrier), f"{statement} is of another kind of machine"
-            if self.dialect.barrier:
-                self.lines.append(f"  {self.dialect.barrier}")
+            self.write(store)
+
+    def write_for(self, loop: For) -> None:
+        extent = loop.range.src[0]
+        self.loop(loop, "0", self.end_of(loop), extent.code is OpCode.CONST and extent.arg > 0)
+
+    def write_if(self, branch: If) -> None:
+        with self.when(self.operand(branch.condition, 1), self.changes[id(branch)]):
+            self.statements(branch.body)
+
+    def write_alloc(self, alloc: Alloc) -> None:
+        self.allocate(alloc.memory)
+
+    def write_prefetch(self, prefetch: Prefetch) -> None:
+        if self.dialect.prefetch:
+            address = self.address(prefetch.memory, prefetch.index)
+            self.lines.append(f"  {self.dialect.prefetch.format(address=address)}")
+
+    def write_barrier(self, statement: Statement) -> None:
+        if self.dialect.barrier:
+            self.lines.append(f"  {self.dialect.barrier}")
 
     # ---- loops and branches ----
     def loop(self, loop: For, low: str, high: str, runs: bool) -> None:
@@ -513,8 +507,9 @@ class LlvmWriter(ABC):
         return self.emit(f"select {vector('i1', lanes)} {condition}, {kind} {value}, {kind} {otherwise}")
 
     # ---- values ----
-    def write_let(self, var: Op, value: Op) -> None:
+    def write_let(self, let: Let) -> None:
         """Names a value. An index that is a sum is written only where something other than an address reads it."""
+        var, value = let.var, let.value
         if value.code is OpCode.EXPAND:
             (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
         self.depths[var] = len(self.loops)
@@ -668,7 +663,7 @@ class LlvmWriter(ABC):
         return self.emit(f"zext {type_of(dtype, lanes)} {value} to {memory_type(dtype, lanes)}")
 
     # ---- checks ----
-    def check(self, checked: Check) -> None:
+    def write_check(self, checked: Check) -> None:
         """Writes a branch that is taken when an index is outside, with the report of the first such lane.
 
         No call: it would cost the loops around the registers that a call overwrites.

@@ -25,13 +25,12 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import CopyAsync, For, If, Let, Load, Span, Statement, Store, Transpose, lanes_of
+from picograd.ir.statements import For, If, Let, Load, Span, Statement, Store, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
 from picograd.record import replace
 
 Access = Load | Store
-GUARDED = (Load, Store, Transpose, CopyAsync)  # the others a warp does together
 CHOICES_MAX = 2  # conditions of WHEREs that are taken apart for one access
 
 
@@ -108,19 +107,20 @@ class _Prover:
             else:
                 for memory, index, span in statement.spans():
                     self.span(statement, memory, index, span, None, known, is_sure)
-                if isinstance(statement, CopyAsync):
-                    self.copied(statement, known, is_sure)
+                if statement.guard == "valid":
+                    self.where_valid(statement, known, is_sure)
 
     def access(self, access: Access, lanes: int, known: Known, is_sure: bool) -> None:
         """Proves one access, or notes it."""
         span = lanes if lanes > 1 and lanes_of(access.index) == 1 else 1
         self.span(access, access.memory, access.index, span, access.valid, known, is_sure)
 
-    def copied(self, copy: CopyAsync, known: Known, is_sure: bool) -> None:
-        """Proves what a copy reads, or notes it; what it writes has been proved."""
-        if id(copy) in self.unproved:
-            raise self.unsafe(copy)
-        self.span(copy, copy.memory, copy.index, copy.lanes, copy.valid, known, is_sure)
+    def where_valid(self, statement: Statement, known: Known, is_sure: bool) -> None:
+        """Proves what a statement touches where it is valid, or notes it; what it touches anyhow must be proved."""
+        if id(statement) in self.unproved:
+            raise self.unsafe(statement)
+        for memory, index, span in statement.spans_where_valid():
+            self.span(statement, memory, index, span, getattr(statement, "valid", None), known, is_sure)
 
     def unsafe(self, statement: Statement) -> VerifyError:
         """Returns the error for a statement that nothing can guard."""
@@ -156,7 +156,7 @@ class _Prover:
                         f"after pass linearize of program {self.program.name}, a statement is outside its memory.\n"
                         f"  > {format_statement(access)}\n    elements {low}..{high + span - 1} of {length}"
                     )
-                if not isinstance(access, GUARDED):
+                if not access.guard:
                     raise self.unsafe(access)
                 self.unproved.add(id(access))
                 return
@@ -202,16 +202,20 @@ class _Guards:
         for statement in statements:
             if isinstance(statement, For | If):
                 statement = replace(statement, body=self.body(statement.body))
-            elif isinstance(statement, Load | Store) and id(statement) in self.unproved:
-                statement = replace(statement, valid=self.condition(statement))
-            elif isinstance(statement, Transpose) and id(statement) in self.unproved:
-                statement = If(self.all_inside(statement.spans(), None), (statement,))  # else it is left alone
-            elif isinstance(statement, CopyAsync) and id(statement) in self.unproved:
-                span = statement.memory, statement.index, statement.lanes
-                statement = replace(statement, valid=self.all_inside([span], statement.valid))
+            elif id(statement) in self.unproved:
+                statement = self.guarded(statement)
             self.written.append(statement)
         written, self.written = self.written, outer
         return tuple(written)
+
+    def guarded(self, statement: Statement) -> Statement:
+        """Returns a statement that touches nothing outside, by the guard of its kind."""
+        if isinstance(statement, Load | Store):
+            return replace(statement, valid=self.condition(statement))
+        if statement.guard == "if":
+            return If(self.all_inside(statement.spans(), None), (statement,))
+        valid = self.all_inside(statement.spans_where_valid(), getattr(statement, "valid", None))
+        return replace(statement, valid=valid)
 
     def condition(self, access: Access) -> Op:
         """Writes where an access is inside its memory and its own condition holds: lane by lane."""

@@ -23,8 +23,9 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Check, For, If, Let, Load, Shuffle, Statement, Store, lanes_of, mapped
+from picograd.ir.statements import Check, For, If, Let, Load, Statement, Store, lanes_of, mapped
 from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, to_op, with_values, without
+from picograd.record import replace
 
 
 # ---- statements ----
@@ -106,22 +107,25 @@ class _Linearizer:
                 self.run_store(statement)
             elif isinstance(statement, Load):
                 load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
-                self.add_naming(load, statement.var)
-            elif isinstance(statement, Shuffle):
-                value = self.value_here(statement.value)
-                self.add_naming(Shuffle(self.new_var(value.dtype, 1), value, statement.distance), statement.var)
+                self.scopes[-1].statements.append(load)
+                self.rename(statement.var, load.var)
             elif isinstance(statement, Let | Check):
                 raise AssertionError(f"linearize: {statement} belongs to the linear form")
             else:
-                self.scopes[-1].statements.append(mapped(statement, self.first_element, self.value_here))
+                written = mapped(statement, self.first_element, self.value_here)
+                var: Op | None = getattr(statement, "var", None)
+                if var is not None:
+                    new = self.new_var(var.dtype, 1)  # as in the free form
+                    written = replace(written, var=new)
+                    self.rename(var, new)
+                self.scopes[-1].statements.append(written)
                 if statement.writes or statement.orders:
                     self.forget_loads(None if statement.orders else getattr(statement, statement.writes))
 
-    def add_naming(self, statement: Load | Shuffle, var: Op) -> None:
-        """Writes a statement right here; its VAR replaces `var` of the free form from now on."""
-        self.scopes[-1].statements.append(statement)
-        self.depth_of[statement.var] = len(self.scopes) - 1
-        (self.copies.names if self.copies.constants else self.values)[var] = statement.var
+    def rename(self, var: Op, to: Op) -> None:
+        """Puts the VAR of a statement that is written right here in the place of `var` of the free form from now on."""
+        self.depth_of[to] = len(self.scopes) - 1
+        (self.copies.names if self.copies.constants else self.values)[var] = to
 
     def run_for(self, loop: For) -> None:
         """Writes a loop: UNROLL as copies of its body, VECTOR as one body of vectors, others as loops."""

@@ -25,7 +25,7 @@ from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import value_range
 from picograd.ir.stages import Kernel
-from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, walk
+from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, walk
 from picograd.record import replace
 
 LENGTH = 16  # of a table: lanes of a vector of float32
@@ -135,10 +135,8 @@ def _changing(loop: For) -> set[Op]:
             changing.add(statement.range)
         elif isinstance(statement, Load):
             changing.add(statement.var)
-        elif isinstance(statement, Store):
-            changing.add(statement.memory)
-        elif isinstance(statement, Transpose):
-            changing.add(statement.into)
+        elif statement.writes:
+            changing.add(getattr(statement, statement.writes))
         elif isinstance(statement, Alloc):
             changing.add(statement.memory)
     return changing

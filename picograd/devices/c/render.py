@@ -94,5 +94,5 @@ class CWriter(Writer):
         """Returns the text of the element `offset` behind another."""
         return f"{self.memory(memory)}[{self.operand(index)} + {offset}]"
 
-    def write_barrier(self) -> None:
+    def write_barrier(self, statement: Statement) -> None:
         """Writes nothing: a block is one thread."""

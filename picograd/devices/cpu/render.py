@@ -29,7 +29,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
-from picograd.ir.statements import Alloc, Check, For, Let, Load, Statement, Store, Transpose, lanes_of, walk
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of, walk
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, changes, is_register, slots_of
 from picograd.render.llvm_rows import memory_type, splat, suffix, type_of
@@ -101,9 +101,9 @@ class CpuWriter(LlvmWriter):
             if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
-                beside = isinstance(statement, Let | Load | Alloc | Check)
+                beside = not isinstance(statement, For | If) and not statement.writes
                 assert not loops or beside, f"{statement} stands beside GRID loops"
-                self.statement(statement)
+                self.statements([statement])
         if self.sink_nbytes:
             self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
         head = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end) {{\nentry:\n"
@@ -131,13 +131,6 @@ class CpuWriter(LlvmWriter):
         high = last if is_first else self.emit(f"sub i64 {last}, {before}")
         self.loop(loop, low, high, False)
         return after
-
-    def statement(self, statement: Statement) -> None:
-        """Writes the instructions of one statement."""
-        if isinstance(statement, Transpose):
-            self.transpose(statement)
-        else:
-            super().statement(statement)
 
     def allocate(self, memory: Op) -> None:
         """Takes memory on the stack; registers are values and need none."""
@@ -197,7 +190,7 @@ class CpuWriter(LlvmWriter):
         else:
             self.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
 
-    def transpose(self, square: Transpose) -> None:
+    def write_transpose(self, square: Transpose) -> None:
         """Writes a Transpose: lines loaded, exchanged lane by lane, and stored unless registers are their place."""
         dtype, lanes = square.memory.dtype, square.lanes
         kind, scalar = memory_type(dtype, lanes), memory_type(dtype)

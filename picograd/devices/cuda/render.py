@@ -13,8 +13,18 @@ from picograd.device import Target
 from picograd.ir.op import Op
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program, Source
-from picograd.ir.statements import Alloc, CommitCopies, CopyAsync, LoadMatrices, Mma, Shuffle, WaitForCopies
-from picograd.render.cstyle import BlockWriter, OfAGpu
+from picograd.ir.statements import (
+    ACCESSES,
+    Alloc,
+    CommitCopies,
+    CopyAsync,
+    LoadMatrices,
+    Mma,
+    Shuffle,
+    Statement,
+    WaitForCopies,
+)
+from picograd.render.cstyle import BlockWriter
 from picograd.render.grids import asked_for, launch_of_blocks, least_blocks, take_apart
 
 
@@ -69,36 +79,39 @@ class CudaWriter(BlockWriter):
         else:
             self.line(f"SHARED_AT({what}, {first});" if asked_for(self.phase) else f"SHARED({what});")
 
-    def write_of_a_gpu(self, statement: OfAGpu) -> None:
-        """Calls the primitive of that name (devices/cuda/primitives.h)."""
-        if isinstance(statement, Shuffle | LoadMatrices | Mma):
-            self.check_whole(f"a {type(statement).__name__}")
-        match statement:
-            case CopyAsync(into=into, place=place, memory=memory, index=index, lanes=lanes, valid=valid):
-                accesses, condition = self.places((into, place), (memory, index)), self.operand(valid) if valid else "true"
-                self.line(f"copy_async<{lanes}>({accesses}, {condition});")
-            case CommitCopies():
-                self.line("commit_copies();")
-            case WaitForCopies(still=still):
-                self.line(f"wait_copies<{still}>();")
-            case Shuffle(var=var, value=value, distance=distance):
-                self.name(var, [f"shuffle_xor({self.operand(value)}, {distance})"])
-            case LoadMatrices(into=into, place=place, memory=memory, index=index, turned=turned):
-                accesses = self.places((into, place), (memory, index))
-                self.line(f"load_matrices<{'true' if turned else 'false'}>({accesses});")
-            case Mma():
-                accesses = self.places(*[(memory, index) for memory, index, _ in statement.spans()])
-                self.line(f"mma_m16n8k16({accesses});")
+    # ---- primitives (devices/cuda/primitives.h) ----
+    def write_copy_async(self, copy: CopyAsync) -> None:
+        accesses, condition = self.accesses(copy), self.operand(copy.valid) if copy.valid else "true"
+        self.line(f"copy_async<{copy.lanes}>({accesses}, {condition});")
 
-    def places(self, *accesses: tuple[Op, Op]) -> str:
-        """Returns the arguments that name memory and index."""
-        return ", ".join(f"{self.memory(memory)}, {self.operand(index)}" for memory, index in accesses)
+    def write_commit_copies(self, statement: CommitCopies) -> None:
+        self.line("commit_copies();")
+
+    def write_wait_for_copies(self, wait: WaitForCopies) -> None:
+        self.line(f"wait_copies<{wait.still}>();")
+
+    def write_shuffle(self, shuffle: Shuffle) -> None:
+        self.check_whole(shuffle)
+        self.name(shuffle.var, [f"shuffle_xor({self.operand(shuffle.value)}, {shuffle.distance})"])
+
+    def write_load_matrices(self, load: LoadMatrices) -> None:
+        self.check_whole(load)
+        self.line(f"load_matrices<{'true' if load.turned else 'false'}>({self.accesses(load)});")
+
+    def write_mma(self, mma: Mma) -> None:
+        self.check_whole(mma)
+        self.line(f"mma_m16n8k16({self.accesses(mma)});")
+
+    def accesses(self, statement: Statement) -> str:
+        """Returns the arguments that name memory and index, as the statement has them."""
+        pairs = [(getattr(statement, memory), getattr(statement, index)) for memory, index in ACCESSES[type(statement)]]
+        return ", ".join(f"{self.memory(memory)}, {self.operand(index)}" for memory, index in pairs)
 
     def operation(self, op: Op, operands: list[str]) -> str:
         """Returns the text of one operation: a rough one is a primitive."""
         is_rough = op.code is OpCode.EXP2 and op.arg == ROUGHLY
         return f"rough_exp2({operands[0]})" if is_rough else super().operation(op, operands)
 
-    def write_barrier(self) -> None:
-        self.check_whole("a Barrier")
+    def write_barrier(self, statement: Statement) -> None:
+        self.check_whole(statement)
         self.line("__syncthreads();")

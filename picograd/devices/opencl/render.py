@@ -18,7 +18,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, Let, Load, lanes_of, walk
+from picograd.ir.statements import Alloc, Let, Load, Statement, lanes_of, walk
 from picograd.ir.symbolic import from_op
 from picograd.record import replace
 from picograd.render.cstyle import BlockWriter
@@ -60,7 +60,7 @@ def grids_apart(phase: Phase) -> list[Phase]:
 
     NOTE: PoCL 3.1 runs a function with barriers in two branches on the number of the block into other memory.
     """
-    if len(phase.grids) == 1 or not any(isinstance(s, Barrier) for s in walk(phase.grids)):
+    if len(phase.grids) == 1 or not any(s.orders for s in walk(phase.grids)):
         return [phase]
     return [replace(phase, grids=(grid,), starts=(0, from_op(grid.range.src[0]))) for grid in phase.grids]
 
@@ -115,6 +115,6 @@ class OpenClWriter(BlockWriter):
     def stored(self, dtype: DType) -> str:
         return stored(dtype)
 
-    def write_barrier(self) -> None:
-        self.check_whole("a Barrier")
+    def write_barrier(self, statement: Statement) -> None:
+        self.check_whole(statement)
         self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")

@@ -26,7 +26,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import divisor_of, exact_interval, interval_of
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import (
-    Barrier,
     CommitCopies,
     CopyAsync,
     For,
@@ -37,7 +36,6 @@ from picograd.ir.statements import (
     Shuffle,
     Statement,
     Store,
-    Transpose,
     WaitForCopies,
     lanes_of,
     operands,
@@ -47,6 +45,7 @@ from picograd.ir.symbolic import to_op
 from picograd.render.grids import (
     Phase,
     asked_for,
+    broken,
     grid_interval,
     is_rolled,
     launch_of_blocks,
@@ -55,7 +54,7 @@ from picograd.render.grids import (
     take_apart,
     too_much_shared,
 )
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, brought_by, changes, parts_of
+from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, changes, parts_of
 from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, vector, with_sign_of_divisor
 
 GPU = Dialect(
@@ -194,7 +193,7 @@ class PtxWriter(LlvmWriter):
 
     def broken(self, rule: str) -> VerifyError:
         """Returns the error for a Program that breaks a rule of the linear form."""
-        return VerifyError(f"render: kernel {self.program.name} breaks a rule of the linear form: {rule}.")
+        return broken(self.program, rule)
 
     # ---- loops ----
     def write_phase(self) -> None:
@@ -240,34 +239,31 @@ class PtxWriter(LlvmWriter):
         self.in_block = outer
 
     # ---- statements ----
-    def statement(self, statement: Statement) -> None:
-        """Writes the instructions of one statement."""
-        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.BLOCK:
-            self.write_block(statement)
-        elif isinstance(statement, For) and statement.range.arg[1] is not AxisKind.LOOP:
-            raise self.broken(f"a {statement.range.arg[1].name} loop stands where only a LOOP can")
-        elif isinstance(statement, Shuffle):
-            self.shuffle(statement)
-        elif isinstance(statement, Mma):
-            self.multiply_matrices(statement)
-        elif isinstance(statement, LoadMatrices):
-            self.load_matrices(statement)
-        elif isinstance(statement, CopyAsync):
-            self.copy(statement)
-        elif isinstance(statement, CommitCopies):
-            self.lines.append(f"  {COMMIT}")
-        elif isinstance(statement, WaitForCopies):
-            self.lines.append(f"  {WAIT.format(statement.still)}")
-        elif isinstance(statement, Transpose):
-            raise self.broken("a Transpose is of a CPU's vectors")
+    def write_for(self, loop: For) -> None:
+        kind = loop.range.arg[1]
+        if kind is AxisKind.BLOCK:
+            self.write_block(loop)
+        elif kind is AxisKind.LOOP:
+            super().write_for(loop)
         else:
-            if isinstance(statement, Barrier):
-                self._check_all_run("a Barrier")
-            if isinstance(statement, Let) and statement.value.dtype.is_int:
-                self.divisors[statement.var] = divisor_of(statement.value, self.divisors)
-                self.intervals[statement.var] = interval_of(statement.value, self.intervals)
-                self.note_step(statement.var, statement.value)
-            super().statement(statement)
+            raise self.broken(f"a {kind.name} loop stands where only a LOOP can")
+
+    def write_let(self, let: Let) -> None:
+        if let.value.dtype.is_int:
+            self.divisors[let.var] = divisor_of(let.value, self.divisors)
+            self.intervals[let.var] = interval_of(let.value, self.intervals)
+            self.note_step(let.var, let.value)
+        super().write_let(let)
+
+    def write_commit_copies(self, statement: CommitCopies) -> None:
+        self.lines.append(f"  {COMMIT}")
+
+    def write_wait_for_copies(self, wait: WaitForCopies) -> None:
+        self.lines.append(f"  {WAIT.format(wait.still)}")
+
+    def write_barrier(self, statement: Statement) -> None:
+        self._check_all_run(statement)
+        super().write_barrier(statement)
 
     def allocate(self, memory: Op) -> None:
         """Defines SHARED memory of the block; REGISTERS are values and need nothing."""
@@ -404,7 +400,7 @@ class PtxWriter(LlvmWriter):
                 with self.when(self.emit(f"extractelement <{lanes} x i1> {mask}, i64 {lane}")):
                     self._store_lane(store, value, lane, lanes)
 
-    def copy(self, copy: CopyAsync) -> None:
+    def write_copy_async(self, copy: CopyAsync) -> None:
         """Writes a CopyAsync; from memory that begins at an odd place element by element, which then is there at once."""
         nbytes = copy.lanes * copy.memory.dtype.itemsize
         if copy.lanes > 1 and not self._alignment(copy.memory, copy.index, copy.lanes):
@@ -487,14 +483,14 @@ class PtxWriter(LlvmWriter):
         return self.emit(f"getelementptr {scalar}, ptr {address}, i64 {lane}") if lane else address
 
     # ---- a warp ----
-    def _check_all_run(self, what: str) -> None:
+    def _check_all_run(self, statement: Statement) -> None:
         """Raises where not all threads of a warp come to a statement: the others would wait for ever."""
         if self.guarded:
-            raise self.broken(f"{what} stands in a BLOCK loop that not all threads run")
+            raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
 
-    def shuffle(self, shuffle: Shuffle) -> None:
+    def write_shuffle(self, shuffle: Shuffle) -> None:
         """Writes an exchange between threads of a warp: of 32 bits, or twice of 32."""
-        self._check_all_run("a Shuffle")
+        self._check_all_run(shuffle)
         kind, value = type_of(shuffle.var.dtype), self.operand(shuffle.value, 1)
         bits = shuffle.var.dtype.bits if shuffle.var.dtype is not dtypes.bool_ else 1
         whole = f"i{bits}"
@@ -513,9 +509,9 @@ class PtxWriter(LlvmWriter):
         self.depths[shuffle.var] = len(self.loops)
         self.values[shuffle.var] = self.emit(f"bitcast {whole} {value} to {kind}") if kind != whole else value
 
-    def multiply_matrices(self, mma: Mma) -> None:
+    def write_mma(self, mma: Mma) -> None:
         """Writes a product of matrices that a warp holds, pairs of operands in 32 bits each."""
-        self._check_all_run("an Mma")
+        self._check_all_run(mma)
         kind, name = MULTIPLY[mma.lhs.dtype]
         acc, lhs, rhs = parts_of(mma)
         if mma.lhs.dtype is dtypes.float32:  # two instructions: (t, t + 4) of K of one are (2 t, 2 t + 1) here
@@ -538,14 +534,14 @@ class PtxWriter(LlvmWriter):
         for i, slot in enumerate(acc):
             self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")
 
-    def load_matrices(self, load: LoadMatrices) -> None:
+    def write_load_matrices(self, load: LoadMatrices) -> None:
         """Writes what brings four matrices, of each a pair of elements in 32 bits."""
-        self._check_all_run("a LoadMatrices")
+        self._check_all_run(load)
         scalar, result = type_of(load.memory.dtype), "{i32, i32, i32, i32}"
         address = self.emit(f"addrspacecast ptr {self.address(load.memory, load.index)} to ptr addrspace(3)")
         name = MATRICES.format(".trans" if load.turned else "")
         made = self.emit(f"call {result} {name}(ptr addrspace(3) {address})")
-        slots = brought_by(load)
+        (slots,) = parts_of(load)
         for i, slot in enumerate(slots):
             if i % 2 == 0:
                 pair = self.emit(f"bitcast i32 {self.emit(f'extractvalue {result} {made}, {i // 2}')} to <2 x {scalar}>")
