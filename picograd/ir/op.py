@@ -19,7 +19,7 @@ from picograd.dtype import DType, Scalar
 from picograd.errors import ShapeError
 from picograd.forks import whole_at_fork
 from picograd.ir.arithmetic import ARITHMETIC, INTERVALS, Interval
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import INFIX, OpCode
 
 Dim = Union[int, "Op"]
 Shape = tuple[Dim, ...]
@@ -308,19 +308,18 @@ def _shown(op: Op) -> tuple[str, int | None] | None:
         return None
     (left, a), (right, b) = found  # type: ignore[misc]
     value = None if a is None or b is None else ARITHMETIC[op.code](a, b)
-    if op.code in _SIGNS:
+    if op.code in INFIX:
         if op.code is OpCode.ADD and right.startswith("-"):
             return f"{left} - {right[1:]}", value
         if op.code is not OpCode.ADD:
             left, right = (f"({part})" if " " in part else part for part in (left, right))
         if op.code is OpCode.MUL:
             left, right = right, left
-        return f"{left} {_SIGNS[op.code]} {right}", value
+        return f"{left} {INFIX[op.code][0]} {right}", value
     return f"{op.code.name.lower()}({left}, {right})", value
 
 
 MOST_SHOWN = 16  # Ops below one another in a length that is written out
-_SIGNS = {OpCode.ADD: "+", OpCode.SUB: "-", OpCode.MUL: "*", OpCode.IDIV: "//", OpCode.MOD: "%"}
 _LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, *ARITHMETIC})
 
 

@@ -164,31 +164,39 @@ class MemorySpace(Named):
     REGISTER: ClassVar[MemorySpace]
 
 
-MOVEMENT = frozenset(
-    {OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.PAD, OpCode.SHRINK, OpCode.FLIP}
-)  # fmt: skip
-IDENTITY = frozenset({OpCode.LEAF, OpCode.DETACH, OpCode.CONTIGUOUS})
-UNARY = frozenset(
-    {
-        OpCode.NEG, OpCode.RECIPROCAL, OpCode.EXP, OpCode.EXP2, OpCode.LOG, OpCode.LOG2, OpCode.SIN, OpCode.COS,
-        OpCode.TANH, OpCode.ERF, OpCode.SQRT, OpCode.FLOOR, OpCode.CAST, OpCode.BITCAST,
-    }
-)  # fmt: skip
-COMPARE = frozenset({OpCode.CMPLT, OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE})
-BINARY = COMPARE | frozenset(
-    {
-        OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.IDIV, OpCode.MOD, OpCode.POW, OpCode.MAX, OpCode.MIN,
-        OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHL, OpCode.SHR, OpCode.THREEFRY,
-    }
-)  # fmt: skip
-TERNARY = frozenset({OpCode.WHERE, OpCode.FMA})
+def _section(first: OpCode, last: OpCode) -> frozenset[OpCode]:
+    """Returns the operations that are declared from one to another: a section above, or a part of one."""
+    codes = list(OpCode)
+    return frozenset(codes[codes.index(first) : codes.index(last) + 1])
+
+
+MOVEMENT = _section(OpCode.RESHAPE, OpCode.FLIP)
+IDENTITY = _section(OpCode.LEAF, OpCode.CONTIGUOUS)
+UNARY = _section(OpCode.NEG, OpCode.BITCAST)
+FUNCTIONS = _section(OpCode.EXP, OpCode.SQRT)  # of floats; C's library has them by these names
+COMPARE = _section(OpCode.CMPLT, OpCode.CMPNE)
+BINARY = _section(OpCode.ADD, OpCode.THREEFRY)
+TERNARY = _section(OpCode.WHERE, OpCode.FMA)
 ELEMENTWISE = UNARY | BINARY | TERNARY | {OpCode.CHECK}
-TRANSCENDENTAL = frozenset(
-    {
-        OpCode.EXP, OpCode.EXP2, OpCode.LOG, OpCode.LOG2, OpCode.SIN, OpCode.COS, OpCode.TANH, OpCode.ERF,
-        OpCode.POW, OpCode.THREEFRY,
-    }
-)  # fmt: skip
+TRANSCENDENTAL = FUNCTIONS - {OpCode.SQRT} | {OpCode.POW, OpCode.THREEFRY}
+# As Python writes them: the sign, and how tightly it binds. A comparison takes no comparison without parentheses.
+INFIX: dict[OpCode, tuple[str, int]] = {
+    OpCode.CMPLT: ("<", 1),
+    OpCode.CMPLE: ("<=", 1),
+    OpCode.CMPEQ: ("==", 1),
+    OpCode.CMPNE: ("!=", 1),
+    OpCode.OR: ("|", 2),
+    OpCode.XOR: ("^", 3),
+    OpCode.AND: ("&", 4),
+    OpCode.SHL: ("<<", 5),
+    OpCode.SHR: (">>", 5),
+    OpCode.ADD: ("+", 6),
+    OpCode.SUB: ("-", 6),
+    OpCode.MUL: ("*", 7),
+    OpCode.DIV: ("/", 7),
+    OpCode.IDIV: ("//", 7),
+    OpCode.MOD: ("%", 7),
+}
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
 # Operations a few elements of which may cost as much as all.

@@ -25,31 +25,13 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType, dtype_named
 from picograd.errors import DataError
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import COMPARE, ELEMENTWISE, INFIX, AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Executable, Kernel, LoopItem, Param, Plan, Program, Schedule
 from picograd.ir.statements import FIELDS, Described, For, If, Let, Statement, Store, operands, walk
 from picograd.ir.symbolic import from_op
 from picograd.ir.text import ValueReader, format_kernel, parse_expression, show, show_float
 
 # ---- writing a program ----
-# Precedence as in Python; a comparison takes no comparison as operand without parentheses.
-INFIX: dict[OpCode, tuple[str, int]] = {
-    OpCode.CMPLT: ("<", 1),
-    OpCode.CMPLE: ("<=", 1),
-    OpCode.CMPEQ: ("==", 1),
-    OpCode.CMPNE: ("!=", 1),
-    OpCode.OR: ("|", 2),
-    OpCode.XOR: ("^", 3),
-    OpCode.AND: ("&", 4),
-    OpCode.SHL: ("<<", 5),
-    OpCode.SHR: (">>", 5),
-    OpCode.ADD: ("+", 6),
-    OpCode.SUB: ("-", 6),
-    OpCode.MUL: ("*", 7),
-    OpCode.DIV: ("/", 7),
-    OpCode.IDIV: ("//", 7),
-    OpCode.MOD: ("%", 7),
-}
 ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
@@ -254,24 +236,13 @@ def _shared(order: Sequence[Op], roots: Iterable[Op]) -> list[Op]:
 
 
 # ---- reading a program ----
-AST_CODES: dict[type[ast.AST], OpCode] = {
-    ast.Lt: OpCode.CMPLT,
-    ast.LtE: OpCode.CMPLE,
-    ast.Eq: OpCode.CMPEQ,
-    ast.NotEq: OpCode.CMPNE,
-    ast.BitOr: OpCode.OR,
-    ast.BitXor: OpCode.XOR,
-    ast.BitAnd: OpCode.AND,
-    ast.LShift: OpCode.SHL,
-    ast.RShift: OpCode.SHR,
-    ast.Add: OpCode.ADD,
-    ast.Sub: OpCode.SUB,
-    ast.Mult: OpCode.MUL,
-    ast.Div: OpCode.DIV,
-    ast.FloorDiv: OpCode.IDIV,
-    ast.Mod: OpCode.MOD,
-}
-assert set(AST_CODES.values()) == set(INFIX), "text_program: AST_CODES has not the operators of INFIX"
+def _node_of(sign: str) -> type[ast.AST]:
+    """Returns the node that Python reads a sign as."""
+    read = ast.parse(f"a {sign} b", mode="eval").body
+    return type(read.ops[0] if isinstance(read, ast.Compare) else read.op)  # type: ignore[attr-defined]
+
+
+AST_CODES = {_node_of(sign): code for code, (sign, _) in INFIX.items()}
 FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
 
 

@@ -15,7 +15,7 @@ import struct
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.ir.op import Op
-from picograd.ir.opcode import COMPARE, OpCode
+from picograd.ir.opcode import COMPARE, FUNCTIONS, OpCode
 from picograd.ir.ranges import Intervals, exact_interval, interval_of
 from picograd.record import Record
 
@@ -79,15 +79,7 @@ RULES = (
     Rule("negate float", OpCode.NEG, "f", "-{a}"),
     Rule("negate integer", OpCode.NEG, "ix", "({T})(0 - ({U}){a})"),
     Rule("reciprocal", OpCode.RECIPROCAL, "f", "1 / {a}"),
-    Rule("exp", OpCode.EXP, "f", "exp{f}({a})"),
-    Rule("exp2", OpCode.EXP2, "f", "exp2{f}({a})"),
-    Rule("log", OpCode.LOG, "f", "log{f}({a})"),
-    Rule("log2", OpCode.LOG2, "f", "log2{f}({a})"),
-    Rule("sin", OpCode.SIN, "f", "sin{f}({a})"),
-    Rule("cos", OpCode.COS, "f", "cos{f}({a})"),
-    Rule("tanh", OpCode.TANH, "f", "tanh{f}({a})"),
-    Rule("erf", OpCode.ERF, "f", "erf{f}({a})"),
-    Rule("sqrt", OpCode.SQRT, "f", "sqrt{f}({a})"),
+    *(Rule(code.name.lower(), code, "f", f"{code.name.lower()}{{f}}({{a}})") for code in OpCode if code in FUNCTIONS),
     Rule("floor of float", OpCode.FLOOR, "f", "floor{f}({a})"),
     Rule("floor of integer", OpCode.FLOOR, "ixb", "{a}"),
     Rule("add", OpCode.ADD, "fx", "{a} + {b}"),
