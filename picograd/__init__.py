@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import signal as signal
     from picograd import special as special
     from picograd.drawing import draw
-    from picograd.formats.state_file import load, save
+    from picograd.formats import load, save
     from picograd.transforms.compile import compile
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
@@ -191,7 +191,7 @@ _LATE = {
     "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
     "hessian": "transforms.jacobians", "hvp": "transforms.jacobians", "jacfwd": "transforms.jacobians",
     "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "linearize": "transforms.derivatives",
-    "load": "formats.state_file", "profile": "transforms.profile", "save": "formats.state_file",
+    "load": "formats", "profile": "transforms.profile", "save": "formats",
     "value_and_grad": "transforms.derivatives", "vhp": "transforms.jacobians", "vjp": "transforms.derivatives",
     "vmap": "transforms.vmap",
 }  # fmt: skip

@@ -20,10 +20,11 @@ from picograd.errors import refusing
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
-    "amp", "autograd", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions", "fft", "func", "linalg",
-    "nn", "nn.attention", "nn.functional", "nn.init", "nn.parameter", "nn.utils", "nn.utils.parametrizations",
-    "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "random",
-    "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
+    "amp", "autograd", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions",
+    "distributions.constraints", "distributions.transforms", "fft", "func", "linalg", "nn", "nn.attention", "nn.functional",
+    "nn.init", "nn.parameter", "nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune",
+    "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "random", "signal", "signal.windows", "special",
+    "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
 NN_PARTS = ("activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn")
 DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")

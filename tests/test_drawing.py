@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import picograd as pg
-from picograd import Tensor, draw, drawing
-from picograd.drawing import lay_out
+from picograd import Tensor, draw
 from picograd.engine.realize import realized
 from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, GradientError, JitError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd_lab import drawing
+from picograd_lab.drawing import lay_out
 
 pytestmark = pytest.mark.req("A10")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picograd.errors import DataError
-from picograd.formats.pickled import NUMPY_NAMES, Unpickler
+from picograd_formats.pickled import NUMPY_NAMES, Unpickler
 from picograd_programs.data.fetch import Carrier, DataFile, get_files, unpack_gzip
 
 # ---- IDX files ----

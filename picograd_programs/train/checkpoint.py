@@ -19,11 +19,11 @@ import numpy as np
 
 from picograd.errors import DataError
 from picograd.files import read_whole, write_whole
-from picograd.formats.safetensors_file import decode, digest_of, encode, json_of
 from picograd.nn import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
+from picograd_formats.safetensors_file import decode, digest_of, encode, json_of
 
 # ---- files ----
 Arrays = Mapping[str, np.ndarray[Any, Any]]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd.formats.pickled import LINE_NBYTES_MAX, NUMPY_NAMES, Stored, Unpickler
-from picograd.formats.torch_file import Storages, torch_names
+from picograd_formats.pickled import LINE_NBYTES_MAX, NUMPY_NAMES, Stored, Unpickler
+from picograd_formats.torch_file import Storages, torch_names
 
 PROTOCOLS = pytest.mark.parametrize("protocol", range(6))
 

@@ -17,7 +17,7 @@ import torch
 
 import picograd as pg
 from picograd import DataError, Tensor, dtypes, nn
-from picograd.formats.torch_file import DTYPE_NAMES
+from picograd_formats.torch_file import DTYPE_NAMES
 
 FORMATS = pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "stream"])
 

@@ -11,8 +11,8 @@ import pytest
 import safetensors.numpy
 
 from picograd.errors import DataError
-from picograd.formats.safetensors_file import digest_of, encode
 from picograd.record import replace
+from picograd_formats.safetensors_file import digest_of, encode
 from picograd_programs.train.checkpoint import FORMAT, Checkpoint, check_fits, load_checkpoint, save_checkpoint
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, cast
 
 from picograd import dtype as dtypes
-from picograd.distributions.constraints import Constraint, satisfied
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.free_functions import where
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd_distributions.constraints import Constraint, satisfied
 
 Number = Tensor | float
 Sizes = Sequence[int]

@@ -4,9 +4,9 @@ A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variati
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
 """
 
-from picograd.distributions import constraints
-from picograd.distributions.base import Distribution, Independent
-from picograd.distributions.continuous import (
+from picograd_distributions import constraints
+from picograd_distributions.base import Distribution, Independent
+from picograd_distributions.continuous import (
     Cauchy,
     Exponential,
     Gumbel,
@@ -20,7 +20,7 @@ from picograd.distributions.continuous import (
     Uniform,
     Weibull,
 )
-from picograd.distributions.discrete import (
+from picograd_distributions.discrete import (
     Bernoulli,
     Binomial,
     Categorical,
@@ -30,8 +30,8 @@ from picograd.distributions.discrete import (
     OneHotCategoricalStraightThrough,
     Poisson,
 )
-from picograd.distributions.divergence import kl_divergence, register_kl
-from picograd.distributions.gammas import (
+from picograd_distributions.divergence import kl_divergence, register_kl
+from picograd_distributions.gammas import (
     Beta,
     Chi2,
     Dirichlet,
@@ -41,7 +41,7 @@ from picograd.distributions.gammas import (
     NegativeBinomial,
     StudentT,
 )
-from picograd.distributions.transforms import (
+from picograd_distributions.transforms import (
     AffineTransform,
     ComposeTransform,
     ExpTransform,
@@ -50,7 +50,6 @@ from picograd.distributions.transforms import (
     Transform,
     TransformedDistribution,
 )
-from picograd.public import publish
 
 __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ComposeTransform",
@@ -60,5 +59,3 @@ __all__ = [
     "Pareto", "Poisson", "SigmoidTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution",
     "Uniform", "Weibull", "constraints", "kl_divergence", "register_kl",
 ]  # fmt: skip
-
-publish(globals())

@@ -18,7 +18,9 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
 from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
+from picograd.tensor.free_functions import polygamma as polygamma
 from picograd.tensor.free_functions import tensor_beside
+from picograd.tensor.free_functions import xlogy as xlogy
 from picograd.tensor.pointwise import Function, is_infinite
 from picograd.tensor.tensor import Tensor
 
@@ -28,9 +30,10 @@ __all__ = [
     "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e",
     "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit",
     "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln",
-    "ndtr", "ndtri", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+    "ndtr", "ndtri", "polygamma", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
     "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "zeta",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy",
+    "zeta",
 ]  # fmt: skip
 
 

@@ -6,8 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from picograd.distributions.base import Distribution, Independent, either, summed
-from picograd.distributions.continuous import (
+from picograd.errors import ArgumentError
+from picograd.linalg import solve_triangular
+from picograd.nn.functional import softplus
+from picograd.special import digamma
+from picograd.tensor.tensor import Tensor
+from picograd_distributions.base import Distribution, Independent, either, summed
+from picograd_distributions.continuous import (
     EULER,
     Cauchy,
     Exponential,
@@ -19,13 +24,8 @@ from picograd.distributions.continuous import (
     Normal,
     Uniform,
 )
-from picograd.distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
-from picograd.distributions.gammas import Beta, Dirichlet, Gamma, log_beta
-from picograd.errors import ArgumentError
-from picograd.linalg import solve_triangular
-from picograd.nn.functional import softplus
-from picograd.special import digamma
-from picograd.tensor.tensor import Tensor
+from picograd_distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
+from picograd_distributions.gammas import Beta, Dirichlet, Gamma, log_beta
 
 Formula = Callable[[Any, Any], Tensor]
 FORMULAS: dict[tuple[type, type], Formula] = {}

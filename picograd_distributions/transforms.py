@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from picograd.distributions.base import Distribution, Number, Sizes, summed
 from picograd.nn.functional import softplus
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd_distributions.base import Distribution, Number, Sizes, summed
 
 
 class Transform:

@@ -17,9 +17,9 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError
-from picograd.formats.torch_file import hint_for
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
+from picograd_formats.torch_file import hint_for
 
 # ---- arrays ----
 Array = np.ndarray[Any, Any]

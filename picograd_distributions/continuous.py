@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, either, together
-from picograd.distributions.constraints import (
+from picograd.errors import ArgumentError
+from picograd.linalg import cholesky, inv, solve_triangular
+from picograd.tensor.tensor import Tensor
+from picograd_distributions.base import Distribution, Elementwise, Number, Sizes, either, together
+from picograd_distributions.constraints import (
     greater_than,
     greater_than_eq,
     interval,
@@ -18,9 +21,6 @@ from picograd.distributions.constraints import (
     real_vector,
     symmetric,
 )
-from picograd.errors import ArgumentError
-from picograd.linalg import cholesky, inv, solve_triangular
-from picograd.tensor.tensor import Tensor
 
 EULER = 0.5772156649015329  # Euler's constant
 

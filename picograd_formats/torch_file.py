@@ -27,14 +27,14 @@ from picograd import dtype as dtypes
 from picograd.device import device
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError, PicogradError
-from picograd.formats.pickled import NUMPY_NAMES, Builder, Unpickler, key_of
-from picograd.formats.zipped import opened_zip, read_into, stored_entry, write_entry
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.cell import View
 from picograd.tensor.core import realize
 from picograd.tensor.exchange import shown_steps, stepped, steps_to, strided
 from picograd.tensor.tensor import Tensor
+from picograd_formats.pickled import NUMPY_NAMES, Builder, Unpickler, key_of
+from picograd_formats.zipped import opened_zip, read_into, stored_entry, write_entry
 
 # ---- storages ----
 Array = np.ndarray[Any, Any]

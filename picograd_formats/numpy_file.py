@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from picograd.errors import DataError
-from picograd.formats.pickled import numeric_dtype
-from picograd.formats.zipped import opened_zip, read_into
+from picograd_formats.pickled import numeric_dtype
+from picograd_formats.zipped import opened_zip, read_into
 
 Array = np.ndarray[Any, Any]
 NPY = b"\x93NUMPY"

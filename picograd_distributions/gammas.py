@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 
 from picograd import dtype as dtypes
-from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, either
-from picograd.distributions.constraints import (
+from picograd.errors import ArgumentError
+from picograd.nn.functional import softplus
+from picograd.special import digamma, xlogy
+from picograd.tensor.free_functions import poisson
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd_distributions.base import Distribution, Elementwise, Number, Sizes, either
+from picograd_distributions.constraints import (
     half_open_interval,
     independent,
     nonnegative,
@@ -16,13 +22,7 @@ from picograd.distributions.constraints import (
     simplex,
     unit_interval,
 )
-from picograd.distributions.discrete import Counted
-from picograd.errors import ArgumentError
-from picograd.nn.functional import softplus
-from picograd.special import digamma, xlogy
-from picograd.tensor.free_functions import poisson
-from picograd.tensor.modes import no_grad
-from picograd.tensor.tensor import Tensor
+from picograd_distributions.discrete import Counted
 
 TRIES = 12  # of one draw, made at once: all of them fail once in 10^15 draws
 

@@ -6,8 +6,14 @@ import math
 from collections.abc import Mapping
 
 from picograd import dtype as dtypes
-from picograd.distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, together
-from picograd.distributions.constraints import (
+from picograd.errors import ArgumentError
+from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
+from picograd.special import xlogy
+from picograd.tensor.free_functions import binomial, poisson
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd_distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, together
+from picograd_distributions.constraints import (
     Constraint,
     boolean,
     integer_interval,
@@ -20,15 +26,9 @@ from picograd.distributions.constraints import (
     unit_interval,
     weights,
 )
-from picograd.distributions.constraints import (
+from picograd_distributions.constraints import (
     one_hot as one_hot_vector,
 )
-from picograd.errors import ArgumentError
-from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
-from picograd.special import xlogy
-from picograd.tensor.free_functions import binomial, poisson
-from picograd.tensor.modes import no_grad
-from picograd.tensor.tensor import Tensor
 
 
 def _clamped(probs: Tensor) -> Tensor:

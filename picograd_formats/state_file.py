@@ -10,12 +10,12 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DataError, DTypeError
 from picograd.files import opened, write_whole
-from picograd.formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
-from picograd.formats.safetensors_file import read_state, state_bytes
-from picograd.formats.torch_file import TorchFile, is_torch_stream, read_torch_stream, read_torch_zip
-from picograd.formats.zipped import opened_zip
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
+from picograd_formats.numpy_file import NPY, Array, read_npy, read_npz, write_npy, write_npz
+from picograd_formats.safetensors_file import read_state, state_bytes
+from picograd_formats.torch_file import TorchFile, is_torch_stream, read_torch_stream, read_torch_zip
+from picograd_formats.zipped import opened_zip
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
 FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."

@@ -1,0 +1,1 @@
+"""Functions of numbers and signals by SciPy's subjects: special functions, Fourier transforms."""
