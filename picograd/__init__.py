@@ -162,7 +162,7 @@ _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "w
                     "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
 _PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
           nn.utils.parametrize, nn.utils.prune, nn.utils.rnn, nn.attention, optim, lr_scheduler, optim.swa_utils,
-          utils, utils.data, utils.checkpoint)  # fmt: skip
+          utils, utils.checkpoint)  # fmt: skip
 with _collecting_later():
     _publish_methods(Tensor, without=_INSIDE)
     _publish_constructor(Tensor, looks_first=False)

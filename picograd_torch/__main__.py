@@ -29,9 +29,7 @@ SAME = (
 NN_PARTS = ("activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn")
 DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")
 OTHER = {
-    "utils.data.dataloader": "utils.data.loader",
-    "utils.data.dataset": "utils.data.datasets",
-    "utils.data.sampler": "utils.data.datasets",
+    **dict.fromkeys(("utils.data.dataloader", "utils.data.dataset", "utils.data.sampler"), "utils.data"),
     "nn.modules": "nn",
     **dict.fromkeys((f"nn.modules.{part}" for part in NN_PARTS), "nn"),
     **dict.fromkeys((f"distributions.{part}" for part in DISTRIBUTIONS), "distributions"),

@@ -17,8 +17,8 @@ LATE_PARTS |= {"picograd.render", "picograd.compilers", "picograd.runtime", "num
 LATE_PARTS |= {f"picograd.{page}" for page in ("amp", "autograd", "cuda", "distributions", "fft", "func", "random")}
 LATE_PARTS |= {"picograd.signal", "picograd.special", "picograd.backends"}
 OF_DEVICES = {"picograd.devices.cpu", "picograd.devices.cpu.memory"}  # what engine/host_memory.py looks at
-MOST_MODULES = 219  # of picograd; 16 of them are a millisecond
-MOST_OTHERS = 60  # of Python and of packages, beside those of NumPy
+MOST_MODULES = 195  # of picograd; 16 of them are a millisecond
+MOST_OTHERS = 56  # of Python and of packages, beside those of NumPy
 
 
 def loaded(code: str) -> set[str]:

@@ -29,7 +29,7 @@ from picograd.errors import ArgumentError, WorkerError
 from picograd.interrupts import held_back
 from picograd.living import AtDeath, later
 from picograd.tensor.generator import manual_seed
-from picograd.utils.data.fetch import Fetch, WorkerInfo, become_worker
+from picograd_loader.fetch import Fetch, WorkerInfo, become_worker
 
 WAIT_SECONDS = 5.0  # for a worker that is to end, and between two looks of a worker at whether its parent is alive
 BATCH, ERROR, END = "batch", "error", "end of the data"

@@ -1,6 +1,6 @@
 """Batches for training, with PyTorch's classes by their names: data sets, the order of examples, the loader."""
 
-from picograd.utils.data.datasets import (
+from picograd_loader.datasets import (
     BatchSampler,
     ChainDataset,
     ConcatDataset,
@@ -15,9 +15,9 @@ from picograd.utils.data.datasets import (
     TensorDataset,
     WeightedRandomSampler,
     random_split,
-)  # fmt: skip  # fmt: skip
-from picograd.utils.data.fetch import default_collate, default_convert, get_worker_info
-from picograd.utils.data.loader import DataLoader
+)  # fmt: skip
+from picograd_loader.fetch import default_collate, default_convert, get_worker_info
+from picograd_loader.loader import DataLoader
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",

@@ -15,11 +15,11 @@ from picograd.living import finish_later
 from picograd.loading import load_late
 from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
-from picograd.utils.data.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
-from picograd.utils.data.fetch import Fetch, default_collate, default_convert
+from picograd_loader.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from picograd_loader.fetch import Fetch, default_collate, default_convert
 
 if TYPE_CHECKING:  # loaded when they are first asked for, by load_late
-    from picograd.utils.data.workers import Workers
+    from picograd_loader.workers import Workers
 
 START_METHODS = ("fork", "spawn", "forkserver")
 AHEAD = 2  # batches that each worker makes ahead
@@ -115,7 +115,7 @@ class DataLoader(Shown):
 
     def _pass(self) -> Iterator[Any]:
         """Returns the batches of a pass by workers: new ones, or persistent ones."""
-        workers, late = self._workers, load_late("picograd.utils.data.workers")
+        workers, late = self._workers, load_late("picograd_loader.workers")
         if workers is None or not len(workers):
             seed = int(Tensor.randint(0, 2**31 - 1, (), generator=self.generator).item())
             workers = late.Workers(self._fetch(), self.num_workers, seed, self.worker_init_fn, self.multiprocessing_context)
