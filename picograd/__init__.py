@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import special as special
     from picograd.drawing import draw
     from picograd.formats import load, save
-    from picograd.transforms.compile import compile
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
     from picograd.transforms.jacobians import hessian, hvp, jacfwd, jacrev, vhp
@@ -187,7 +186,7 @@ _LATE_PAGES = frozenset({
     "signal", "special",
 })  # fmt: skip
 _LATE = {
-    "compile": "transforms.compile", "draw": "drawing", "functional_call": "transforms.modules",
+    "compile": "transforms.jit", "draw": "drawing", "functional_call": "transforms.modules",
     "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
     "hessian": "transforms.jacobians", "hvp": "transforms.jacobians", "jacfwd": "transforms.jacobians",
     "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "linearize": "transforms.derivatives",

@@ -173,7 +173,7 @@ def give_donated(
     places: Sequence[tuple[int, int]],
     state: Set[Cell],
     name: str,
-    outputs: list[Buffer | None],
+    outputs: list[Held | None],
 ) -> None:
     """Takes donated arguments from their caller, and puts memory of theirs that nobody else reads in the place of outputs.
 
@@ -185,7 +185,7 @@ def give_donated(
     for output, argument in places:
         if outputs[output] is None and argument in values and _is_alone(values[argument]):
             old = given.buffers[argument]
-            outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory)
+            outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory), ()
             del values[argument]
 
 

@@ -1,4 +1,4 @@
-"""Captures a function of Tensors as one plan: traced once, checked by a second trace, then replayed.
+"""Captures a function of Tensors as one plan: recorded by a first trace, checked by a second, then replayed.
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
@@ -8,9 +8,13 @@ optimizer state, a random generator); or a constant it made itself. What it comp
 A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what the
 function's code mentions must mean the same ever after (guards.py).
 
+    recording = traced(function, arguments)      capture.py, traced.py: graphs, and what they read and write
+    plan = find_plan(recording)                  engine/realize.py
+    conditions hold                              capture.py, guards.py: at each call
+    replay(arguments)                            replay.py: check, bind, run, hand out
+
 In order: copies of functions that close over state, which Python would share with the original (models, Tensors,
-optimizers, generators); many calls as one LOOP; from a trace to a capture; the captures for arguments of one form;
-`jit`.
+optimizers, generators); many calls as one LOOP; the captures for arguments of one form; `jit`; `compile`.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from types import CellType, FunctionType, MethodType
@@ -34,12 +38,11 @@ from picograd.dtype import DType
 from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
-from picograd.errors import JitError, refusing, warn_user
+from picograd.errors import ArgumentError, JitError, refusing, warn_user
 from picograd.forks import cached_property, rlock
 from picograd.interrupts import held_back
 from picograd.ir.bodies import at_once
-from picograd.ir.op import Buffer, Op
-from picograd.ir.origin import graphless_in
+from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
 from picograd.living import LivingSet
@@ -53,10 +56,11 @@ from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.buffer_reuse import donated_parameters
 from picograd.transforms.bytecode_reads import has_attributes
-from picograd.transforms.capture import BROUGHT, Capture, CellKinds, Replay, on_one_device
+from picograd.transforms.capture import CellKinds, Conditions, Recording, recorded
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
-from picograd.transforms.guards import Guards, Holds, Watched, guards_of, modules_of
-from picograd.transforms.results import Collected, Recipe, recipes_of
+from picograd.transforms.guards import Holds, guards_of, modules_of
+from picograd.transforms.replay import Planned, ReplayCall, replay_of
+from picograd.transforms.results import Returned, recipes_of
 from picograd.transforms.traced import (
     Effects,
     GlobalDraws,
@@ -167,68 +171,6 @@ def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any
     return Scan("jit", step, take((), "carry"), take(list(given.tensors), "arguments")).run(steps, reverse=False)[1]
 
 
-# ---- from a trace to a capture ----
-def described(
-    watch: TraceOfFunction, starts: list[Op], skeleton: Any, roots: list[Op], wanted: list[str | None],
-    updated: tuple[int, ...], guards: Guards, collected: Collected | None,
-    recipes: tuple[Recipe, ...] | None, graphless: tuple[int, ...],
-) -> Capture:  # fmt: skip
-    """Returns a trace's capture, by the origin of each buffer; `wanted` says the device of each value."""
-    name = watch.function
-    # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
-    given = [*starts, *watch.before.values()]
-    written = [(cell.device, cell.op.shape) for cell in watch.written]
-    plan = on_one_device(roots, written, given, name)
-    arguments = {op.arg[0]: i for i, op in enumerate(starts)}
-    state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
-    cells = list(watch.before)
-    sources: list[tuple[str, int]] = []
-    constants: list[Buffer] = []
-    for buffer in plan.form.buffers:
-        origin = plan.brought.get(buffer, buffer)
-        kind = "" if origin is buffer else BROUGHT
-        if origin in arguments:
-            sources.append((kind + "arg", arguments[origin]))
-        elif origin in state:
-            sources.append((kind + "state", state[origin][0]))
-        else:
-            sources.append(("constant", len(constants)))
-            constants.append(buffer)
-    shapes = tuple((op.dtype, op.shape) for op in plan.roots)
-    away = tuple(
-        place if place not in (None, plan.device) and not shape else None for place, (_, shape) in zip(wanted, shapes)
-    )
-    return Capture(
-        plan.form, tuple(plan.roots), tuple(sources), tuple(cells), CellKinds(cells, plan.device), tuple(constants),
-        tuple(watch.written), updated, skeleton, shapes, away, plan.device, name, guards, collected, recipes, graphless,
-    )  # fmt: skip
-
-
-def with_plan(capture: Capture, form: Template, plan: Plan) -> Capture:
-    """Returns a capture as it is kept: with the plan, and without the graphs, which would keep memory alive.
-
-    Args:
-      form:  which the plan was made of: it may read numbers besides the buffers of the capture's own form
-    """
-    own = {name: value for name, value in form.variables.items() if name not in capture.form.variables}
-    numbers, first = form.buffers[len(capture.sources) :], len(capture.constants)
-    return replace(
-        capture,
-        plan=plan.of(own) if own else plan,
-        form=replace(capture.form.bare(), variables=form.variables),
-        roots=(),
-        sources=(*capture.sources, *[("constant", first + i) for i in range(len(numbers))]),
-        constants=(*capture.constants, *numbers),
-    )
-
-
-def with_plan_of(first: Capture, second: Capture) -> Capture:
-    """Returns a second capture, which is the same, with the plan of the first."""
-    numbers = first.constants[len(second.constants) :]
-    constants = (*second.constants, *numbers)
-    return replace(second, plan=first.plan, form=first.form, roots=(), sources=first.sources, constants=constants)
-
-
 # ---- the captures for arguments of one form ----
 Modes = tuple[DType | None, str, tuple[str | None, ...], bool, DType]
 
@@ -236,6 +178,30 @@ Modes = tuple[DType | None, str, tuple[str | None, ...], bool, DType]
 def modes_now() -> Modes:
     """Returns the modes: precision of products, device and dtype of new tensors, and whether gradients are recorded."""
     return precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
+
+
+class Capture:
+    """A function for arguments of one form and for some modes: recorded, then checked, then replayed.
+
+    recording:   of the first trace; None once a second one was the same
+    conditions:  that each call checks
+    planned:     the plan
+    replay:      the plan bound to its memory
+    """
+
+    def __init__(self, recording: Recording, conditions: Conditions, planned: Planned, given: Arguments):
+        """A capture of a first trace."""
+        self.recording: Recording | None = recording.bare()
+        self.conditions, self.planned = conditions, planned
+        self.replay = self._replay_of(recording, given)
+
+    def confirm(self, recording: Recording, conditions: Conditions, given: Arguments) -> None:
+        """Goes on with the second trace, which was the same as the first."""
+        conditions.guards = self.conditions.guards.shared_with(conditions.guards)
+        self.recording, self.conditions, self.replay = None, conditions, self._replay_of(recording, given)
+
+    def _replay_of(self, recording: Recording, given: Arguments) -> ReplayCall:
+        return replay_of(recording, self.planned, only_tensors=not given.variables and not given.donated)
 
 
 class Form:
@@ -251,24 +217,24 @@ class Form:
 
     def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
         self.modules, self.kinds = modules, kinds
-        self.captures: dict[Hashable, list[Capture]] = {}
+        self.captures: dict[Hashable, Capture] = {}
         self.forget()
 
     def forget(self) -> None:
         """Has the next call look at everything."""
-        self.replay: Replay | None = None
+        self.replay: ReplayCall | None = None
         self.seen = -1
         self.modes: Modes | None = None
         self.same: Holds | None = None
 
-    def see(self, replay: Replay, change: int, modes: Modes) -> None:
+    def see(self, capture: Capture, change: int, modes: Modes) -> None:
         """Takes note of the present state."""
-        self.replay, self.seen, self.modes = replay, change, modes
-        watched = replay.watched
-        assert watched is not None, "jit: a replay that nobody has looked at"
+        self.replay, self.seen, self.modes = capture.replay, change, modes
+        watched = capture.conditions.watched
+        assert watched is not None, "jit: conditions that nobody has looked at"
         self.same = watched.is_the_same if watched.asks else None
 
-    def ready(self) -> Replay | None:
+    def ready(self) -> ReplayCall | None:
         """Returns the replay if nothing has changed since."""
         if last_change.number != self.seen:
             return None
@@ -277,9 +243,9 @@ class Form:
             return None
         return self.replay if self.same is None or self.same() else None
 
-    def found(self, modes: Modes) -> list[Capture]:
-        """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
-        return self.captures.setdefault((modes, *[module.training for module in self.modules]), [])
+    def key(self, modes: Modes) -> Hashable:
+        """Returns the key of the capture for the modes there are now."""
+        return (modes, *[module.training for module in self.modules])
 
 
 # ---- jit ----
@@ -345,7 +311,7 @@ class Jit:
             if form is not None and form.kinds is not None and not kwargs:
                 buffers = buffers_like(args, form.kinds)
                 if buffers is not None and not self.donate and (replay := form.ready()) is not None:
-                    return replay(args, buffers) if replay.straight is None else replay.straight(buffers)
+                    return replay(args, buffers, None)
             return self.call(args, kwargs, form, buffers)
 
     def call(self, args: Any, kwargs: Any, form: Form | None, buffers: list[Buffer] | None) -> Any:
@@ -353,47 +319,20 @@ class Jit:
         given = Arguments(args, kwargs, self.name, self.donate, buffers)
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs)
-        if (replay := form.ready()) is not None:
-            return replay(given.tensors, given.buffers, given)
-        change, modes = last_change.number, modes_now()  # what changes later is looked at by the next call
-        found = form.found(modes)
-        if found and self.is_to_renew(found, change == form.seen and modes == form.modes):
-            form.forget()
-            found.clear()
-        if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, given)
-        replay = found[0].replay
-        form.see(replay, change, modes)
+        replay = form.ready()
+        if replay is None:
+            change, modes = last_change.number, modes_now()  # what changes later is looked at by the next call
+            key = form.key(modes)
+            capture, is_seen = form.captures.get(key), change == form.seen and modes == form.modes
+            if capture is not None and capture.conditions.have_ended(is_seen, capture.recording is None):
+                form.forget()
+                del form.captures[key]
+                capture = None
+            if capture is None or capture.recording is not None:
+                return self.trace_and_run(form, key, args, kwargs, given)
+            form.see(capture, change, modes)
+            replay = capture.replay
         return replay(given.tensors, given.buffers, given)
-
-    def is_to_renew(self, found: list[Capture], is_seen: bool) -> bool:
-        """Returns whether state is of another kind, or a function or an object is another, than when this was traced.
-
-        Raises:
-          JitError: something else has changed since then.
-        """
-        first = found[0]
-        if not is_seen and first.kinds.have_changed() or first.collected is not None and not first.collected.fits():
-            return True
-        if len(found) < 2:  # the second trace tells
-            broken = first.guards.broken()
-            return broken is not None and broken.renews
-        replay = first.replay
-        if replay.watched is not None and replay.watched.is_the_same(look_into_modules=True):
-            return False
-        also = (first.collected.fits,) if first.collected is not None and first.collected.depends else ()
-        watched = Watched(replay.capture.guards, also)  # first: what changes from here on is another object than it has
-        broken = replay.capture.guards.broken()
-        if broken is not None and broken.renews:
-            return True
-        if broken is not None:
-            raise JitError(
-                f"jit: since {self.name} was traced, {broken.text}.",
-                "what changes from call to call must be an argument, or a Tensor written in place.",
-                line=broken.line,
-            )
-        replay.watched = watched
-        return False
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces or differentiates it."""
@@ -413,34 +352,38 @@ class Jit:
         self.forms.put(given.key, form)
         return form
 
-    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:
+    def trace_and_run(self, form: Form, key: Hashable, args: Any, kwargs: Any, given: Arguments) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
-        effects = Effects(self.function, args, kwargs) if found else None
-        with nullcontext() if effects is None else effects.watched():
-            capture = self.capture(args, kwargs, given)
-        if effects is not None:
-            check_same(found[0], capture, self.name)
-            effects.check(self.name)
-            found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
-            found.append(found[0])
-            now = with_plan_of(found[0], capture)
-        else:
-            now = with_plan(capture, *self.plan_of(capture))
-            found.append(now)
+        capture = form.captures.get(key)
+        if capture is None:
+            recording, conditions = self.record(args, kwargs, given)
+            capture = Capture(recording, conditions, Planned.of(recording, *self.plan_of(recording)), given)
+            form.captures[key] = capture
             self.num_captures += 1
-        del capture
-        if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
-            self.mention(given.tensors)  # now: what is donated has no shape after the run
-        result = now.replay(given.tensors, given.buffers, given)
+            if self.num_captures in CAPTURES_TO_MENTION:
+                self.mention(given.tensors)  # now: what is donated has no shape after the run
+        else:
+            effects = Effects(self.function, args, kwargs)
+            with effects.watched():
+                recording, conditions = self.record(args, kwargs, given)
+            assert capture.recording is not None, "jit: a third trace"
+            check_same(capture.recording, recording)
+            effects.check(self.name)
+            capture.confirm(recording, conditions, given)
+        del recording  # its graphs keep memory alive
+        if conditions.collected is not None:
+            conditions.collected.fits()  # or the gradients of this call would come to some that are used up
+        result = capture.replay(given.tensors, given.buffers, given)
         for leaf in leaf_tensors.values():  # the trace looked at parameters that now have another value
             leaf.forget_old()
         return result
 
-    def plan_of(self, capture: Capture) -> tuple[Template, Plan]:
-        """Returns the form of a capture as it is planned, and the plan: from the third length on one for many lengths."""
+    def plan_of(self, recording: Recording) -> tuple[Template, Plan]:
+        """Returns the form of graphs as it is planned, and the plan: from the third length on one for many lengths."""
+        roots, form, device = recording.roots, recording.form, recording.device
         if self.tune:  # with a length that varies there are fewer ways to choose from
-            return capture.form, find_plan(capture.roots, capture.form, capture.device, tune=True)
-        return find_plan_of_any(capture.roots, capture.form, capture.device, self.scalars)
+            return form, find_plan(roots, form, device, tune=True)
+        return find_plan_of_any(roots, form, device, self.scalars)
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
@@ -454,12 +397,12 @@ class Jit:
             f"\n  hint: {hint}"
         )
 
-    def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
+    def record(self, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
         with _tracing, held_back() as hold:  # what was put aside comes back before anything is interrupted
-            return self._captured(hold, args, kwargs, given)
+            return self._recorded(hold, args, kwargs, given)
 
-    def _captured(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> Capture:
+    def _recorded(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
         trace.set(watch)
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
@@ -476,13 +419,10 @@ class Jit:
                 raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             collected, grads = watch.collected()
             recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
-            roots = [leaf.read() for leaf in made]
-            graphless = tuple(i for i, op in enumerate(roots) if op.needs_grad or graphless_in((op,)) is not None)
-            wanted = [leaf.cell.device for leaf in made]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
-            roots += [cell.op for cell in changed]
-            wanted += [cell.device for cell in changed]
+            roots = [*[leaf.read() for leaf in made], *[cell.op for cell in changed]]
+            places = [*[leaf.cell.device for leaf in made], *[cell.device for cell in changed]]
             check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
             check_shapes(stand_ins, starts, self.name)
             check_modes(modes, self.name)
@@ -497,14 +437,15 @@ class Jit:
                     module.training = mode
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
-        skeleton = mapped(returned, lambda _: None)
+        result = Returned(mapped(returned, lambda _: None), recipes, collected)
         for tensors in (leaves, made, grads):
             tensors.clear()  # what is alive without these is kept by somebody else
         del returned
         watch.check_replaced([*stand_ins, *(tensor._grad for tensor in stand_ins if tensor._grad is not None)])
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
         watch.name_used_up(collected, guards)
-        return described(watch, starts, skeleton, roots, wanted, tuple(updated), guards, collected, recipes, graphless)
+        recording = recorded(self.name, watch.before, starts, roots, places, [*watch.written], updated, result)
+        return recording, Conditions(self.name, guards, CellKinds(watch.before, recording.device), collected)
 
 
 _functions: LivingSet[Jit] = LivingSet()
@@ -611,6 +552,54 @@ def _jitted(function: Any, steps: int | None, donate: frozenset[int | str], tune
     wrapped = Jit(function, steps, donate, tune)
     functools.update_wrapper(wrapped, function, updated=())  # its attributes may have the names of a Jit's, or be a Jit's
     return wrapped
+
+
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # PyTorch's
+
+
+def compile(  # noqa: A001
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "picograd",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Callable[..., Any]:
+    """Captures a function of Tensors, or a module, as one plan: pg.jit under PyTorch's name; a decorator, too.
+
+    A result has no graph, so that the function to compile is the whole training step: forward, backward() and
+    optimizer.step(). Around a module alone it serves for evaluation; attributes of the module are those of the result.
+
+    Args:
+      model:      a function or a module
+      fullgraph:  has no effect: a function is one graph, or an error says why not
+      dynamic:    has no effect: from the third length on one plan serves many
+      backend:    has no effect
+      mode:       one of COMPILE_MODES; the two of "max-autotune" are pg.jit with tune=True, the others have no effect
+      options:    has no effect
+      disable:    returns `model` itself
+
+    Raises:
+      ArgumentError: `mode` is none of COMPILE_MODES.
+      JitError: `model` is no function of Tensors, or cannot be captured.
+
+    >>> @pg.compile
+    ... def double(x):
+    ...     return x * 2
+    >>> double(pg.Tensor([1.0]))
+    Tensor([2.])
+    >>> net = pg.compile(nn.Linear(2, 3), mode="max-autotune")
+    >>> net(pg.ones(1, 2)).shape, net.out_features
+    ((1, 3), 3)
+    """
+    if disable:
+        return (lambda model: model) if model is None else model
+    if mode is not None and mode not in COMPILE_MODES:
+        raise ArgumentError(f"compile: mode must be one of {', '.join(COMPILE_MODES)}, got {mode!r}.")
+    tune = mode is not None and mode.startswith("max-autotune")
+    return functools.partial(jit, tune=tune) if model is None else jit(model, tune=tune)
 
 
 # TorchScript's functions, as attributes: called, they say what to write.

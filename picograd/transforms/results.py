@@ -1,8 +1,8 @@
 """Results of a traced function: the Tensors it returns, and gradients in `.grad`.
 
-In:    the Tensors that a trace returned; the leaves there are when a trace begins, and how it left them
-Out:   `recipes_of` the results, and the Tensors whose values the plan is to compute;  `results_of` a run;
-       `TraceOfGradients`; its `found(...)` is `Collected`, for a replay
+In:    the Tensors that a trace returned; the leaves there are when a trace begins, and how it left them; memory
+Out:   `recipes_of` the results, and the Tensors whose values the plan is to compute;  `TraceOfGradients`; its
+       `found(...)` is `Collected`;  `Returned`: both, by which a replay makes results of memory
 
 A result that is an argument, a parameter or a view of one shares its storage, as without jit; so do results that are
 views of one another. All other results have memory of their own.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from operator import attrgetter, is_not
 from typing import Any
 
+from picograd.control.structure import PLACE, mapped
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
@@ -244,3 +245,41 @@ class TraceOfGradients:
         """Puts everything back."""
         for leaf in self._leaves:
             leaf._grad = self._before[id(leaf)]
+
+
+# ---- what a call gives ----
+class Returned:
+    """The way from the memory that a run has filled to what the function returns and leaves in `.grad`.
+
+    container:  what was returned, with a mark for each Tensor
+    recipes:    of these; None where each is a value of its own
+    collected:  what becomes of `.grad` of leaves, if anything
+    is_single:  one Tensor is returned, a value of its own, and no gradient comes
+    """
+
+    def __init__(self, container: Any, recipes: tuple[Recipe, ...] | None, collected: Collected | None):
+        self.container, self.recipes, self.collected = container, recipes, collected
+        grads_come = collected is not None and collected.takes_results
+        self.is_single = container is PLACE and recipes is None and not grads_come
+
+    @property
+    def makes_new(self) -> bool:
+        """True where a call gives new Tensors and does nothing else."""
+        return self.recipes is None and self.collected is None
+
+    def hand_out(self, held: Sequence[Held], args: Sequence[Tensor]) -> Any:
+        """Makes results of memory as the function returns them, and puts gradients in `.grad`.
+
+        Args:
+          held:  memory of the returned values, gradients last
+          args:  the call's
+        """
+        collected = self.collected
+        if self.is_single:
+            if collected is not None:
+                collected.leave()
+            return Tensor.from_memory(held[0], held[0][0].device)
+        values = results_of(self.recipes, held, args)
+        if collected is not None:
+            values = collected.arrive([*values])
+        return mapped(self.container, lambda _: next(values))

@@ -35,7 +35,7 @@ from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.bytecode_reads import is_users_code
-from picograd.transforms.capture import Capture
+from picograd.transforms.capture import Recording
 from picograd.transforms.containers import Arguments, flatten, two_ways
 from picograd.transforms.guards import Guards, HooksRead, guards_of
 from picograd.transforms.results import GRADIENTS, Collected, TraceOfGradients, same_collected
@@ -269,29 +269,27 @@ def check_modes(modes: Mapping[Module, bool], name: str) -> None:
 
 
 # ---- the second trace ----
-def check_same(first: Capture, second: Capture, name: str) -> None:
+def check_same(first: Recording, second: Recording) -> None:
     """Raises where a second trace differs from the first, naming the first difference."""
-    returned = [flatten(c.returned, [], name, {}) for c in (first, second)]
-    if returned[0] != returned[1]:
+    name, returned = second.name, (first.returned, second.returned)
+    values = [flatten(each.container, [], name, {}) for each in returned]
+    if values[0] != values[1]:
+        before, now = [_brief(each.container) for each in returned]
         raise JitError(
-            f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
+            f"jit: {name} returned {before}, then {now}: plain values are frozen.",
             "return Tensors; compute plain values outside.",
         )
-    recipes = [[recipe.form for recipe in capture.recipes or ()] for capture in (first, second)]
+    recipes = [[recipe.form for recipe in each.recipes or ()] for each in returned]
     if recipes[0] != recipes[1]:
         raise JitError(
             f"jit: the second trace of {name} returns other views than the first.",
             "return views of the same tensors at each call, or clones.",
         )
-    if not same_collected(first.collected, second.collected):
+    if not same_collected(*[each.collected for each in returned]):
         raise JitError(
             f"jit: the second trace of {name} leaves other gradients in .grad than the first.",
             "call backward() and zero_grad() of the same tensors at each call.",
         )
-    sources = first.sources[: len(second.sources)]  # behind them are numbers that only the plan knows
-    if first.form.key == second.form.key and sources == second.sources and first.state == second.state:
-        _check_constants(first, second, name)
-        return
     for i, (a, b) in enumerate(zip(cast(Any, first.form.key), cast(Any, second.form.key))):
         if a != b:
             raise JitError(
@@ -299,13 +297,20 @@ def check_same(first: Capture, second: Capture, name: str) -> None:
                 "a Python value that changes from call to call must be an argument, or a Tensor written in place.",
                 line=_line_of_part(second, i),
             )
-    raise JitError(
-        f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
-        "tensors that the function makes and keeps must be made before the first call.",
-    )
+    if first.form.key != second.form.key or first.sources != second.sources or first.state != second.state:
+        raise JitError(
+            f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
+            "tensors that the function makes and keeps must be made before the first call.",
+        )
+    if first.values.written != second.values.written or first.values.updated != second.values.updated:
+        raise JitError(
+            f"jit: the second trace of {name} writes to other tensors than the first, or in another order.",
+            "a choice between tensors must be an argument, or a computation: write a where() of both to each.",
+        )
+    _check_constants(first, second, name)
 
 
-def _check_constants(first: Capture, second: Capture, name: str) -> None:
+def _check_constants(first: Recording, second: Recording, name: str) -> None:
     """Raises where a second trace made a Tensor of other numbers from host data, which a plan would not read again."""
     for before, now in zip(first.constants, second.constants):
         if before.memory is not now.memory and _bytes_of(before) != _bytes_of(now):
@@ -320,16 +325,16 @@ def _bytes_of(buffer: Buffer) -> bytes:
     return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,)))).tobytes()
 
 
-def _line_of_part(capture: Capture, number: int) -> Line | None:
+def _line_of_part(recording: Recording, number: int) -> Line | None:
     """Returns the user's line that made an Op of a template, or the first known line among its readers."""
-    order = capture.form.order
+    order = recording.form.order
     above: set[Op] = set(order[number : number + 1])
     for op in order[number:]:
         if op in above or not above.isdisjoint(op.src):
             if lines_of(op):
                 return lines_of(op)[0]
             above.add(op)
-    return next((line for op in capture.roots for line in lines_of(op)), None)
+    return next((line for op in recording.roots for line in lines_of(op)), None)
 
 
 def _shown(part: Any) -> str:

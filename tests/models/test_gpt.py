@@ -195,7 +195,7 @@ def test_a_step_with_a_cache_writes_its_rows_alone(monkeypatch):
     with pg.no_grad():
         for at in range(3):
             step(Tensor([[1]]), place.bind(at))
-    (plan,) = (found[0].plan for form in step.forms.values() for found in form.captures.values())
+    (plan,) = (capture.planned.plan for form in step.forms.values() for capture in form.captures.values())
     kept = [use for use in plan.outputs if use.keeps]
     assert len(kept) == 2 * SMALL.layers and len(plan.outputs) == len(kept) + 1
 

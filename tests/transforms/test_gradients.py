@@ -263,3 +263,33 @@ def test_grad_and_jvp_take_tensors_or_functions() -> None:
 def test_integers_in_the_dtype_of_the_primal() -> None:
     out, moved = pg.jvp(lambda x: x * x, (Tensor([2.0]).double(),), (Tensor([1]),))
     assert (moved.dtype, moved.tolist()) == (pg.dtypes.float64, [4.0])
+
+
+def test_a_gradient_that_comes_to_one_that_was_used_up_is_an_error_from_the_first_call_on(device: str) -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = pg.optim.SGD(layer.parameters(), lr=0.1)
+    x = Tensor([[1.0, 2.0]])
+
+    @pg.jit
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = layer(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    @pg.jit
+    def add(x: Tensor) -> Tensor:
+        loss = layer(x).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        step(x)
+    for _ in range(3):
+        with pytest.raises(pg.JitError, match="was used up in step"):
+            add(x)
+    optimizer.zero_grad()
+    for _ in range(3):
+        add(x)
+    assert layer.bias.grad is not None and layer.bias.grad.tolist() == [3.0]

@@ -495,8 +495,9 @@ def test_an_equal_value_in_the_place_of_another_is_looked_at_once(device):
     scale, factors = float("2500"), [float("1"), float("2")]
     assert step(x).item() == 5000.0
     (form,) = step.forms.values()
-    watched = form.replay.watched
-    assert step(x).item() == 5000.0 and form.replay.watched is watched
+    (capture,) = form.captures.values()
+    watched = capture.conditions.watched
+    assert step(x).item() == 5000.0 and capture.conditions.watched is watched
     factors[1] = 3.0
     with pytest.raises(JitError, match=r"factors has changed"):
         step(x)

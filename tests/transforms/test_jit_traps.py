@@ -171,6 +171,24 @@ def test_a_number_that_differs_between_the_traces_is_told_with_its_line(device: 
     assert "z = y + count[0]  # this line" in str(raised.value)
 
 
+def test_a_second_trace_that_writes_to_another_tensor_is_told(device: str) -> None:
+    first, second, chosen = values(1), values(10), [True]
+
+    @pg.jit
+    def add(x: Tensor) -> Tensor:
+        total = first + second + x  # both graphs are the same
+        (first if chosen[0] else second).assign(total)
+        return total
+
+    assert add(values(0)).item() == 11.0
+    chosen[0] = False
+    with pytest.raises(JitError, match="the second trace of add writes to other tensors than the first"):
+        add(values(0))
+    assert [first.item(), second.item()] == [11.0, 10.0]
+    chosen[0] = True
+    assert [add(values(0)).item() for _ in range(2)] == [21.0, 31.0]
+
+
 factor = 2.0
 
 

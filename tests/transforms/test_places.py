@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from picograd.transforms.capture import in_order, side_by_side
+from picograd.transforms.replay import in_order, runs_in
 
 
 def test_neighbours_among_arguments_go_to_the_plan_as_one() -> None:
     alone = [(0, 5), (1, 3), (2, 4), (4, 5)]
-    assert side_by_side([*alone, (5, 7), (6, 8), (7, 9), (8, 10), (9, 12)]) == (
+    assert runs_in([*alone, (5, 7), (6, 8), (7, 9), (8, 10), (9, 12)]) == (
         [*alone, (9, 12)],
         [(slice(5, 9), slice(7, 11))],
     )

@@ -115,6 +115,26 @@ def test_the_evaluator_is_timed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert [span.name for span in profile.kernels] == ["plan"]
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_every_call_of_a_jitted_function_is_timed(writes: bool) -> None:
+    total = Tensor([0.0, 0.0])
+
+    @pg.jit
+    def step(x: Tensor) -> Tensor:
+        if writes:
+            total.add_(x)
+        return x * 2 + 1
+
+    x = Tensor([1.0, 2.0])
+    for _ in range(4):
+        step(x)
+    with pg.profile() as profile:
+        for _ in range(5):
+            step(x)
+    assert len(profile.kernels) == 5
+    assert step(x).tolist() == [3.0, 5.0]
+
+
 def test_an_error_is_the_same_and_ends_the_profile() -> None:
     with pytest.raises(IndexingError, match="5 is out of range"), pg.profile():
         Tensor([1.0, 2.0])[Tensor([5])].realize()

@@ -1,0 +1,533 @@
+"""Replays: a plan bound to the memory that it runs on, call after call.
+
+In:    a recording, and the plan of its graphs; later the arguments of a call
+Out:   `replay_of` a recording: a function of a call's arguments that returns what the recorded function would
+
+A call checks that no written tensor reaches the function in two ways, binds memory to the plan's inputs and outputs, runs
+the plan and hands out the results. All that calls have in common is worked out once, so that little Python is left.
+
+Memory has four owners. What arguments and cells hold is read where it is (`Inputs`). State that the plan writes over stays
+with the plan until somebody looks at it (`StateInPlace`). Small results are written where earlier ones were that nobody has
+kept, and results of any length over arguments that were given away (`Outputs`). All other memory is new at each call.
+
+A call of a small kernel is mostly Python. Questions of most calls (has somebody looked at state, how long is a symbolic
+axis, is memory given away, is a number on another device, is an argument written) have the answer no in a `stateless` one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, cast
+
+from picograd.control.structure import mapped
+from picograd.engine.devices import EVALUATOR
+from picograd.engine.plan import Template, bound, unbound
+from picograd.engine.profile import Profiling
+from picograd.engine.realize import from_host, new_outputs, run, to_host
+from picograd.engine.watch import active
+from picograd.ir.host import Refused
+from picograd.ir.op import Buffer, Op, Shape
+from picograd.ir.opcode import OpCode
+from picograd.ir.origin import Graphless
+from picograd.ir.stages import FixedMemory, Plan
+from picograd.living import AtDeath, later
+from picograd.record import Record, replace
+from picograd.tensor.cell import Arranged, Cell, Held, TakenBuffers
+from picograd.tensor.compute import cell_buffer
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.buffer_reuse import BufferPool, give_donated, has_readers
+from picograd.transforms.capture import BROUGHT, Recording, Source
+from picograd.transforms.containers import Arguments, two_ways
+
+Result = tuple[bool, int, Shape]  # an output of the plan, or else an input, unchanged; its number; the shape of the value
+ReplayCall = Callable[[Sequence[Tensor], list[Buffer], Arguments | None], Any]
+cell_of = attrgetter("cell")
+
+
+# ---- the order of memory ----
+LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
+
+
+def in_order(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """Returns a function that reorders: item `places[i]` comes at i."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+
+
+def runs_in(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
+    """Returns pairs of single places, and those that are neighbours in both, as slices."""
+    alone: list[tuple[int, int]] = []
+    runs: list[tuple[slice, slice]] = []
+    # Neighbours are those for which the distance to their number is the same in both.
+    for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
+        found = [pair for _, pair in group]
+        if len(found) < LEAST_RUN:
+            alone += found
+        else:
+            (a, b), count = found[0], len(found)
+            runs.append((slice(a, a + count), slice(b, b + count)))
+    return alone, runs
+
+
+def moved(buffer: Buffer, device: str) -> Buffer:
+    """Returns a copy of a number on another device."""
+    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
+    return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])
+
+
+# ---- owners of memory ----
+class Inputs:
+    """The memory that a plan reads. It is joined in one order: of state in place, constants, other state, numbers from
+    another device, arguments; all but the first are `brought` by a call.
+
+    constants:    buffers that the function made itself, and numbers that are inputs of the plan
+    cells:        other state that the plan reads
+    numbers:      cells, and arguments by their number, that are on another device than the plan
+    device:       of the plan
+    num_joined:   how many are joined
+    in_order:     the joined memory  ->  the plan's inputs
+    moving:       (place among the inputs, place among what is brought) of those that may differ from call to call
+    moving_runs:  the same of neighbours in both, as slices
+    """
+
+    def __init__(self, takes: Sequence[Source], in_place: Sequence[int], recording: Recording, constants: Sequence[Buffer]):
+        """Places the sources of a plan's inputs; `in_place` are numbers of state."""
+        used = dict.fromkeys(takes)
+        read = [i for kind, i in used if kind == "state" and i not in in_place]
+        made = [i for kind, i in used if kind == "constant"]
+        away = [source for source in used if source[0].startswith(BROUGHT)]
+        self.constants = [constants[i] for i in made]
+        self.cells = tuple(recording.state[i] for i in read)
+        self.numbers = [i if kind == BROUGHT + "arg" else recording.state[i] for kind, i in away]
+        self.device = recording.device
+        joined = [*[("state", i) for i in in_place], *[("constant", i) for i in made], *[("state", i) for i in read], *away]
+        place = {source: at for at, source in enumerate(joined)}
+        places = [place.get(source, len(joined) + source[1]) for source in takes]
+        self.num_joined, self.in_order = max(places, default=-1) + 1, in_order(places)
+        first = len(in_place) + len(made)
+        moving = [(at, joined_at - len(in_place)) for at, joined_at in enumerate(places) if joined_at >= first]
+        self.moving, self.moving_runs = runs_in(moving)
+
+    def brought(self, buffers: list[Buffer]) -> list[Buffer]:
+        """Returns the memory that a call brings; `buffers` is that of its arguments."""
+        found = self.constants.copy()
+        for cell in self.cells:
+            content = cell.content
+            found.append(content[0] if type(content) is tuple else cell_buffer(cell))
+        for number in self.numbers:
+            found.append(moved(cell_buffer(number) if isinstance(number, Cell) else buffers[number], self.device))
+        found += buffers
+        return found
+
+    def arranged(self, in_place: Sequence[Buffer | None]) -> list[Buffer | None]:
+        """Returns the plan's inputs that stay the same; None in the places of those that a call brings."""
+        fixed = [*in_place, *self.constants]
+        return [*self.in_order(fixed + [None] * (self.num_joined - len(fixed)))]
+
+
+class Outputs:
+    """The memory that a plan writes, but for state in place: of earlier calls, of donated arguments, or new.
+
+    in_order:   [*memory of state in place, *of the others]  ->  the plan's outputs
+    moving:     numbers of the others
+    pool:       versions of small results and state that nobody reads
+    donatable:  (place among the others, argument) where a result may be written over a donated argument
+    """
+
+    def __init__(
+        self, plan: Plan, takes: Sequence[Source], in_place: Sequence[int], results: Sequence[Result],
+        away: Mapping[int, str], device: str,
+    ):  # fmt: skip
+        """Places the plan's outputs; `in_place` are the numbers of those that are state in place."""
+        self.moving = others = [i for i in range(len(plan.outputs)) if i not in in_place]
+        numbers = [*in_place, *others]
+        self.in_order = in_order(sorted(range(len(numbers)), key=numbers.__getitem__))
+        made = Counter(i for is_made, i, _ in results if is_made)
+        number = {i: k for k, (is_made, i, _) in enumerate(results) if is_made and made[i] == 1 and k not in away}
+        self.donatable: list[tuple[int, int]] = []
+        for n, i in enumerate(others):
+            places = [at for at in (plan.outputs[i].over, *plan.outputs[i].also) if at is not None and i in number]
+            self.donatable += [(n, takes[at][1]) for at in places if takes[at][0] == "arg"]
+        lengths = plan.fixed_lengths if device != EVALUATOR else ()  # () where they are not fixed
+        # An output that keeps what its input holds cannot start from an earlier version.
+        kept = [(n, i) for n, i in enumerate(others) if lengths and i in number and not plan.outputs[i].keeps]
+        self.pool = BufferPool(len(others), [(n, number[i], lengths[i]) for n, i in kept])
+
+    def arranged(self, in_place: Sequence[Buffer | None]) -> list[Buffer | None]:
+        """Returns the plan's outputs that stay the same; None in the places of the others."""
+        return [*self.in_order([*in_place, *[None] * len(self.moving)])]
+
+
+class StateInPlace:
+    """State whose new values a plan writes over the old ones where nobody else reads these.
+
+    Buffers go from cells to the plan when a call finds them in cells, and back when somebody looks at a cell, or when this
+    dies.
+
+    taken:    the buffers that the plan has
+    outputs:  which output of the plan is the new value of each cell
+    kinds:    device, dtype and number of elements of the new values
+    unread:   places of cells whose old value the plan does not read
+    shapes:   of the new values, where some have symbolic integers; else None
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], outputs: Sequence[int], shapes: Sequence[Shape], plan: Plan, device: str,
+        unread: frozenset[int], is_symbolic: bool,
+    ):  # fmt: skip
+        self.taken, self.outputs, self.unread = TakenBuffers(cells, shapes), outputs, unread
+        self.kinds = [(device, plan.outputs[i].dtype, plan.outputs[i].numel) for i in outputs]
+        self.shapes = list(shapes) if is_symbolic else None
+        self._ends = AtDeath(self.taken.cells.clear), AtDeath(later.append, self.taken.dissolve)
+
+    def fetch(self) -> dict[int, Buffer | None]:
+        """Takes the buffers of cells that are out, but for those that hold graphs; returns the memory of all by place."""
+        out = sorted(self.taken.out)
+        found = {place: self._memory_of(place) for place in out}
+        self.taken.take(out)
+        return found
+
+    def _memory_of(self, place: int) -> Buffer | None:
+        """Returns the buffer of a cell, computed now if need be; None if the plan does not need it."""
+        cell = self.taken.cells[place]
+        if place not in self.unread:
+            return cell_buffer(cell)
+        held = cell.held()  # taken back from another function
+        return None if held is None else held[0]
+
+    def may_write(self, place: int) -> bool:
+        """Returns whether the new value of a cell fits where the old one is, and nobody else reads that."""
+        buffers = self.taken.buffers
+        return not has_readers(buffers, place) and (place not in self.unread or self._fits(place, buffers[place]))
+
+    def _fits(self, place: int, old: Buffer | None) -> bool:
+        """Returns whether the old value of a cell has the length of its new one: it may have been moved, or cast."""
+        return old is not None and (old.device, old.dtype, old.numel) == self.kinds[place]
+
+    def put(self, places: Sequence[int], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+        """Takes new memory of some cells, and notes the shapes of all."""
+        if self.shapes is not None:
+            self.taken.shapes[:] = [bound(shape, variables) for shape in self.shapes]
+        self.taken.put(places, [outputs[self.outputs[place]] for place in places])
+
+
+# ---- results ----
+class BoundMemory(Record, eq=False):
+    """The memory of one run.
+
+    inputs, outputs:  of the plan
+    fresh:            places of state that gets new memory
+    fixed:            a promise to the plan, or None
+    """
+
+    inputs: list[Any]
+    outputs: list[Any]
+    fresh: Sequence[int]
+    fixed: FixedMemory | None
+
+
+class Results:
+    """The values of a recording but for state in place: those returned, those stored in cells, those of updated arguments.
+
+    name:          of the function
+    sources:       of each value
+    is_symbolic:   some have shapes with symbolic integers
+    num_returned:  how many are returned
+    stored:        cells that get those behind them
+    away:          number of a value  ->  the device to which it is taken
+    graphless:     outputs of the plan that would have a graph without jit
+    passed_on:     such values that are inputs of the plan, unchanged, as `w * 1.0` is
+    """
+
+    def __init__(self, recording: Recording, roots: Sequence[Result], in_place: Mapping[int, int]):
+        """Keeps those of the roots that are not `in_place`."""
+        values, self.name, self.num_returned = recording.values, recording.name, recording.values.num_returned
+        self.sources = [result for root, result in enumerate(roots) if root not in in_place]
+        self.is_symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
+        self.stored = [cell for root, cell in enumerate(values.written, self.num_returned) if root not in in_place]
+        places = [place for root, place in enumerate(values.away) if root not in in_place]
+        self.away = {k: place for k, place in enumerate(places) if place is not None}
+        returned = [(k, *self.sources[k]) for k in values.graphless]
+        self.graphless = [i for _, is_made, i, _ in returned if is_made]
+        self.passed_on = [k for k, is_made, _, _ in returned if not is_made]
+
+    def of(self, memory: BoundMemory, variables: Mapping[str, int]) -> list[Held]:
+        """Returns the memory of each value after a run; cells have theirs then."""
+        inputs, outputs, held = memory.inputs, memory.outputs, []
+        for i in self.graphless:
+            if type(outputs[i]) is not Graphless:
+                outputs[i] = Graphless.of(outputs[i], self.name)
+        for is_made, i, shape in self.sources:
+            held.append((outputs[i] if is_made else inputs[i], shape))
+        if self.is_symbolic:
+            held = [(buffer, bound(shape, variables)) for buffer, shape in held]
+        for k, device in self.away.items():
+            held[k] = (moved(held[k][0], device), held[k][1])
+        for k in self.passed_on:
+            held[k] = (Graphless.of(held[k][0], self.name), held[k][1])
+        if self.stored:
+            Cell.hold(self.stored, held[self.num_returned :])
+        return held
+
+
+# ---- replays ----
+class Planned(Record, eq=False):
+    """The plan of recorded graphs.
+
+    form:     of the graphs, with values of the plan's symbolic integers
+    numbers:  buffers that the plan reads besides those of the form: constants of the graphs that are inputs of it
+    """
+
+    plan: Plan
+    form: Template
+    numbers: tuple[Buffer, ...]
+
+    @staticmethod
+    def of(recording: Recording, form: Template, plan: Plan) -> Planned:
+        """Returns a plan that was made of another `form` of the graphs, one in which more is an input."""
+        own = {name: value for name, value in form.variables.items() if name not in recording.form.variables}
+        bare = replace(recording.form.bare(), variables=form.variables)
+        return Planned(plan.of(own) if own else plan, bare, form.buffers[len(recording.sources) :])
+
+
+class Aliases(Record, eq=False):
+    """The ways in which a tensor that the function writes must not reach it: in the trace it did not.
+
+    name:     of the function
+    state:    cells that it reads or writes
+    written:  those that it writes
+    stored:   of these those that are not state in place
+    updated:  numbers of the arguments that it writes
+    """
+
+    name: str
+    state: frozenset[Cell]
+    written: frozenset[Cell]
+    stored: frozenset[Cell]
+    updated: tuple[int, ...]
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Raises JitError where an argument is written as state, is written twice, or is written and read as state."""
+        cells = [tensor.cell for tensor in tensors]
+        again = [] if self.written.isdisjoint(cells) else [cell for cell in cells if cell in self.written]
+        again += [cells[i] for i in self.updated if cells.count(cells[i]) > 1 or cells[i] in self.state]
+        if again:
+            raise two_ways(self.name, again[0].op.shape)
+
+
+class Replay:
+    """A plan bound to the memory it runs on: a call checks, binds, runs and hands out.
+
+    It lives until the function is captured again or forgotten; then the cells of state have their buffers back.
+
+    plan, form:  of the graphs
+    symbolic:    cells with symbolic integers in their shapes, whose values a call takes from them
+    aliases:     ways in which a written tensor must not reach the function
+    inputs, outputs, state:  owners of memory
+    results:     places of the values, and where they go
+    returned:    what the function makes of them
+    """
+
+    def __init__(self, recording: Recording, planned: Planned):
+        plan, values, device = planned.plan, recording.values, recording.device
+        sources = [*recording.sources, *[("constant", len(recording.constants) + i) for i in range(len(planned.numbers))]]
+        takes = [sources[op.arg[0]] for op in plan.schedule.inputs]
+        uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
+        roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, values.kinds)]
+        over = written_over(recording, plan, takes, roots)
+        cells, outputs = [recording.state[i] for i in over.values()], [roots[root][1] for root in over]
+        read = {i for kind, i in takes if kind == "state"}
+        unread = frozenset(place for place, i in enumerate(over.values()) if i not in read)
+        self.plan, self.form, self.returned = plan, planned.form, recording.returned
+        self.results = results = Results(recording, roots, over)
+        self.state = StateInPlace(
+            cells, outputs, [roots[root][2] for root in over], plan, device, unread, results.is_symbolic
+        )  # fmt: skip
+        self.inputs = Inputs(takes, [*over.values()], recording, [*recording.constants, *planned.numbers])
+        self.outputs = Outputs(plan, takes, outputs, results.sources, results.away, device)
+        self.aliases = Aliases(
+            recording.name, frozenset(recording.state), frozenset(values.written), frozenset(results.stored), values.updated
+        )
+        shapes = [(cell, cell.kind()[2]) for cell in [recording.state[i] for i in read]]
+        shapes += [(cell, shape) for cell, (_, _, shape) in zip(values.written, roots[values.num_returned :])]
+        self.symbolic = {cell for cell, shape in shapes if any(isinstance(dim, Op) for dim in shape)}
+
+    def __call__(self, tensors: Sequence[Tensor], buffers: list[Buffer], given: Arguments | None = None) -> Any:
+        """Runs the plan on arguments and on what the state's cells hold now; returns what the function would.
+
+        Args:
+          given:  what else the arguments say, where they are not only Tensors of fixed shapes
+        """
+        state, taken, aliases, outputs = self.state, self.state.taken, self.aliases, self.outputs
+        form = self.form if given is None and not self.symbolic else self._form_of(given)
+        # Taken state that is an argument, too, is out: it was read when arguments were gathered.
+        if taken.out or aliases.updated or aliases.stored and not aliases.stored.isdisjoint(map(cell_of, tensors)):
+            aliases.check(tensors)
+        free = outputs.pool.given()
+        if given is not None and given.donated:
+            give_donated(given, outputs.donatable, aliases.state, aliases.name, free)
+        brought = self.inputs.brought(buffers)
+        came: list[int] = []  # places of state that was out
+        known: dict[int, Buffer | None] = {}  # their memory, where it was read last
+        while True:
+            with taken.running:  # until the end of the run nobody takes state back
+                if not taken.out or taken.out <= known.keys():
+                    memory = self._bind(form, brought, free, came, known)
+                    may_stop = not state.unread or state.unread <= {*memory.fresh}
+                    run(self.plan, memory.inputs, memory.outputs, form.variables, form.error, may_stop, memory.fixed)
+                    held = self.results.of(memory, form.variables)
+                    if memory.fresh or state.shapes is not None:
+                        state.put(memory.fresh, memory.outputs, form.variables)
+                    break
+            # NOTE: read while `running` is not held: two plans that waited for each other would do so for ever.
+            known = state.fetch()
+            came = [*dict.fromkeys([*came, *known])]
+        outputs.pool.keep(held)
+        num_returned = self.results.num_returned
+        if aliases.updated:
+            for i, value in zip(aliases.updated, held[-len(aliases.updated) :]):
+                tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
+        return self.returned.hand_out(held[:num_returned], tensors)
+
+    def _form_of(self, given: Arguments | None) -> Template:
+        """Returns the form with the values that symbolic integers have in this call."""
+        variables = {} if given is None else given.variables
+        for cell in self.symbolic:  # else three rows would be read, or written, as five are
+            unbound(cell.op.shape, variables)
+        return replace(self.form, variables={**self.form.variables, **variables}) if variables else self.form
+
+    def _bind(
+        self, form: Template, brought: list[Buffer], free: Sequence[Held | None], came: Sequence[int],
+        known: dict[int, Buffer | None],
+    ) -> BoundMemory:  # fmt: skip
+        """Returns memory for all that the plan reads and writes, new where there is none.
+
+        Args:
+          free:   versions of outputs that nobody reads
+          came:   places of state that was out, and
+          known:  the memory that it had then
+        """
+        if came:
+            memory = self._bind_again(brought, came, known)
+        else:
+            taken = self.state.taken
+            arranged = taken.arranged or self._arrange()
+            memory = BoundMemory(arranged.inputs.copy(), arranged.outputs.copy(), (), arranged.fixed)
+            for at, place in self.inputs.moving:
+                memory.inputs[at] = brought[place]
+            for places, run in self.inputs.moving_runs:
+                memory.inputs[places] = brought[run]
+        for at, version in zip(self.outputs.moving, free):
+            memory.outputs[at] = version and version[0]
+        if memory.fresh or None in free:
+            missing = [number for number, buffer in enumerate(memory.outputs) if buffer is None]
+            made = new_outputs(self.plan, self.inputs.device, form.variables, memory.inputs, missing)
+            for number, buffer in zip(missing, made):
+                memory.outputs[number] = buffer
+        return memory
+
+    def _arrange(self) -> Arranged:
+        """Puts taken state and constants in their places in the plan, for as long as nobody looks at state."""
+        taken, inputs, outputs = self.state.taken, self.inputs, self.outputs
+        taken.arranged = arranged = Arranged(inputs.arranged(taken.buffers), outputs.arranged(taken.buffers), self.fixed())
+        return arranged
+
+    def fixed(self) -> FixedMemory:
+        """Returns the promise to the plan that holds as long as nobody looks at state."""
+        places = tuple(at for at, _ in self.inputs.moving)
+        return FixedMemory(places, tuple(self.outputs.moving), tuple(run for run, _ in self.inputs.moving_runs))
+
+    def _bind_again(self, brought: list[Buffer], came: Sequence[int], known: dict[int, Buffer | None]) -> BoundMemory:
+        """Returns the memory of a run where somebody has looked at state: buffers with readers are not written over."""
+        state, taken = self.state, self.state.taken
+        for place in known.keys() - taken.out:
+            del known[place]  # which would be a reader; left are graphs that are kept, for their gradients
+        fresh = [place for place in came if place in known or not state.may_write(place)]
+        old = [known.get(place, buffer) for place, buffer in enumerate(taken.buffers)]
+        new = [None if place in fresh else buffer for place, buffer in enumerate(old)]
+        outputs = self.outputs.in_order(new + [None] * len(self.outputs.moving))
+        return BoundMemory([*self.inputs.in_order(old + brought)], [*outputs], fresh, None)
+
+
+def written_over(recording: Recording, plan: Plan, takes: Sequence[Source], roots: Sequence[Result]) -> dict[int, int]:
+    """Returns the roots that may be written where the value before was, each with the number of the state that had it.
+
+    That is where the plan reads the value before it writes the new one, or does not read it.
+    """
+    values = recording.values
+    made = Counter(i for is_made, i, _ in roots if is_made)
+    unchanged = {i for is_made, i, _ in roots if not is_made}
+    number, read = {cell: i for i, cell in enumerate(recording.state)}, set(takes)
+    found: dict[int, int] = {}
+    for root, cell in enumerate(values.written, values.num_returned):
+        is_made, i, _ = roots[root]
+        if not is_made or made[i] > 1 or values.away[root]:
+            continue
+        use, state = plan.outputs[i], ("state", number[cell])
+        places = {use.over, *use.also} - {None} - unchanged
+        is_unread = use.late and isinstance(use.numel, int) and state not in read
+        if is_unread or state in [takes[at] for at in places if at is not None]:
+            found[root] = number[cell]
+    return found
+
+
+# ---- the short way ----
+def replay_of(recording: Recording, planned: Planned, only_tensors: bool) -> ReplayCall:
+    """Returns a replay of a recording, a stateless one if that will do.
+
+    Args:
+      only_tensors:  arguments have no symbolic integers, and none is donated
+    """
+    replay = Replay(recording, planned)
+    values, inputs, results = recording.values, replay.inputs, replay.results
+    has_effects = values.written or values.updated or not recording.returned.makes_new
+    moves = inputs.numbers or results.away or results.is_symbolic or replay.symbolic
+    outputs = [(True, i) for i in range(len(replay.plan.outputs))]
+    is_plain = outputs and [(is_made, i) for is_made, i, _ in results.sources] == outputs
+    # A profile replaces runs, and has functions traced again when it begins and when it ends.
+    is_short = only_tensors and is_plain and not has_effects and not moves and Profiling.recorder is None
+    return stateless(replay) if is_short else replay
+
+
+def stateless(replay: Replay) -> ReplayCall:
+    """Returns a replay of a plan whose outputs are the results, in order: Tensors come in, and new ones come out."""
+    plan, inputs, pool, results = replay.plan, replay.inputs, replay.outputs.pool, replay.results
+    run, variables, error, fixed, device = plan.run, replay.form.variables, replay.form.error, replay.fixed(), inputs.device
+    constants, cells, joined = inputs.constants, inputs.cells, inputs.in_order
+    container, is_one = replay.returned.container, replay.returned.is_single
+    shapes = [shape for _, _, shape in results.sources]
+
+    def new_results(taken: Sequence[Any], held: list[Held | None]) -> list[Held]:
+        """Returns memory for results, new where no version of an earlier call is free."""
+        missing = [number for number, version in enumerate(held) if version is None]
+        made = dict(zip(missing, new_outputs(plan, device, {}, taken, missing)))
+        made |= {number: Graphless.of(made[number], results.name) for number in missing if number in results.graphless}
+        return [version or (made[number], shapes[number]) for number, version in enumerate(held)]
+
+    def call(tensors: Sequence[Tensor], buffers: list[Buffer], given: Arguments | None = None) -> Any:
+        brought = [*constants]
+        for cell in cells:  # `Inputs.brought` written out: a call more would be felt here
+            content = cell.content
+            brought.append(content[0] if type(content) is tuple else cell_buffer(cell))
+        taken = joined(brought + buffers)
+        held: list[Any] = pool.given()
+        if None in held:
+            held = new_results(taken, held)
+            pool.keep(held)
+        version = held[0]
+        try:
+            run(taken, version[:1] if is_one else [buffer for buffer, _ in held], variables, True, fixed)
+        except Refused as report:
+            raise error(report) from None
+        for counts in active():
+            counts.add_run(plan)
+        if is_one:
+            return Tensor.from_memory(version, device)
+        made = map(Tensor.from_memory, held, [device] * len(held))
+        return mapped(container, lambda _: next(made))
+
+    return call
