@@ -2,5 +2,4 @@
 
 In:    the frameworks that are installed
 Out:   a table on the screen; raw samples as JSON; the tables of docs/performance.md
-Next:  bench/run.py
 """

@@ -6,7 +6,6 @@
 In:    nothing
 Out:   a row for each kernel: GB/s of the bytes that it must move, as a share of those of a copy; PyTorch's time over
        picograd's
-Called by: nobody.    Next: bench/contractions.py
 
 Bytes that must move: each large operand once, each large result once. A copy is a C library's `memmove` of half the
 array on each thread, into memory that was written before.

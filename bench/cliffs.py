@@ -8,7 +8,6 @@
 
 In:    the programs of examples/ that bench/programs.py lists
 Out:   a table on the screen, the worst cell named; JSON on request
-Next:  bench/cliffs_worker.py
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In:    python -m bench.cliffs_worker PROGRAM LIBRARY EPOCHS [--jit] [--quick]; the caches are where the environment says
 Out:   one line of JSON, a `Run`; what the program prints goes to standard error
-Called by: bench/cliffs.py
-Next:  bench/programs.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 
 In:    nothing
 Out:   a row for each case: GFLOP/s, and PyTorch's time over picograd's
-Called by: nobody.    Next: bench/tuning.py
 
 FLOPs are those of the mathematics: a causal attention counts half the scores, its gradient the five products that a kernel
 without stored scores needs; the gradients of a convolution, two products, are timed with a forward that may be left out.

@@ -2,8 +2,6 @@
 
 In:    a variant's name
 Out:   a `Worker`; `WorkerError` in one line when the framework cannot do what was asked
-Called by: bench/rounds.py
-Next:  bench/worker.py
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In:    python -m bench.first_step VARIANT WORKLOAD; the caches are where the environment says
 Out:   one line of JSON, the figures that `first_step` returns
-Called by: bench/startup.py
-Next:  bench/runner.py
 """
 
 from __future__ import annotations

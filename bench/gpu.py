@@ -5,7 +5,6 @@
 
 In:    nothing
 Out:   a row for each case; the raw samples of all as JSON
-Called by: tools/gpu_check.sh
 
 Times are of the device, between two events of the stream that does the work; without a GPU (`--device CPU`, which tries the
 program itself) they are of the clock. Each sample repeats a case until it takes TIMED seconds; all variants of a case take

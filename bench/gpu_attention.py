@@ -5,7 +5,6 @@
 
 In:    nothing
 Out:   a table, last; all samples as JSON
-Called by: a shell
 
 Work is done in a process of its own, as bench/gpu_products.py says.
 """

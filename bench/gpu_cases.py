@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   `Case`; `all_cases`
-Called by: bench/gpu.py.    Next: bench/gpu.py
 
 `m` in each function is picograd or torch, `F` its nn.functional: one text for both.
 """

@@ -2,7 +2,6 @@
 
 In:    a Problem
 Out:   `kernel_of`, `variants_of`; `OnGpu`, `Simulated`: memory, references
-Called by: bench/gpu_attention_work.py
 """
 
 from __future__ import annotations

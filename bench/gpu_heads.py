@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   `Problem`, `problems`;  `timed_by_torch`;  `name_of` a tile
-Called by: bench/gpu_attention.py, bench/gpu_attention_work.py, bench/gpu_gradients_work.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 
 In:    nothing
 Out:   a table, last; all samples as JSON
-Called by: a shell
 
 Work is done in a process of its own, which is ended and begun again where a variant hangs or spoils the GPU; what it
 has done is not done again. Times are of the device, between two events around a graph of launches on some sets of memory;

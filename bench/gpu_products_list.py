@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   `Problem`; `problems`
-Called by: bench/gpu_products.py, bench/gpu_products_work.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    names of variants to skip, in SKIP
 Out:   a line of JSON for each variant
-Called by: bench/gpu_products.py, which begins it again where a variant hangs
 """
 
 from __future__ import annotations

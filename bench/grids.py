@@ -2,7 +2,6 @@
 
 In:    `Measured`, `Startup` and `KernelTimes` records
 Out:   a `Grid` for each marker of docs/performance.md
-Called by: bench/report.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 In:    nothing
 Out:   one line of JSON: [name, kind, seconds for each shape, number of kernels] for each expression
-Called by: bench/run.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    a `Language` record of the table in bench/workloads.py
 Out:   its arrays, the same for every framework
-Called by: bench/workloads.py, bench/peers/, bench/reference_language.py
 
     T length, C width, V vocabulary, B batch, S number of batches
 """

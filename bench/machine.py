@@ -1,7 +1,6 @@
 """What the figures were measured on: processor, memory, versions, commit. Nothing that names a host or a path.
 
 Out:   a dictionary of plain values for the JSON
-Called by: bench/run.py
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ In:    the number of threads
 Out:   lines on the screen: time per kernel that is not its work, for kernels of one thread and for shared ones; how long
        after the leader a helper begins, where it still looks for a plan and where it sleeps; from which size on kernels
        that only read and write are better shared
-Called by: people.    Next: bench/kernels.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 In:    the JSON of a run with workloads of the group "headline"
 Out:   an SVG, both axes logarithmic, a line for each variant
-Next:  bench/report.py
 """
 
 from __future__ import annotations

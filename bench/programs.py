@@ -2,8 +2,6 @@
 
 In:    a name of `TINY`, "picograd" or "torch"
 Out:   the program as a module;  `equal_work`: one whose steps are as much work in either library
-Called by: bench/cliffs_worker.py, tests/test_cliffs.py
-Next:  examples/xor.py
 """
 
 from __future__ import annotations

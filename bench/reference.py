@@ -2,7 +2,6 @@
 
 In:    a workload
 Out:   its first losses, or its result at sampled places; a verdict on a framework's figures
-Called by: bench/rounds.py
 """
 
 from __future__ import annotations

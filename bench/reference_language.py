@@ -2,7 +2,6 @@
 
 In:    a `Language`, a `Generation` or an `Overhead`
 Out:   the first losses; judges of a framework's figures
-Called by: bench/reference.py
 
 Each operation returns its result and a function from the result's gradient to those of its inputs.
 """

@@ -4,7 +4,6 @@
 
 In:    `bench.grids.Figures`, or the JSON made of them
 Out:   tables; the text between the markers of the docs page is replaced
-Called by: bench/run.py
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In:    workloads, variants, `Settings`
 Out:   one `Measured` per workload and variant, with its raw samples
-Called by: bench/run.py
-Next:  bench/driver.py
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@
 
 In:    the table of bench/workloads.py, the variants of bench/peers/
 Out:   tables on the screen, JSON on request
-Next:  bench/rounds.py
 """
 
 from __future__ import annotations

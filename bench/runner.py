@@ -2,8 +2,6 @@
 
 In:    a `Peer` (one file of bench/peers/) and a workload
 Out:   a `Runner`: `step(n)` is what is timed; `values` are what is compared
-Called by: bench/worker.py, bench/first_step.py
-Next:  bench/peers/picograd_.py
 """
 
 from __future__ import annotations

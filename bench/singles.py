@@ -2,7 +2,6 @@
 
 In:    an `Overhead` or a `Generation` record of the table in bench/workloads.py
 Out:   its arrays, the same for every framework
-Called by: bench/workloads.py, bench/peers/, bench/reference_language.py
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In:    variants and the name of a workload
 Out:   one `Startup` per variant
-Called by: bench/run.py
-Next:  bench/first_step.py
 """
 
 from __future__ import annotations

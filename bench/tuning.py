@@ -5,7 +5,6 @@
 
 In:    nothing
 Out:   a row for each product: the time of the usual choice, and that of the remembered winner over it
-Called by: nobody.    Next: bench/growth.py
 
 A winner that is slower when it is timed again was chosen by noise; `engine/choose.py` wants one to be clearly faster first.
 """

@@ -2,7 +2,6 @@
 
 In:    a table of cases, which a module has as CASES
 Out:   `Case`; `measure`: seconds of each case in each framework, one median a round
-Called by: bench/bandwidth.py, bench/contractions.py, bench/tuning.py.    Next: bench/bandwidth.py
 """
 
 from __future__ import annotations

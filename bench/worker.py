@@ -2,8 +2,6 @@
 
 In:    a variant's name; one JSON request a line on standard input
 Out:   one JSON answer a line on the standard output it was given; whatever the framework prints goes to standard error
-Called by: bench/driver.py (python -m bench.worker VARIANT)
-Next:  bench/runner.py
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In:    a name, e.g. "mnist_b32"
 Out:   its record: `Training` or `Forward`, or one of bench/language.py and bench/singles.py; its arrays, the same for
        every framework
-Called by: bench/run.py, bench/worker.py, bench/rounds.py, bench/reference.py
 """
 
 from __future__ import annotations

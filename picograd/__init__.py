@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   the public surface
-Next:  picograd/tensor/tensor.py
 """
 
 from __future__ import annotations

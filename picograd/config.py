@@ -14,11 +14,14 @@ from pathlib import Path
 
 from picograd.errors import ArgumentError, DeviceError, warn_user
 
+# What becomes of graphs: whole plans first and last, and between them each kernel.
+OF_KERNELS = ("kernel", "choice", "program", "source")
+STAGES = ("graph", "schedule", *OF_KERNELS, "plan")
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
     "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, C, CUDA, PTX, CUDASIM, OPENCL"),
-    "PICOGRAD_SHOW": ("", "comma list of stages to print: schedule, program, source, plan"),
-    "DEBUG": ("0", "1..5: alias of PICOGRAD_SHOW, each step shows one stage more"),
+    "PICOGRAD_SHOW": ("", "comma list of stages to print: " + ", ".join(STAGES)),
+    "DEBUG": ("0", f"1..{len(STAGES)}: alias of PICOGRAD_SHOW, each step shows one stage more"),
     "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
     "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
     "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' or 0 turns it off (default: ~/.cache/picograd)"),
@@ -36,7 +39,6 @@ OFF = ("off", "0")  # of PICOGRAD_CACHE, in capitals too: not the name of a fold
 THREADS_MAX = 1024
 SWITCHES = ("PICOGRAD_VERIFY", "PICOGRAD_QUIET", "PICOGRAD_PLAIN_SUMS", "PICOGRAD_TUNE")
 PROCESSORS = ("native", "avx512", "avx2", "sse")
-STAGES = ("schedule", "program", "source", "plan")
 
 
 def setting(name: str) -> str:

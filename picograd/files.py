@@ -2,7 +2,6 @@
 
 In:    the path a user gave; the bytes
 Out:   `read_whole`, `opened`, `write_whole`; `is_ours`
-Used by: engine/cache.py, look.py, picograd_formats, picograd_programs
 """
 
 from __future__ import annotations

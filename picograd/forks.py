@@ -3,7 +3,6 @@
 In:    locks; methods that give a value once
 Out:   `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits until one is free, or a block ends;
        `cached_property`, which has no lock
-Used by: all that have locks, and attributes that are worked out when they are first asked for
 """
 
 from __future__ import annotations

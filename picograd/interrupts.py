@@ -2,7 +2,6 @@
 
 In:    nothing
 Out:   `held_back`, `Ends`, `whole_context`, `wait_until`
-Used by: those who hand over memory, load code, put a mode back, or wait for a device; it imports nothing of picograd
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    entries
 Out:   `Latest`
-Used by: all that remember a bounded number of plans, forms, captures and tensors; it imports nothing of picograd
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    objects
 Out:   `LivingSet`, `LivingKeys`, `LivingValues`; `AtDeath`; `later`, work left over by finalizers, and `finish_later`
-Used by: all that know objects weakly, or give something back when an object dies; it imports nothing of picograd
 
 Python hears a signal between two steps of a program in Python, wherever that is. In a `__del__`, or in the callback of a
 weak reference, the KeyboardInterrupt has nowhere to go: it is printed and dropped, the finalizer is left half done, and the

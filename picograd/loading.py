@@ -2,7 +2,6 @@
 
 In:    nothing; names of modules that are loaded when they are first asked for
 Out:   `collecting_later`; `load_late`, `importing`; `end_at_once`, `hear_again`
-Used by: picograd/__init__.py, and those who load something late; picograd_programs/cli.py
 
 A module makes thousands of objects that live as long as the process. Python's collector walks over all of them again and
 again while more come, at each full collection later, and twice when the process ends: half of the time of importing

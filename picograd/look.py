@@ -2,7 +2,6 @@
 
 In:    what a pass has made: graphs, a Schedule, a Kernel, a Program, a Source, a Plan
 Out:   the same; a Source is another where its file in PICOGRAD_DUMP was edited
-Called by: road.py, engine/plan.py, engine/compiler.py, engine/compiler.py, engine/choose.py
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from picograd.errors import FileError
 from picograd.files import is_ours, opened, write_whole
 from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Source
-from picograd.ir.text import format_kernel
+from picograd.ir.text import format_graph, format_kernel
 from picograd.ir.text_program import format_plan, format_program, format_schedule
 from picograd.record import Record, replace
 
@@ -39,17 +38,19 @@ class Look(Record):
     text: Callable[[Any], str] | None = None
 
 
-LOOKS = {
-    "parametrize": Look(verify_graph),
+LOOKS = {  # the STAGES of config.py, and what is checked or kept alone
+    "graph": Look(verify_graph, format_graph),
     "simplify": Look(verify_graph),
     "schedule": Look(text=format_schedule),
     "kernel": Look(verify_kernel, format_kernel),
+    "choice": Look(text=lambda choice: f"choice {choice}"),
     "split": Look(verify_kernel, format_kernel),
     "program": Look(verify_program, format_program),
     "source": Look(text=lambda source: source.text),
     "plan": Look(text=format_plan),
 }
-PASSES = {"kernel": "create_schedule", "split": "unfuse", "program": "linearize"}  # by what each makes; errors name it
+# By what each makes.
+PASSES = {"graph": "parametrize", "kernel": "create_schedule", "split": "unfuse", "program": "linearize"}
 
 
 def look(stage: str, value: T, place: Path | None = None) -> T:

@@ -2,7 +2,6 @@
 
 In:    names, annotations and defaults of a class
 Out:   a class of immutable records, equal and hashed by their values
-Used by: everything; it imports nothing of picograd
 
 Dataclasses are written as source text and compiled when a module is loaded, which was a third of importing picograd.
 msgspec makes the same class in C in a fiftieth of the time, and its instances five times as fast, without a dict each.

@@ -4,7 +4,6 @@
 
 In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
-Called by: engine/compiler.py.    Next: picograd/schedule/memory.py
 
 A pass takes the record on its right and gives the one on its left; its file says what holds after it. `look` checks,
 prints and keeps what a pass has made, where settings ask for that. The engine is around this page: it keeps results, tries
@@ -50,7 +49,7 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     Args:
       target:  whose kernels they become; None: any CPU's
     """
-    roots = look("parametrize", roots)
+    roots = look("graph", roots)
     roots = written_out(roots)  # gradients and functions that waited for this moment are graphs
     roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
     roots = merge_bodies(roots)  # loops over the same are one

@@ -19,7 +19,7 @@ from picograd.devices.cuda.cublaslt import INSTALL, library_name, why_no_library
 from picograd.engine.devices import usable
 from picograd.record import Record
 
-PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
+PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "msgspec", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
     "cuda-libraries": ("nvidia-cublas",),

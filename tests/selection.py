@@ -9,7 +9,6 @@ out. Where no path is named, tests run on as many processes as there are process
 
 In:    marks, options, TEST_PART
 Out:   the tests to run
-Called by: tests/conftest.py
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import picograd
 from picograd.engine.devices import FACTORIES
 from picograd.engine.watch import Counts, watch
 from picograd.errors import PACKAGES
+from tests.test_words import comments, docstrings, files
 
 PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
@@ -166,6 +167,14 @@ def test_a_device_is_one_folder() -> None:
     assert named == NAMES_A_DEVICE.keys()
 
 
+def test_the_page_has_the_order_that_is_held() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    (rule,) = re.findall(r"^## The rule of imports\n\n(.*?)^    picograd ", page, re.MULTILINE | re.DOTALL)
+    assert [{*re.findall(r"\w+", part)} for part in rule.split("<-")] == ORDER
+    (late,) = re.findall(r"Some load a part (.*?)\. No file", page, re.DOTALL)
+    assert {path.removeprefix("picograd/") for path in re.findall(r"`([\w/]+\.py)`", late)} == LATE.keys()
+
+
 def test_imports_have_no_cycle() -> None:
     """The functions that Tensor is made of name it in their types."""
     graph = {}
@@ -220,19 +229,11 @@ def test_a_file_has_one_subject_and_room_for_it() -> None:
     assert len(modules()) <= 319
 
 
-def test_who_is_said_to_call_a_file_imports_it() -> None:
-    """Also of files that are no part of picograd."""
+def test_no_header_lists_who_reads_or_calls_its_file() -> None:
+    """A search finds importers, and the road on the page of the architecture is what to read next."""
     folders = (*PACKAGES, "tests", "tools", "bench", "examples")
     for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
-        called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", header(path), re.DOTALL)
-        *room, name = path.relative_to(ROOT).with_suffix("").parts
-        module = ".".join(room)
-        as_a_name = rf"from {module} import [^\n]*\b{name}\b"
-        imported = rf"{module}\b" if name == "__init__" else rf"{module}\.{name}\b|{as_a_name}"
-        for caller in re.findall(r"[\w/]+\.py", called[1] if called else ""):
-            place = next((each for each in (ROOT / caller, PACKAGE / caller) if each.is_file()), None)
-            assert place is not None, f"{path} is called by {caller}, which is not there"
-            assert re.search(imported, place.read_text()), f"{caller} does not import {path}"
+        assert not re.search(r"\b(Next|Called by|Used by|Calls):", header(path)), path
 
 
 def test_the_map_names_every_part_and_every_tool() -> None:
@@ -269,6 +270,30 @@ def test_files_that_the_pages_name_are_there() -> None:
             assert is_there, f"{page.name} names {name}, which is not there"
             found += 1
     assert found > 100
+
+
+# In the source of others, or among the data that picograd comes with or fetches.
+ELSEWHERE = {
+    "_format_impl.py", "_utils.py", "_weights_only_unpickler.py", "cublasLt.h", "cublas_api.h", "dlpack.h",
+    "library_types.h", "names.txt", "pickletools.py", "pip.py", "program.py", "threefry.h", "train_shakespeare_char.py",
+}  # fmt: skip
+
+
+def test_files_that_the_source_names_are_there() -> None:
+    """In docstrings and comments: with a folder from the root, from picograd/ or beside the file; else anywhere."""
+    parts = [ROOT / part for part in (*PACKAGES, "tests", "tools", "bench", "docs", "examples")]
+    every = [*ROOT.iterdir(), *(path for part in parts for path in part.rglob("*"))]
+    paths = {str(path.relative_to(ROOT)) for path in every}
+    names = {path.name for path in every} | ELSEWHERE
+    wrong, found = [], 0
+    for path in files():
+        texts = [*(text for _, text in docstrings(path)), *comments(path)]
+        for name in [name for text in texts for name in re.findall(r"[\w/.-]*\w\.(?:py|h|md|txt|sh)\b", text)]:
+            places = (name.lstrip("./"), f"picograd/{name}", str(path.parent.relative_to(ROOT) / name))
+            is_there = not paths.isdisjoint(places) if "/" in name else name in names
+            wrong += [] if is_there or name.split("/")[-1] in ELSEWHERE else [f"{path.relative_to(ROOT)}: {name}"]
+            found += 1
+    assert not wrong and found > 150
 
 
 # ---- one training step, watched ----

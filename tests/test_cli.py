@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from picograd import __version__
 from picograd.errors import DataError
+from picograd_lab import doctor
 from picograd_lab.doctor import Finding, examine_devices, processor_name
 from picograd_programs import cli
 from picograd_programs.train.gpt import GptConfig, SampleGptConfig
@@ -199,6 +201,13 @@ def test_doctor_reports_every_topic(cache: Path, capsys: pytest.CaptureFixture[s
     for topic in (*topics, "extra [cuda]"):
         assert f"  {topic} " in out, topic
     assert f"{cache}, writable" in out
+
+
+def test_doctor_looks_for_all_that_picograd_needs_and_offers() -> None:
+    project = tomllib.loads((Path(cli.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    needed = [re.split("[>=]", name)[0] for name in project["dependencies"]]
+    assert sorted(doctor.PACKAGES) == sorted(needed)
+    assert doctor.EXTRAS.keys() <= project["optional-dependencies"].keys()
 
 
 def test_doctor_says_that_the_cache_cannot_be_written(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,9 @@ import pytest
 from picograd import ArgumentError, DeviceError, Tensor, __version__, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.devices.cpu.pool import Crew
+from picograd.engine import explain
 from picograd.engine.compiler import ahead, pipelined
+from picograd.look import LOOKS
 from picograd_lab.doctor import examine_cache
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
@@ -51,7 +53,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch):
 
 def test_a_stage_that_does_not_exist_is_named(monkeypatch):
     monkeypatch.setenv("PICOGRAD_SHOW", "program, kernels")
-    with pytest.raises(ArgumentError, match="PICOGRAD_SHOW=kernels: there is no such stage; the stages are schedule, "):
+    with pytest.raises(ArgumentError, match="PICOGRAD_SHOW=kernels: there is no such stage; the stages are graph, "):
         shown_stages()
 
 
@@ -61,6 +63,11 @@ def test_a_debug_of_other_programs_shows_nothing(text, monkeypatch):
     assert shown_stages() == frozenset()
     monkeypatch.setenv("DEBUG", "9")
     assert shown_stages() == frozenset(STAGES)
+
+
+def test_the_stages_are_one_list():
+    """Each can be looked at, and pg.explain has all but the last, which runs."""
+    assert {*STAGES} <= LOOKS.keys() and STAGES[:-1] == explain.STAGES
 
 
 @pytest.mark.parametrize("name", ["PICOGRAD_VERIFY", "PICOGRAD_TUNE", "PICOGRAD_PLAIN_SUMS"])

@@ -5,7 +5,6 @@
 In:    a folder
 Out:   gpu_check.json: the machine, one result a test, what the sanitizers found; NAME.log of each part;
        gpu_bench.json: bench.gpu's samples
-Called by: tools/gpu_check.sh
 
 First the tests that are about a GPU alone, beside the table of operations on CUDA in as many processes as there are
 processors to spare; then some of these tests under each tool of compute-sanitizer; then, alone, the bench. Each part ends

@@ -9,7 +9,6 @@ variants, for hours: of more than FILES_MAX files so many are printed, others fo
 
 In:    the history of git
 Out:   "--in-full PATH" for each file
-Called by: .ci/run
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    the name of a variant, e.g. "jax_scan"
 Out:   the module that runs it
-Called by: bench/worker.py, bench/rounds.py, bench/first_step.py
 """
 
 from __future__ import annotations

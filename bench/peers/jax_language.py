@@ -2,7 +2,6 @@
 
 In:    a `Language` or a `Generation`
 Out:   weights and a pure step; a prefill; a decoder
-Called by: bench/peers/jax_.py
 """
 
 from __future__ import annotations

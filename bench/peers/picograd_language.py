@@ -2,7 +2,6 @@
 
 In:    a `Language` or a `Generation`
 Out:   a training step; a prefill; a decoder
-Called by: bench/peers/picograd_.py
 """
 
 from __future__ import annotations

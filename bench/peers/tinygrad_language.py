@@ -2,7 +2,6 @@
 
 In:    a `Language` or a `Generation`
 Out:   a training step; a prefill; a decoder
-Called by: bench/peers/tinygrad_.py, which sets up the device before it imports this
 """
 
 from __future__ import annotations

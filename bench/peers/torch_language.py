@@ -2,7 +2,6 @@
 
 In:    a `Language` or a `Generation`
 Out:   the loss of one batch; a prefill; a decoder
-Called by: bench/peers/torch_.py
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
                 raise UnsupportedOp(f"{op} is asked for at {coords}, but the nest computes it at {expected}.")
         return value
     if op.code is OpCode.PARAM:
-        memory = Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (numel(op.shape),)))  # as lower() names it
+        memory = Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (numel(op.shape),)))  # as `emit` declares it
         return read(memory, flatten(coords, op.shape), valid)
     if op.code is OpCode.CONST or op.code is OpCode.VARIABLE:
         return op

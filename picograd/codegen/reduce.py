@@ -468,7 +468,11 @@ def _length_kept(rows: Rows) -> int:
 
 
 class _LineTotals(Record):
-    """Running totals of some reductions, in registers: of each `copies` vectors for whole ones, and one for the rest."""
+    """Running totals of some reductions, in registers.
+
+    vectors:  for each reduction memory of `copies` vectors; none where a row is too short for a vector
+    singles:  for each reduction memory of one element, for the rest of a row
+    """
 
     sums: Sequence[Op]
     vectors: Sequence[Op]
@@ -479,10 +483,11 @@ class _LineTotals(Record):
     @staticmethod
     def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _LineTotals:
         """Returns totals of nothing."""
-        vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
+        of_vectors = sums if use_vectors else []
+        vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in of_vectors]
         singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
         totals = _LineTotals(sums, vectors, singles, lanes, copies if use_vectors else 0)
-        totals.clear(build, vectors if use_vectors else [], singles)
+        totals.clear(build, vectors, singles)
         return totals
 
     def clear(self, build: Builder, vectors: Sequence[Op], singles: Sequence[Op]) -> None:
@@ -556,7 +561,7 @@ class _Walk:
         self.rest = rest_in_vectors(lambda: _of_elements(values, self.known)[0], last, lanes) if joins_lanes else 0
         run = max(1, RUN_STEPS // _steps_of_line(last, lanes, total.copies)) if self.is_cut else 0
         in_runs(build, outer, total, self.fresh, lambda part, into: part.add_to(into, build), self.line, run)
-        accumulators = zip(self.sums, total.vectors, total.singles)
+        accumulators = zip_longest(self.sums, total.vectors, total.singles)
         joined = [_join(r, vector, single, build, lanes, total.copies) for r, vector, single in accumulators]
         found = [cast(value, r.dtype) for r, value in zip(self.sums, joined)]
         return [found[i : i + len(level)] for i in range(0, len(found), len(level))]
@@ -650,16 +655,17 @@ def _num_copies(level: Sequence[Op]) -> int:
     return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
 
 
-def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int) -> Op:
+def _join(r: Op, vector: Op | None, single: Op, build: Builder, lanes: int, copies: int) -> Op:
     """Joins accumulators: copies by halves, then lanes by halves, then the elements left over."""
+    if vector is None:
+        return build.load(single, 0)
     step = copies // 2
     while step:
         with build.loop(step, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
             low, high = add(mul(copy, lanes), lane), add(mul(add(copy, step), lanes), lane)
             build.store(vector, low, combined(r.arg[0], build.load(vector, low), build.load(vector, high)))
         step //= 2
-    if copies:
-        with build.loop(lanes, AxisKind.VECTOR) as lane:
-            across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
-            build.store(single, 0, combined(r.arg[0], across, build.load(single, 0)))
+    with build.loop(lanes, AxisKind.VECTOR) as lane:
+        across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
+        build.store(single, 0, combined(r.arg[0], across, build.load(single, 0)))
     return build.load(single, 0)

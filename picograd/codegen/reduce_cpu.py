@@ -165,7 +165,6 @@ STRIP_RUNS = 16  # of a strip whose totals, in memory, are added up before these
 STEPS_AT_ONCE_MAX = 32  # operations for all elements of a row that are added at once
 
 
-
 def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
     """Writes the loops: GRID over pieces of neighbouring rows."""
     *outer, last = rows.row_extents

@@ -6,7 +6,6 @@ combining finds in random bits made instruction selection ten times slower.
 
 In:    Source (language "llvm"), Target
 Out:   Binary (an object file of the target's format); `host_target()`, `processor_target()`
-Called by: devices/cpu/backend.py, devices/ptx/compile.py.    Next: picograd/devices/cpu/device.py
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _num_checks(kernel: Kernel) -> int:
 
 # ---- a vendor's library ----
 def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
-    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=plan says why it has none.
+    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=choice says why it has none.
 
     Of several splits the first is taken whose product the library has an algorithm for: one without an epilogue of its own,
     say, where a library is too old for that.
@@ -202,7 +202,7 @@ def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
         return []
     splits = unfuse(kernel)
     if isinstance(splits, str):
-        show("plan", lambda: f"{kernel.name}: {name} is no candidate: {splits}.")
+        show("choice", lambda: f"{kernel.name}: {name} is no candidate: {splits}.")
         return []
     for split in splits:
         try:
@@ -216,7 +216,7 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
     """Notes that a library failed and is no candidate for a kernel: what is generated does without it."""
     note("library_failures")
     own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
-    show("plan", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
+    show("choice", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
 
 
 def split_of(kernel: Kernel, product: PlainProduct) -> Split:
@@ -279,7 +279,7 @@ def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
     """Returns the ways to compute a kernel's attention by warpgroups, or its gradients."""
     split = split_attention(kernel, target)
     if isinstance(split, str):
-        show("plan", lambda: f"{kernel.name}: not by warpgroups: {split}.")
+        show("choice", lambda: f"{kernel.name}: not by warpgroups: {split}.")
         return []
     plain = split.plain
     if isinstance(plain, PlainAttention):
@@ -297,7 +297,7 @@ def _whole(kernel: Kernel) -> PlainProduct | None:
     reasons = [why_not(split.product, split.kernel.params) for split in splits]
     product = next((split.product for split, reason in zip(splits, reasons) if reason is None), None)
     if product is None:
-        show("plan", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
+        show("choice", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
     return product if product is not None and is_worth_it(product) else None
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from picograd.codegen.opts import guess
-from picograd.config import is_on, num_threads, setting, shown_stages
+from picograd.config import OF_KERNELS, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine.cache import entry_name, kept, load_binary
 from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, rest_of, split_of, written_split
@@ -39,7 +39,7 @@ from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Sc
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, parse_kernel
 from picograd.ir.text_program import format_program
-from picograd.look import look, place_of_dumps, show
+from picograd.look import look, place_of_dumps
 from picograd.record import Record
 from picograd.road import lower, schedule_graphs, source_of
 
@@ -348,7 +348,7 @@ class Compiler:
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
-        if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
+        if not shown_stages().isdisjoint(OF_KERNELS) or setting("PICOGRAD_DUMP"):
             return None
         return entry_name(f"{text}\nopts {choice}", self.device.target)
 
@@ -366,12 +366,13 @@ class Compiler:
         place = place_of_dumps(kernel, self.device.target)
         look("kernel", kernel, place)
         if isinstance(choice, Generated):
+            look("choice", choice, place)
             return self._compiling(self._generated(kernel, choice.opts, place), place)
         if isinstance(choice, ByHand):
             return self._compiling(self._source_around(kernel, choice, place), place)
         split = split_of(kernel, choice.product)
         look("split", split.kernel, place)
-        show("source", lambda: f"{kernel.name}: {choice}; {split}")
+        look("choice", f"{choice}; {split}", place)
         rest = rest_of(split, choice)
         if not rest.phases:
             return lambda: library_binary(kernel, split, choice, None)
@@ -382,7 +383,7 @@ class Compiler:
         """Returns a kernel written by hand, with the generated rest."""
         split = written_split(kernel, choice, self.device.target)
         look("split", split.kernel, place)
-        show("source", lambda: f"{kernel.name}: {choice}; {split}")
+        look("choice", f"{choice}; {split}", place)
         rest = split.generated
         return merged(kernel, split, choice, self._generated(rest, Opts(), place) if rest.phases else None)
 

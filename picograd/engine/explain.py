@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd import config
 from picograd.autodiff.gradient import written_out
 from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
@@ -18,7 +19,7 @@ from picograd.ir.op import Op
 from picograd.ir.text import format_graph
 from picograd.ir.text_program import format_schedule
 
-STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
+STAGES = config.STAGES[:-1]  # a plan runs, and nothing runs here
 
 
 def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
@@ -27,7 +28,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     The evaluator has no stages after the schedule, which is that of a CPU.
 
     Args:
-      stages: of "graph", "schedule", "kernel", "choice", "program", "source"
+      stages: of STAGES
 
     Raises:
       ArgumentError: the target speaks another language than the graphs' device.

@@ -236,7 +236,7 @@ def with_dims(shape: tuple[Any, ...], dims: Iterator[Dim]) -> tuple[Any, ...]:
 
 
 def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
-    """Returns a part of a form's key without the lengths in it, which are added to `found`; blocks are left to offsets.py.
+    """Returns a part of a form's key without the lengths in it, which are added to `found`; blocks have a key of their own.
 
     The words of a CHECK, which have its length, are no part of a plan.
     """

@@ -2,6 +2,9 @@
 
 In:    an OpCode, a dtype, sources and a static argument
 Out:   `Op`, with its shape; `toposort`; `Buffer`
+
+Two exceptions: `unshared` Ops, which stand for graphs that are yet to be made, and an Op that is made while the garbage
+collector frees an equal one (`_intern_beside`).
 """
 
 from __future__ import annotations
@@ -76,10 +79,10 @@ class Op:
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
-    was_computed: bool  # set once it has been, if it is in COSTLY, as part of a graph and perhaps without being kept
+    was_computed: bool  # of a costly Op: a plan computed it, perhaps without keeping its value; so the next one stores it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
-    shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # by ir/shape.py, which needs Op first
+    shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # filled by ir/shape.py
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
@@ -169,7 +172,7 @@ class Op:
 
 
 _interned, _shape_rules = Op.interned, Op.shape_rules
-# NOTE: leave(key, entry) when the Op dies: in C, so that no interrupt is lost there, and no other thread comes in between.
+# NOTE: called as _leave(key, entry) when an Op dies: a function in C, which neither an interrupt nor another thread enters.
 _leave = _interned.pop
 _replacing = threading.RLock()  # a signal handler may make Ops, too
 whole_at_fork(_replacing.acquire, _replacing.release)
@@ -178,7 +181,7 @@ whole_at_fork(_replacing.acquire, _replacing.release)
 def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashable, op: Op) -> Op:
     """Returns the equal Op that another thread was faster to make, or `op` where `winner` is one that is dying.
 
-    It is seen dying only while garbage is collected; then it may take the entry of `op` with it, and the next equal Op is
+    A dying Op is seen only during garbage collection. Its end may remove the entry of `op`; the next equal Op is then
     another object.
     """
     found = winner()
@@ -205,9 +208,9 @@ def memory_op(buffer: Buffer, shape: Shape) -> Op:
 def unshared(
     code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool, depth: int | None = None
 ) -> Op:
-    """Returns an Op that is not in the table of living Ops: another one each time, at a third of the cost.
+    """Returns an Op that is not in the table of living Ops: each is an object of its own, at a third of the cost.
 
-    It represents a graph that is yet to be made, whose Ops are shared.
+    It stands for a graph that is yet to be made, whose Ops are shared.
 
     Args:
       depth:  default: one more than that of its sources

@@ -706,6 +706,6 @@ class LlvmWriter(ABC):
 
 
 def _phi(slot: Slot, *origins: tuple[str, str]) -> str:
-    """Returns the instruction for a value that depends on the block it was come from."""
+    """Returns the instruction for a value that depends on the block from which control came."""
     memory, _, lanes = slot
     return f"phi {type_of(memory.dtype, lanes)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in origins)

@@ -1,4 +1,4 @@
-"""Nests while they grow: what each stores, which Ops are attached to it and where they stand, and which nest needs which.
+"""Nests while they grow: what each stores, its Ops with their coordinates, and which nest needs which.
 
 Edges between nests are kept with levels: the level of a nest is the length of the longest chain of nests it needs, so a
 nest needs none of its own level or above, and most questions need no search. A search that meets more than MAX_SEARCH nests
@@ -38,7 +38,7 @@ class Draft(WithRows, Struct, eq=False):
     num_ops:  how many Ops it computes, those not attached included; what it computes twice may count twice
     needs:    nests whose memory it reads; they must run before it
     readers:  nests that need it
-    level:    more than that of all it needs (see order.py)
+    level:    1 + the greatest level of the nests it needs; 0 if it needs none
     """
 
     kind: NestKind

@@ -152,10 +152,10 @@ class Cell:
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
-    neighbours:  the cells that are computed with it, unasked, while it is not
+    computed_with:  the cells that are computed with it, unasked, while it is not
     """
 
-    __slots__ = ("content", "_named", "device", "made_in", "beside", "__weakref__")
+    __slots__ = ("content", "_named", "device", "made_in", "computed_with", "__weakref__")
 
     def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
@@ -166,7 +166,7 @@ class Cell:
         else:
             self._set(value)
         self.device, self.made_in = device, trace.get()
-        self.beside: Sequence[weakref.ref[Cell]] = ()
+        self.computed_with: Sequence[weakref.ref[Cell]] = ()
         if self.made_in is not None:
             self.made_in.on_make(self)
 

@@ -47,7 +47,7 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
-        cell.beside = references
+        cell.computed_with = references
 
 
 def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
@@ -118,8 +118,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         _compute_starts()
         references: Sequence[weakref.ref[Cell]] = ()
         for cell in (*asked, *joining):
-            if cell.beside is not references:  # which cells that are computed together share
-                references = cell.beside
+            if cell.computed_with is not references:  # which cells that are computed together share
+                references = cell.computed_with
                 joining += [other for reference in references if (other := reference()) is not None]
         if pending.writes.data:
             written = pending.writes.living()
@@ -144,7 +144,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         _forget_writes(written)
     if joining:
         for cell in (*asked, *unasked):
-            cell.beside = ()
+            cell.computed_with = ()
     return results
 
 
@@ -218,7 +218,7 @@ def _compute_but_failures(
         except VerifyError:
             raise
         except PicogradError as error:
-            by_hand = [cell for cell in written if not cell.beside]
+            by_hand = [cell for cell in written if not cell.computed_with]
             needed = {cell: op for cell in (*asked, *by_hand) if (op := wanted.get(cell)) is not None}
             rest = {cell: op for cell, op in wanted.items() if cell not in needed}
             if not rest or _that_reach(error, [*ops, *needed.values()]):

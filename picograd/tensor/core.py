@@ -157,7 +157,7 @@ class TensorCore:
             cell = new(Cell)
             cell.content, cell.device = op, device
             cell._named = cell.made_in = None
-            cell.beside = ()
+            cell.computed_with = ()
         tensor.cell, tensor.steps, tensor._grad, tensor._shown = cell, (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -174,7 +174,7 @@ class TensorCore:
         tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
         cell.content, cell.device = held, device
         cell._named = cell.made_in = tensor._grad = tensor._shown = None
-        cell.beside = ()
+        cell.computed_with = ()
         tensor.cell, tensor.steps = cell, ()
         return tensor
 

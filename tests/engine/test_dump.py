@@ -23,7 +23,7 @@ def test_kernels_of_one_name_do_not_override_each_other(tmp_path: Path, monkeypa
         assert (Tensor(a) @ Tensor(b)).numpy().tolist() == [[inner] * 4] * 3
     folders = [path for path in tmp_path.iterdir() if path.name.startswith("matmul_3_4_")]
     assert len(folders) == 2
-    assert {file.name for file in folders[0].iterdir()} == {"kernel.txt", "program.txt", "source.ll"}
+    assert {file.name for file in folders[0].iterdir()} == {"choice.txt", "kernel.txt", "program.txt", "source.ll"}
 
 
 @pytest.fixture

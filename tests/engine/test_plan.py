@@ -9,6 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.config import STAGES
 from picograd.engine.plan import parametrize, template
 from picograd.engine.watch import Counts, watch
 
@@ -93,7 +94,10 @@ def test_tensors_realized_together_are_one_plan() -> None:
 @pytest.mark.parametrize(
     ("stage", "expected"),
     [
+        ("graph", ["= MUL ", "return %"]),
         ("schedule", ["schedule of 1 kernels", "run "]),
+        ("kernel", ["kernel ", "elementwise"]),
+        ("choice", ["choice none"]),
         ("program", ["program ", "for r", "in grid("]),
         ("source", ["define ", "ret void"]),
     ],
@@ -102,13 +106,12 @@ def test_a_stage_is_shown_by_name(
     stage: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PICOGRAD_SHOW", stage)
-    axes = 10 + ["schedule", "program", "source", "plan"].index(stage)  # of a form nobody has asked for before
+    axes = 10 + STAGES.index(stage)  # of a form nobody has asked for before
     (numbers(100, *[1] * axes) * 3 + 0.5).realize()
     shown = capsys.readouterr().out
     for part in expected:
         assert part in shown
-    others = {"schedule": "define ", "program": "define ", "source": "in grid("}
-    assert others[stage] not in shown
+    assert ("define " if stage != "source" else "in grid(") not in shown
 
 
 @pytest.mark.req("G12")
@@ -116,15 +119,14 @@ def test_debug_shows_one_stage_more_with_each_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = []
-    for level in range(5):
+    for level in range(1 + len(STAGES)):
         monkeypatch.setenv("DEBUG", str(level))
         (numbers(110, *[1] * level) * 3 + 0.5).realize()  # a form nobody has asked for before
         shown.append(capsys.readouterr().out)
     assert shown[0] == ""
-    assert "schedule of" in shown[1] and "in grid(" not in shown[1]
-    assert "in grid(" in shown[2] and "define " not in shown[2]
-    assert "define " in shown[3]
-    assert len(shown[4]) > len(shown[3]) - 20
+    begins = ("= MUL ", "schedule of", "\nkernel elementwise", "\nchoice ", "in grid(", "define ", "plan of")
+    for level, text in enumerate(shown):
+        assert [part in f"\n{text}" for part in begins] == [i < level for i in range(len(begins))]
 
 
 @pytest.mark.req("G12")

@@ -2,7 +2,6 @@
 
 Out:   `APPROXIMATIONS`, rows of the table
 Source: PTX ISA 9.0, 9.7.3.8 (div), .14 (rcp), .16 (sqrt), .18 (rsqrt), .20 to .24 (sin, cos, lg2, ex2, tanh)
-Next:  tests/ptx/convert.py
 
 They are made worse than need be, as far as is allowed: the result is one ulp to a side that the bits of the operand choose.
 Code that needs more than the ISA promises gives wrong results here.

@@ -2,7 +2,6 @@
 
 Out:   `ATOMICS`, rows of the table
 Source: PTX ISA 9.0, 9.7.13.15 and .16
-Next:  tests/ptx/control.py
 
 Threads that change the same place follow each other, and no order is promised: here the last lane comes first.
 """

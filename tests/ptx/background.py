@@ -2,7 +2,6 @@
 
 In:    a Machine
 Out:   `background_of`, `working`, `Background`
-Called by: tests/ptx/async_rows.py, tests/ptx/wgmma_rows.py
 
 Two proxies go to shared memory: the generic one of the threads, and the asynchronous one of copies of tiles and wgmma. The
 second sees what threads wrote as it was at the last fence.proxy.async of a thread of their block (PTX ISA 9.0, "Proxies").

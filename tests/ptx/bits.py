@@ -2,7 +2,6 @@
 
 Out:   `BITS`, rows of the table
 Source: PTX ISA 9.0, 9.7.1.12 to 9.7.1.23, 9.7.9.7 (prmt)
-Next:  tests/ptx/warps.py
 """
 
 from __future__ import annotations

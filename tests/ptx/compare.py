@@ -2,7 +2,6 @@
 
 Out:   `COMPARE`, rows of the table
 Source: PTX ISA 9.0, 9.7.6 to 9.7.7
-Next:  tests/ptx/integers.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Out:   `CONTROL`, rows of the table
 Source: PTX ISA 9.0, 9.7.12 (control flow) and 9.7.13 (barriers)
-Next:  tests/ptx/device.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Out:   `CONVERT`, rows of the table
 Source: PTX ISA 9.0, 9.7.9.21 (cvt)
-Next:  tests/ptx/compare.py
 """
 
 from __future__ import annotations

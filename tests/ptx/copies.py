@@ -2,7 +2,6 @@
 
 In:    addresses; which threads start, close and wait for what
 Out:   shared or global memory, later
-Called by: tests/ptx/async_rows.py
 
 PTX ISA 9.0, 9.7.9.25: "Data Movement and Conversion Instructions: Asynchronous copy". A copy may read and write at any
 moment between its start and the end of the wait for it. LATE does both at the wait, so that a missing wait shows what

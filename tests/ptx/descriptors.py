@@ -2,7 +2,6 @@
 
 In:    a descriptor, the rows and columns that an instruction reads
 Out:   `decode`, `places`, `swizzled`; ACCUMULATOR_ROWS and _COLUMNS: what a thread has of the result
-Called by: tests/ptx/warpgroups.py, tests/ptx/tensor_maps.py
 
 PTX ISA 9.0, 9.7.15.5.1: "Register Fragments and Shared Memory Matrix Layouts", "Matrix Descriptor Format", "Strides".
 Where W is 1, 2, 4, 8 for no swizzle, 32, 64, 128 bytes, in units of 16 bytes (row, K) lies at, written as shape:stride,

@@ -2,7 +2,6 @@
 
 Out:   `FLOATS`, rows of the table
 Source: PTX ISA 9.0, 9.7.3 to 9.7.5
-Next:  tests/ptx/approximations.py
 
 A NaN that an instruction makes has the bits of FORMATS: what it was given of payload and sign is lost. .ftz takes and gives
 zeros in the place of subnormal numbers.

@@ -2,7 +2,6 @@
 
 In:    registers as arrays of uint32, (warps, 32 threads, registers); rows in shared memory as arrays of uint16
 Out:   the same, after the instruction
-Called by: tests/ptx/matrix_rows.py
 
 Written from the ISA alone (PTX ISA 9.0, 9.7.15, "Matrix Fragments for mma.m16n8k16", "... mma.m16n8k8", "ldmatrix",
 "stmatrix", "movmatrix"), where g = lane / 4 is called groupID and t = lane % 4 threadID_in_group. Products are exact; their

@@ -2,7 +2,6 @@
 
 In:    Module
 Out:   Module, whose functions call nobody
-Next:  tests/ptx/memory.py
 
 Parameters of a call, in their caller and in the function, become local memory: st.param and ld.param of them become
 st.local and ld.local, and between a call and its body words are copied. PTX ISA 9.0, 7 (the ABI); no recursion.

@@ -2,7 +2,6 @@
 
 Out:   `INTEGERS`, rows of the table; `BY_NAME`, of those that floats have too
 Source: PTX ISA 9.0, 9.7.1, 9.7.2 (carries) and 9.7.8 (logic and shifts)
-Next:  tests/ptx/bits.py
 """
 
 from __future__ import annotations

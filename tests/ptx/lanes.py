@@ -1,7 +1,6 @@
 """Which threads an instruction is for, and where each thread stands in its warp, its block and the grid.
 
 Out:   `Lanes`, `Layout`
-Next:  tests/ptx/registers.py
 
 A lane is a thread of those that the machine runs at once: some blocks of a grid, one after the other, thread by thread.
 """

@@ -2,7 +2,6 @@
 
 In:    Module, name of a kernel, Buffers of the host, bytes of parameters
 Out:   `launch`, `Buffers`, `Pointer`
-Next:  tests/ptx/device.py
 """
 
 from __future__ import annotations

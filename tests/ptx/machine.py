@@ -2,7 +2,6 @@
 
 In:    a Function, its Layout, Memory and Registers; TABLE of tests/ptx/table.py
 Out:   `Machine`
-Next:  tests/ptx/table.py
 
 An instruction is a row of a table, opcode -> Meaning(function, modifiers); the longest beginning of an opcode that is in
 the table decides ("mbarrier.try_wait" before "mbarrier"). Its function is called as `execute(machine, instruction, lanes)`,

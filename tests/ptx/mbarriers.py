@@ -2,7 +2,6 @@
 
 In:    the word, a count or a number of bytes
 Out:   the word after it
-Called by: tests/ptx/async_rows.py, tests/ptx/background.py
 
 PTX ISA 9.0, 9.7.13.15: "mbarrier". The state is opaque there, so its fields lie here as they please: bit 0 the parity of
 the phase, then 20 bits of arrivals expected, 20 of those pending, 21 of bytes pending with a sign; the highest is set.

@@ -2,7 +2,6 @@
 
 In:    a launch's buffers, at addresses of the host
 Out:   `Memory`: loads and stores by address, one for each lane;  `Region`
-Next:  tests/ptx/lanes.py
 
 Addresses are pretended ones: a buffer has 2^40 bytes of them for itself, so that an access past its end meets nobody
 else's. It begins at the remainder by 256 at which it begins on the host: what is aligned here is aligned there. Shared,

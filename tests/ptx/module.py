@@ -1,7 +1,6 @@
 """What a PTX module is, as data: functions, variables, instructions, operands.
 
 Out:   `Module`, `Function`, `Variable`, `Instruction`, operands, `Meaning`
-Next:  tests/ptx/tokens.py
 """
 
 from __future__ import annotations

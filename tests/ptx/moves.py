@@ -2,7 +2,6 @@
 
 Out:   `MOVES`, rows of the table
 Source: PTX ISA 9.0, 9.7.9
-Next:  tests/ptx/integers.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    text
 Out:   Module, with unique names of registers, labels and variables in each function
-Calls: tests/ptx/tokens.py.    Next: tests/ptx/inline.py
 
 A `{ }` inside a function, such as inline assembly writes, has registers and labels of its own: they get the number of their
 scope behind their name.

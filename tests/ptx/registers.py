@@ -2,7 +2,6 @@
 
 In:    the registers that a function declares, a Layout, addresses of variables
 Out:   `Registers`: read, write
-Next:  tests/ptx/machine.py
 """
 
 from __future__ import annotations

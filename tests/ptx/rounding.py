@@ -1,7 +1,6 @@
 """Exact arithmetic on floats, and rounding of its results to any format: .rn, .rz, .rm, .rp, .rna.
 
 Out:   `as_odd_sum`, `fma64`, `rounded`, `decoded`, `encoded`, `FORMATS`
-Next:  tests/ptx/floats.py
 
 A result that is not exact in float64 is kept as float64 rounded to odd: cut, and its last bit set. Rounding it to a format
 of at most 51 bits gives what rounding the exact result gives (Boldo and Melquiond 2008, "Emulation of FMA and correctly

@@ -2,7 +2,6 @@
 
 In:    a Function
 Out:   `TABLE`, `steps_of`
-Next:  tests/ptx/moves.py
 """
 
 from __future__ import annotations

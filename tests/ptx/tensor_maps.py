@@ -2,7 +2,6 @@
 
 In:    the arguments of cuTensorMapEncodeTiled
 Out:   `TensorMap`; `Encoder`, a function in the place of the driver's; `box_places`
-Called by: tests/ptx/async_rows.py, tests/ptx/copies.py, tests/ptx/device.py
 
 The driver's 128 bytes are its secret, so the stand-in gives a number in them, and `Encoder.map_of` finds the arguments
 again. The rules are those of the CUDA Driver API, "Tensor Map Object Management", for what picograd asks for.

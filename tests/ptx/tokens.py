@@ -2,7 +2,6 @@
 
 In:    text
 Out:   Tokens
-Next:  tests/ptx/parse.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In:    instructions of one warp, its registers, shared memory as the asynchronous proxy sees it
 Out:   registers, behind the wait
-Called by: tests/ptx/wgmma_rows.py
 
 PTX ISA 9.0, 9.7.15: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Warp w of the four makes rows
 16 w to 16 w + 15 by itself, so each keeps its own account, and the four accounts have to tell the same story. Between the

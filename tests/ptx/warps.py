@@ -2,7 +2,6 @@
 
 Out:   `WARPS`, rows of the table
 Source: PTX ISA 9.0, 9.7.9.6 (shfl.sync), 9.7.13.7 to .14
-Next:  tests/ptx/atomics.py
 
 Threads that a mask names have to come; who comes early waits for the others.
 """

@@ -2,7 +2,6 @@
 
 In:    a process with picograd loaded
 Out:   `Caches`, which forgets
-Next:  tools/mutate/reach.py
 """
 
 from __future__ import annotations

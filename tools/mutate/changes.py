@@ -2,7 +2,6 @@
 
 In:    the text of a file
 Out:   Mutants: a comparison flipped, a guard dropped, operands swapped, a number off by one
-Next:  tools/mutate/caches.py
 """
 
 from __future__ import annotations

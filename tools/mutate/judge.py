@@ -8,7 +8,6 @@ process (`fresh`). The test that noticed must pass in a child without the change
 
 In:    MUTATE_TASK
 Out:   a line of JSON for each change, as it comes
-Next:  tools/mutate/__main__.py
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ first test that comes there.
 
 In:    MUTATE_REACH
 Out:   the map
-Next:  tools/mutate/judge.py
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ step(), step()
 print("times of", *[name for name, _ in pg.cuda.kernel_times(step)])
 """
     environment = {**cache, "PICOGRAD_VERIFY": "1", "PICOGRAD_TUNE": "1"}
-    said = run_on(fake_driver, code, PICOGRAD_SHOW="source,plan", **environment).splitlines()
+    said = run_on(fake_driver, code, PICOGRAD_SHOW="choice,source,plan", **environment).splitlines()
     choices = [line for line in said if "cuBLASLt" in line]
     nbytes = 2 * (40 * 70 + 50 * 70 + 40 * 50)
     assert any(line.startswith("choice cuBLASLt") for line in choices)
@@ -297,7 +297,7 @@ with watch() as counts:
     print(*compared(lambda x, w, b: linear(x, w, b).relu(), *LAYER))
 print(counts.library_failures)
 """
-    said = run_on(fake_driver, code, FAKE_CUBLASLT_OLD="1", PICOGRAD_SHOW="plan", **cache).splitlines()
+    said = run_on(fake_driver, code, FAKE_CUBLASLT_OLD="1", PICOGRAD_SHOW="choice", **cache).splitlines()
     assert "1 1 2" in said and "1" in said
     library = "cuBLASLt 13.99.7 for 132 multiprocessors (plus a bias, relu)"
     assert [line for line in said if "no candidate" in line] == [
