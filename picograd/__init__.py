@@ -96,9 +96,7 @@ with _collecting_later():
     from picograd.linalg import named as _of_matrices
     from picograd.linalg.named import *  # noqa: F403
     from picograd.nn import named as _of_networks
-    from picograd.nn import ordered as _ordered
     from picograd.nn.named import *  # noqa: F403
-    from picograd.nn.ordered import *  # noqa: F403
     from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
     from picograd.public import publish as _publish
@@ -152,7 +150,7 @@ __all__ = [
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
-__all__ += _of_matrices.__all__ + _of_networks.__all__ + _ordered.__all__
+__all__ += _of_matrices.__all__ + _of_networks.__all__
 
 # ---- functions whose bare errors are explained ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.

@@ -39,9 +39,9 @@ from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import lines_of
 from picograd.nn.module import Module
-from picograd.notebook import escaped
 from picograd.record import Record, Struct, field
 from picograd.tensor.cell import trace
+from picograd.tensor.printing import escaped
 from picograd.tensor.tensor import Tensor
 
 # ---- boxes for several Ops ----

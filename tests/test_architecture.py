@@ -23,7 +23,7 @@ PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "render", "compilers", "runtime"}
 ORDER = [
-    {"record", "latest", "living", "interrupts"}, {"loading", "forks", "notebook"},
+    {"record", "latest", "living", "interrupts"}, {"loading", "forks"},
     {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"signal"}, {"linalg"}, {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "cuda", "distributions", "fft", "special"},

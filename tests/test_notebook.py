@@ -7,7 +7,7 @@ import xml.etree.ElementTree as xml
 import numpy as np
 import pytest
 
-from picograd.notebook import array_table, table, text_block, tree
+from picograd.tensor.printing import array_table, table, text_block, tree
 
 
 @pytest.mark.parametrize("shape", [(1,), (11,), (3, 4), (10, 10), (12, 3), (3, 12), (99, 99)])

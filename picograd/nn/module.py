@@ -10,9 +10,9 @@ from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.nn.hooks import GradientWatch, after_forward, before_forward, registered
 from picograd.nn.module_state import ModuleState
 from picograd.nn.summary import Summary, summarized
-from picograd.notebook import tree
 from picograd.public import explain
 from picograd.tensor.hooks import RemovableHandle
+from picograd.tensor.printing import tree
 from picograd.tensor.tensor import Tensor
 
 P = ParamSpec("P")

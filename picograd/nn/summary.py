@@ -13,11 +13,11 @@ from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentTypeError
 from picograd.ir.op import Op, toposort
 from picograd.ir.shape import flops_of
-from picograd.notebook import table
 from picograd.record import Record
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.generator import resumed
 from picograd.tensor.modes import no_grad
+from picograd.tensor.printing import table
 from picograd.tensor.tensor import Tensor
 
 HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")

@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from picograd.autodiff.gradient import ops_by_code
+from picograd import config
+from picograd.autodiff.gradient import ops_by_code, written_out
 from picograd.device import Target
-from picograd.engine import explain as engine
-from picograd.engine.devices import memory_of
+from picograd.engine.devices import EVALUATOR, compiler_for, memory_of
+from picograd.engine.plan import parametrize, template
+from picograd.engine.realize import default_device, devices_of
 from picograd.errors import ArgumentError
 from picograd.ir.backend import MemoryUse
+from picograd.ir.op import Op
+from picograd.ir.text import format_graph
+from picograd.ir.text_program import format_schedule
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import device_or_default
 
@@ -28,7 +33,10 @@ if TYPE_CHECKING:
 
 
 # ---- Ops, kernels, programs ----
-def explain(*tensors: Tensor, stages: Sequence[str] = engine.STAGES, target: Target | None = None) -> str:
+STAGES = config.STAGES[:-1]  # a plan runs, and nothing runs here
+
+
+def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
     """Returns the stages of tensors, as text, without running anything.
 
     Args:
@@ -48,10 +56,40 @@ def explain(*tensors: Tensor, stages: Sequence[str] = engine.STAGES, target: Tar
     others = [tensor for tensor in tensors if not isinstance(tensor, TensorCore)]
     if others or not tensors:
         raise ArgumentError(f"explain: needs tensors, got {type(others[0]).__name__ if others else 'nothing'}.")
-    unknown = [stage for stage in stages if stage not in engine.STAGES]
+    unknown = [stage for stage in stages if stage not in STAGES]
     if unknown:
-        raise ArgumentError(f"explain: there is no stage {unknown[0]!r}; the stages are {', '.join(engine.STAGES)}.")
-    return engine.explain([tensor.op for tensor in tensors], stages, target)
+        raise ArgumentError(f"explain: there is no stage {unknown[0]!r}; the stages are {', '.join(STAGES)}.")
+    return stage_texts([tensor.op for tensor in tensors], stages, target)
+
+
+def stage_texts(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
+    """Returns the text of the asked stages, for the graphs' own device or for another target of the same language.
+
+    The evaluator has no stages after the schedule, which is that of a CPU.
+
+    Args:
+      stages: of STAGES
+
+    Raises:
+      ArgumentError: the target speaks another language than the graphs' device.
+    """
+    roots = written_out(roots)
+    graphs = parametrize(roots, template(roots))
+    device = devices_of(roots[:1])[0] or default_device()
+    own = None if device == EVALUATOR else compiler_for(device).device.target
+    schedule = compiler_for("CPU" if own is None else device).schedule(graphs)
+    parts = [format_graph(graphs)] if "graph" in stages else []
+    parts += [format_schedule(schedule)] if "schedule" in stages else []
+    if own is not None:
+        if target is not None and target.language != own.language:
+            raise ArgumentError(
+                f"explain: the target takes {target.language}, but these tensors are on {device}: {own.language}.",
+                "move them to a device of the target's kind with .to(...).",
+            )
+        for kernel in dict.fromkeys(item.kernel for item in schedule.kernel_items()):
+            texts = compiler_for(device).explain(kernel, target or own)
+            parts += [text for stage, text in texts.items() if stage in stages]
+    return "\n\n".join(part.strip() for part in parts)
 
 
 def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:

@@ -28,13 +28,12 @@ from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, Gradie
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import check_array
 from picograd.loading import load_late
-from picograd.notebook import array_table, text_block
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, Step, View, grad_mode, trace
 from picograd.tensor.compute import compute
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.host import default_device, usable_device
-from picograd.tensor.printing import is_shortened, text_of
+from picograd.tensor.printing import array_table, is_shortened, text_block, text_of
 from picograd.tensor.sharing import share_storage, shared_cell
 from picograd.tensor.variable import known
 

@@ -19,8 +19,8 @@ from picograd.files import write_whole
 from picograd.interrupts import whole_context
 from picograd.ir.origin import Following
 from picograd.nn.module import Module
-from picograd.notebook import table
 from picograd.record import Struct, field
+from picograd.tensor.printing import table
 from picograd.transforms.jit import forget_captures
 
 HEADS = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "line")

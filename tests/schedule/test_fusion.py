@@ -9,7 +9,6 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.explain import explain
 from picograd.engine.watch import Counts, watch
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
@@ -19,6 +18,7 @@ from picograd.ir.text import format_kernel
 from picograd.nn import functional as F
 from picograd.rewrites.simplify import simplify, simplify_graph
 from picograd.road import schedule_graphs
+from picograd.tensor.costs import stage_texts
 from tests.helpers import same_as_torch
 
 N, C = 6, 40
@@ -73,7 +73,7 @@ def test_dot_and_variance_are_one_kernel_each() -> None:
 @pytest.mark.req("G2")
 def test_added_integers_become_one_constant() -> None:
     a = Tensor([1, 2, 3])
-    text = explain([((a + 4) + 3).op], ["kernel"])
+    text = stage_texts([((a + 4) + 3).op], ["kernel"])
     assert text.count("ADD") == 1
     assert "CONST 7" in text
     assert forward(lambda x: (x + 4) + 3, a).kernels == 1
@@ -82,7 +82,7 @@ def test_added_integers_become_one_constant() -> None:
 @pytest.mark.req("G2")
 def test_added_floats_stay_two_constants_in_one_kernel() -> None:
     x = numbers(3)
-    text = explain([((x + 4) + 3).op], ["kernel"])
+    text = stage_texts([((x + 4) + 3).op], ["kernel"])
     assert text.count("ADD") == 2  # (x + 4) + 3 rounds twice
     assert "CONST 7" not in text
     assert forward(lambda x: (x + 4) + 3, numbers(3)).kernels == 1
@@ -147,7 +147,7 @@ def test_users_extend_the_rules() -> None:
 # ---- G4: views and symbolic lengths ----
 @pytest.mark.req("G4")
 def test_axes_that_lie_together_become_one_loop() -> None:
-    program = explain([(numbers(4, 5, 6) + numbers(4, 5, 6)).op], ["program"])
+    program = stage_texts([(numbers(4, 5, 6) + numbers(4, 5, 6)).op], ["program"])
     assert program.count("loop(") <= 2  # whole vectors and the rest, over all 120 elements
     assert "//" not in program and "%" not in program
 

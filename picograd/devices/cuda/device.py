@@ -20,8 +20,7 @@ from picograd.device import Target
 from picograd.devices.cpu.device import linked
 from picograd.devices.cuda.commands import bind_caller
 from picograd.devices.cuda.cublaslt import CublasLt, is_call, why_no_library
-from picograd.devices.cuda.driver import Capability, ask, call, capability
-from picograd.devices.cuda.handles import Handles, Loader
+from picograd.devices.cuda.driver import Capability, Handles, Loader, ask, call, capability
 from picograd.devices.cuda.memory import Memory, Pool
 from picograd.devices.cuda.plan import CudaPlan
 from picograd.devices.cuda.queue import CommandQueue, Moment

@@ -19,8 +19,7 @@ import numpy as np
 
 from picograd.devices.cuda.commands import ALWAYS, NEVER, ONCE, Commands, Row
 from picograd.devices.cuda.cublaslt import ProductCall
-from picograd.devices.cuda.driver import call, driver
-from picograd.devices.cuda.handles import Handles
+from picograd.devices.cuda.driver import Handles, call, driver
 from picograd.devices.cuda.memory import Memory
 from picograd.devices.cuda.queue import CommandQueue
 from picograd.devices.cuda.tile_maps import check_inside, encode

@@ -20,8 +20,7 @@ from typing import Any
 
 from picograd.devices.cuda.commands import NEVER, ONCE, Caller, Commands, Row
 from picograd.devices.cuda.cublaslt import ProductCall
-from picograd.devices.cuda.driver import ask, call, failed
-from picograd.devices.cuda.handles import NO_TIMING, Events
+from picograd.devices.cuda.driver import NO_TIMING, Events, ask, call, failed
 from picograd.forks import rlock
 from picograd.interrupts import wait_until
 from picograd.living import AtDeath

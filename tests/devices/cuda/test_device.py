@@ -309,10 +309,9 @@ def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
     """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
     code = """
 import threading
-from picograd.devices.cuda import handles as code
-from picograd.devices.cuda import handles
-called, call = [], code.call
-code.call = handles.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
+from picograd.devices.cuda import driver
+called, call = [], driver.call
+driver.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
 held = [load(elementwise())]
 x, y = (device.allocate(400) for _ in range(2))
 device.copy_in(x, np.ones(100, np.float32))
@@ -329,9 +328,9 @@ print(called.count("cuModuleUnload"), called.index("cuModuleUnload") < len(calle
 def test_code_that_is_dropped_while_others_are_waited_for_stays_loaded(fake_driver: Path) -> None:
     """Its kernels may have been submitted after what the wait is for."""
     code = """
-from picograd.devices.cuda import handles
-unloaded, call = [], handles.call
-handles.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
+from picograd.devices.cuda import driver
+unloaded, call = [], driver.call
+driver.call = lambda name, *arguments: (name == "cuModuleUnload" and unloaded.append(name), call(name, *arguments))[1]
 first, second = [load(elementwise())], [load(row_sums(3, 100))]
 first.clear()
 device._code.unload(second.clear)
