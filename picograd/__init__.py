@@ -11,7 +11,7 @@ from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from picograd.forks import whole_at_fork as _whole_at_fork
+from picograd.interrupts import whole_at_fork as _whole_at_fork
 from picograd.loading import collecting_later as _collecting_later
 from picograd.loading import end_at_once as _end_at_once
 from picograd.loading import importing as _importing

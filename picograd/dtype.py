@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from picograd.errors import DTypeError
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.record import Record
 
 Scalar = bool | int | float

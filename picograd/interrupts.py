@@ -1,24 +1,200 @@
-"""Ctrl-C: held back while something must not be left half done, and heard while a device is waited for.
+"""Ctrl-C and forks: what must not be left half done when a process is interrupted or copied.
 
-In:    nothing
-Out:   `held_back`, `Ends`, `whole_context`, `wait_until`
+In:    objects; blocks of code; locks
+Out:   `LivingSet`, `LivingKeys`, `LivingValues`, `AtDeath`; `later`, work left over by finalizers, and `finish_later`
+       `held_back`, `Ends`, `whole_context`: an interrupt waits until a block ends;  `wait_until`: it is heard meanwhile
+       `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits until one is free, or a block ends;
+       `cached_property`, which has no lock
+
+Python hears a signal between two steps of a program in Python, wherever that is. In a `__del__`, or in the callback of a
+weak reference, the KeyboardInterrupt has nowhere to go: it is printed and dropped, the finalizer is left half done, and the
+loop that somebody wanted to stop goes on. The weak tables of the standard library have such callbacks in Python. So every
+finalizer of picograd is one function of C: `dict.pop`, `deque.append`, `set.discard`.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import functools
+import os
 import signal
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from functools import partial
 from types import CodeType, FrameType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+# ---- tables of objects that are alive, and work at an object's death: in C, where no Ctrl-C can come ----
+later: deque[Callable[[], object]] = deque()
+
+
+def finish_later() -> None:
+    """Does what finalizers left over because it takes more than one function of C; who asks for memory comes by here."""
+    while later:
+        try:
+            work = later.popleft()
+        except IndexError:  # another thread was faster
+            return
+        try:
+            work()
+        except BaseException:  # an interrupt; all work here can be done twice
+            later.appendleft(work)
+            raise
+
+
+class AtDeath:
+    """A finalizer for the object that holds it: calls a function of C, with some arguments, when it dies.
+
+    >>> gone = deque()
+    >>> held = AtDeath(gone.append, "a")
+    >>> del held
+    >>> list(gone)
+    ['a']
+    """
+
+    # Python looks for __del__ in the type, finds a slot there, and calls what is in the slot. An empty slot is passed over.
+    __slots__ = ("__del__",)
+
+    def __init__(self, function: Callable[..., object], *arguments: object):
+        self.__del__ = partial(function, *arguments)
+
+
+class LivingSet(dict[int, weakref.ref[K]]):
+    """Objects that are alive, by identity, in the order in which they were added: a WeakSet has another order in each run.
+
+    The finalizer is `pop(identity, reference)`. The reference is the default: nothing is raised where the object was
+    discarded, and another thread's list of all kept its reference until it died.
+    """
+
+    __slots__ = ()
+
+    def add(self, one: K) -> None:
+        """Adds an object, which leaves when it dies."""
+        self[id(one)] = weakref.ref(one, partial(self.pop, id(one)))
+
+    def discard(self, one: K) -> None:
+        """Removes an object, if it is there."""
+        self.pop(id(one), None)
+
+    def has(self, one: K) -> bool:
+        """Returns whether an object is there."""
+        return id(one) in self
+
+    def living(self) -> list[K]:
+        """Returns the objects of now; other threads may add some meanwhile."""
+        return [one for reference in list(self.values()) if (one := reference()) is not None]
+
+
+class LivingKeys(Generic[K, V]):
+    """A table by objects, equal ones apart; an entry leaves when its object dies.
+
+    data:  the dict within, by identity, whose length costs no call; finalizers are as those of LivingSet
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data: dict[int, tuple[weakref.ref[K], V]] = {}
+
+    def _entry(self, key: K, value: V) -> tuple[weakref.ref[K], V]:
+        return weakref.ref(key, partial(self.data.pop, id(key))), value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.data[id(key)] = self._entry(key, value)
+
+    def __getitem__(self, key: K) -> V:
+        return self.data[id(key)][1]
+
+    def __delitem__(self, key: K) -> None:
+        del self.data[id(key)]
+
+    def __contains__(self, key: K) -> bool:
+        return id(key) in self.data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        """Returns the entry of an object, or the default."""
+        found = self.data.get(id(key))
+        return default if found is None else found[1]
+
+    def setdefault(self, key: K, value: V) -> V:
+        """Returns the entry of an object, which is `value` if there was none."""
+        return self.data.setdefault(id(key), self._entry(key, value))[1]
+
+    def pop(self, key: K, default: D) -> V | D:
+        """Removes the entry of an object, and returns it, or the default."""
+        found = self.data.pop(id(key), None)
+        return default if found is None else found[1]
+
+    def living(self) -> list[K]:
+        """Returns the objects of now; other threads may add some meanwhile."""
+        return [key for key, _ in self.items()]
+
+    def items(self) -> list[tuple[K, V]]:
+        """Returns the objects of now with their entries."""
+        return [(key, value) for reference, value in list(self.data.values()) if (key := reference()) is not None]
+
+
+class LivingValues(Generic[K, V]):
+    """A table of objects that leave it when they die; a key has one object after another, or always the same.
+
+    data:  the dict within
+
+    NOTE: keys need a hash and an equality in C: an entry is looked up when its object dies.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data: dict[K, weakref.ref[V]] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        data = self.data
+        data[key] = weakref.ref(value, partial(data.pop, key))  # the reference itself is the default: nothing is raised
+
+    def __getitem__(self, key: K) -> V:
+        found = self.data[key]()
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __delitem__(self, key: K) -> None:
+        del self.data[key]
+
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """Returns the object of a key, or the default."""
+        reference = self.data.get(key)
+        found = None if reference is None else reference()
+        return default if found is None else found
+
+    def items(self) -> list[tuple[K, V]]:
+        """Returns the objects of now with their keys; other threads may add some meanwhile."""
+        return [(key, one) for key, reference in self.data.copy().items() if (one := reference()) is not None]
+
+    def values(self) -> list[V]:
+        """Returns the objects of now."""
+        return [one for _, one in self.items()]
+
+
+# ---- Ctrl-C: held back, and heard while a device is waited for ----
 # Module signal wraps them, to make enums of numbers and numbers of enums, which costs more than they do.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
 SPIN_SECONDS, PAUSE_SECONDS = 2e-3, 1e-4  # of asking again and again; then between two questions
@@ -179,3 +355,104 @@ def wait_until(is_done: Callable[[], bool], spin_seconds: float = SPIN_SECONDS) 
     while not is_done():
         if time.perf_counter() - start > spin_seconds:
             time.sleep(PAUSE_SECONDS)
+
+
+# ---- forks: a child finds locks free, and nothing half done by a thread that only the parent has ----
+_locks: LivingSet[Any] = LivingSet()
+
+
+def lock() -> threading.Lock:
+    """Returns a lock that a forked child finds free: for moments, and data that may be found at any step of a change."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> threading.RLock:
+    """Returns a lock that one thread may take several times, and that a forked child finds free."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def _free_locks() -> None:
+    for made in _locks.living():
+        is_own = getattr(made, "_is_owned", None)  # a thread that forks with one keeps it in the child
+        if is_own is None or not is_own():
+            made._at_fork_reinit()  # as the locks of Python's own modules do
+
+
+def whole_at_fork(acquire: Callable[[], object], release: Callable[[], object]) -> None:
+    """Has forks wait until nobody else holds a lock: for what must not be found half done.
+
+    For locks of modules that are loaded with picograd: a fork that waits releases what was named meanwhile, too. What was
+    named last is taken first, so who holds one may wait for those that were named before it.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
+
+
+_idle = threading.Condition()
+_num_busy = 0  # threads in such a block
+
+
+@contextmanager
+def forks_wait() -> Iterator[None]:
+    """Has forks wait until the block ends, in which many threads may be at once: for libraries with locks of their own."""
+    global _num_busy
+    with _idle:
+        _num_busy += 1
+    try:
+        yield
+    finally:
+        with _idle:
+            _num_busy -= 1
+            if not _num_busy:
+                _idle.notify_all()
+
+
+def _wait_until_idle() -> None:
+    _idle.acquire()
+    while _num_busy:
+        _idle.wait()
+
+
+whole_at_fork(_wait_until_idle, _idle.release)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
+
+
+# ---- attributes ----
+class cached_property(Generic[T]):
+    """An attribute whose value a method gives once; two threads that ask at once may both work it out.
+
+    That of functools has, up to Python 3.11, one lock for all objects of a class, which a thread holds while it works: a
+    process forked at that moment would wait for it for ever.
+
+    >>> class Square:
+    ...     side = 3
+    ...     @cached_property
+    ...     def area(self) -> int:
+    ...         print("worked out")
+    ...         return self.side ** 2
+    >>> square = Square()
+    >>> square.area, square.area
+    worked out
+    (9, 9)
+    """
+
+    def __init__(self, function: Callable[[Any], T]):
+        self.function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
+        if instance is None:
+            return self
+        value: T = self.function(instance)
+        return instance.__dict__.setdefault(self.name, value)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from picograd.annotations import Shown
 from picograd.errors import ArgumentError
-from picograd.living import finish_later
+from picograd.interrupts import finish_later
 from picograd.loading import load_late
 from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, WorkerError
-from picograd.interrupts import held_back
-from picograd.living import AtDeath, later
+from picograd.interrupts import AtDeath, held_back, later
 from picograd.tensor.generator import manual_seed
 from picograd_loader.fetch import Fetch, WorkerInfo, become_worker
 
@@ -151,7 +150,7 @@ class _Processes:
     def start(self, context: Any, arguments: tuple[Any, ...]) -> None:
         """Starts one more worker."""
         with held_back(), warnings.catch_warnings():
-            # Python 3.12 and later warn of every fork of a process with threads; see forks.py.
+            # Python 3.12 and later warn of every fork of a process with threads; see picograd/interrupts.py.
             warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
             own, other = context.Pipe()
             process = context.Process(target=work, args=(other, *arguments), daemon=True, name="picograd-worker")

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import onnx
 
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.record import Record, field
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.values import Array, Value

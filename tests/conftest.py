@@ -15,8 +15,8 @@ import pytest
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
+from picograd.interrupts import LivingSet
 from picograd.ir.origin import Graphless
-from picograd.living import LivingSet
 from picograd.optim import updates
 from picograd.tensor import compute
 from picograd.tensor.cell import pending

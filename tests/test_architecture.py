@@ -23,7 +23,7 @@ PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "render", "compilers", "runtime"}
 ORDER = [
-    {"record", "latest", "living", "interrupts"}, {"loading", "forks"},
+    {"record", "latest", "interrupts"}, {"loading"},
     {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"signal"}, {"linalg"}, {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"}, {"autograd", "func", "cuda", "distributions", "fft", "special"},
@@ -31,7 +31,7 @@ ORDER = [
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
-BETWEEN = {"ir", "public", "latest", "forks", "interrupts"}
+BETWEEN = {"ir", "public", "latest", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
 BESIDE = [package for package in PACKAGES if package != "picograd"]
 # Names that users know: picograd.onnx is the package picograd_onnx.
@@ -226,7 +226,7 @@ def test_a_file_has_one_subject_and_room_for_it() -> None:
     """Pages of names and tables of one line have their own reasons to be short."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert not [path for path in files if len(path.read_text().splitlines()) > 900]
-    assert len(modules()) <= 319
+    assert len(modules()) <= 313
 
 
 def test_no_header_lists_who_reads_or_calls_its_file() -> None:

@@ -15,9 +15,9 @@ import pytest
 from picograd import ArgumentError, DeviceError, Tensor, __version__, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 from picograd.devices.cpu.pool import Crew
-from picograd.engine import explain
 from picograd.engine.compiler import ahead, pipelined
 from picograd.look import LOOKS
+from picograd.tensor import costs
 from picograd_lab.doctor import examine_cache
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
@@ -67,7 +67,7 @@ def test_a_debug_of_other_programs_shows_nothing(text, monkeypatch):
 
 def test_the_stages_are_one_list():
     """Each can be looked at, and pg.explain has all but the last, which runs."""
-    assert {*STAGES} <= LOOKS.keys() and STAGES[:-1] == explain.STAGES
+    assert {*STAGES} <= LOOKS.keys() and STAGES[:-1] == costs.STAGES
 
 
 @pytest.mark.parametrize("name", ["PICOGRAD_VERIFY", "PICOGRAD_TUNE", "PICOGRAD_PLAIN_SUMS"])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import picograd as pg
-from picograd.forks import cached_property, lock, rlock, whole_at_fork
+from picograd.interrupts import cached_property, lock, rlock, whole_at_fork
 from picograd.loading import importing, load_late
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

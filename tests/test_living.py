@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import picograd
-from picograd.living import AtDeath, LivingKeys, LivingSet, LivingValues, finish_later, later
+from picograd.interrupts import AtDeath, LivingKeys, LivingSet, LivingValues, finish_later, later
 
 PACKAGE = Path(picograd.__file__).parent
 IN_C = ("pop", "append", "discard")  # methods of dict, deque and set

@@ -86,7 +86,8 @@ def public_values(module: ModuleType) -> list[Entry]:
     """Returns the public functions and classes of a module, those of `__all__` where it has one."""
     names = set(getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")])
     if module is picograd:
-        names -= {name for name in of_networks if getattr(picograd, name) is getattr(picograd.nn.functional, name)}
+        functional = vars(picograd.nn.functional)  # where others of the same names are described
+        names -= {name for name in of_networks if getattr(picograd, name) is functional.get(name)}
     values = [(name, getattr(module, name)) for name in sorted(names, key=lambda name: (name.lower(), name))]
     return [
         (name, value)

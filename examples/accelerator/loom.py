@@ -25,6 +25,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, VerifyError
+from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer, Op
@@ -33,7 +34,6 @@ from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Program, Runner, Schedule, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import dim_value
-from picograd.living import AtDeath
 from picograd.render.grids import launch_of
 from picograd.runtime.launches import (
     REPORT_NBYTES,

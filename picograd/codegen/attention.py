@@ -12,7 +12,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.index import element_within
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.attention import lengths
 from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
 from picograd.ir.op import Dim, Op, const

@@ -32,7 +32,7 @@ from picograd.codegen.loops import over_registers
 from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

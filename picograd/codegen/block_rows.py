@@ -26,7 +26,7 @@ from picograd.codegen.matmul_gpu import operand_of
 from picograd.codegen.scalar import combined, multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.attention import WIDE, Cut, padded
 from picograd.ir.build import cast, static_shape
 from picograd.ir.op import Dim, Op, const

@@ -22,7 +22,7 @@ from picograd.codegen.matmul_cpu import lanes_of, rows_and_vectors
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

@@ -35,7 +35,7 @@ from picograd.codegen.reduce import accumulator_dtype
 from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.build import cast, static_shape
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

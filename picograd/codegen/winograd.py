@@ -30,7 +30,7 @@ from fractions import Fraction
 from math import lcm, prod
 
 from picograd.codegen.scalar import multiply_add
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.record import Record

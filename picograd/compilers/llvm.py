@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 from picograd.config import is_on, num_threads, processor
 from picograd.device import Target
 from picograd.errors import ArgumentError, CompileError, DeviceError
-from picograd.forks import forks_wait
-from picograd.interrupts import held_back
+from picograd.interrupts import forks_wait, held_back
 from picograd.ir.stages import Binary, Source
 from picograd.loading import importing, load_late
 from picograd.record import replace

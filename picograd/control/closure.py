@@ -19,11 +19,10 @@ from typing import Any, Self
 from picograd.dtype import DType
 from picograd.engine.realize import default_device
 from picograd.errors import DeviceError, JitError
-from picograd.interrupts import held_back
+from picograd.interrupts import LivingSet, held_back
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
-from picograd.living import LivingSet
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, set_op, trace
 from picograd.tensor.core import differentiable_cells, leaf_ids

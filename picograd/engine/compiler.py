@@ -30,7 +30,7 @@ from picograd.engine.choose import choose, library_binary, may_be_tuned, merged,
 from picograd.engine.watch import note, telling
 from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
-from picograd.forks import lock
+from picograd.interrupts import lock
 from picograd.ir.backend import Device, HostDevice
 from picograd.ir.op import Op, greatest
 from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts

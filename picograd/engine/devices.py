@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.errors import CompileError, DeviceError
+from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount, MemoryUse
-from picograd.living import AtDeath
 from picograd.loading import load_late
 
 if TYPE_CHECKING:

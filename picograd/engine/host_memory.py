@@ -26,9 +26,9 @@ from picograd import dtype as dtypes
 from picograd.devices.cpu.memory import Memory
 from picograd.dtype import DType, Scalar, int64
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
+from picograd.interrupts import LivingKeys
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.living import LivingKeys
 
 
 # ---- memory that other libraries share ----

@@ -43,7 +43,7 @@ from picograd.engine.lengths import (
 )
 from picograd.engine.plan import Template
 from picograd.errors import PlanningWarning, user_line, warn_user
-from picograd.forks import lock
+from picograd.interrupts import lock
 from picograd.ir.op import Buffer, Op, Shape, const, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan

@@ -15,11 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from picograd.device import Target
-from picograd.forks import lock
+from picograd.interrupts import AtDeath, finish_later, lock
 from picograd.ir.op import Op
 from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
-from picograd.living import AtDeath, finish_later
 
 
 class MemoryUse(Protocol):

@@ -23,10 +23,10 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.interrupts import LivingValues
 from picograd.ir.op import Buffer, Dim, Op, Shape, greatest_numel, toposort, unshared
 from picograd.ir.opcode import COSTLY, OpCode
 from picograd.ir.origin import copy_lines, of_formula
-from picograd.living import LivingValues
 from picograd.record import Record
 
 

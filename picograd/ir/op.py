@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
 from picograd.errors import ShapeError
-from picograd.forks import whole_at_fork
+from picograd.interrupts import whole_at_fork
 from picograd.ir.arithmetic import ARITHMETIC, INTERVALS, Interval
 from picograd.ir.opcode import INFIX, OpCode
 

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from picograd.dtype import DType
 from picograd.errors import BETWEEN, Line, OutOfMemoryError
+from picograd.interrupts import LivingSet
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
-from picograd.living import LivingSet
 
 # ---- lines ----
 MOST = 3  # lines kept for one Op

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import gcd
 
+from picograd.interrupts import LivingKeys
 from picograd.ir.arithmetic import INTERVALS, Interval, whole_interval
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import IDENTITY, OpCode
-from picograd.living import LivingKeys
 
 Intervals = Mapping[Op, Interval]
 Of = Callable[[Op], Interval]

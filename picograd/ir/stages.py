@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, Protocol
 
 from picograd.dtype import DType
-from picograd.forks import cached_property
+from picograd.interrupts import cached_property
 from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement
 from picograd.ir.symbolic import with_variables

@@ -21,11 +21,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from picograd.engine.realize import copied
+from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import by_formula
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
-from picograd.living import LivingKeys
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, replace_op, trace
 from picograd.tensor.compute import compute, compute_unasked

@@ -20,8 +20,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
-from picograd.forks import lock
-from picograd.interrupts import held_back
+from picograd.interrupts import held_back, lock
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Dim, Op, greatest
 from picograd.ir.stages import (

@@ -21,13 +21,12 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.host_memory import own_copy, shared
 from picograd.errors import ShapeError
-from picograd.forks import rlock, whole_at_fork
+from picograd.interrupts import LivingKeys, rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Dim, Op, Shape, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import FixedMemory
 from picograd.ir.symbolic import add, subtract
-from picograd.living import LivingKeys
 from picograd.record import Record
 from picograd.tensor.build import apply_step, detached
 

@@ -27,13 +27,13 @@ from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType
 from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
+from picograd.interrupts import LivingSet
 from picograd.ir import bodies as later
 from picograd.ir.bodies import Kind, bodies_in
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.living import LivingSet
 from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, trace
 

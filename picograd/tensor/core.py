@@ -19,11 +19,11 @@ from picograd.dtype import DType, Scalar
 from picograd.engine.host_memory import number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
+from picograd.interrupts import LivingSet, LivingValues
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, record
 from picograd.ir.shape import check_array
-from picograd.living import LivingSet, LivingValues
 from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
 from picograd.tensor.cell import Cell, Held, View, grad_mode, last_change, read_through, set_op, trace, write_through
 from picograd.tensor.compute import (

@@ -16,11 +16,11 @@ from picograd.autodiff.gradient import gradients_later, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
+from picograd.interrupts import LivingSet
 from picograd.ir.bodies import custom_gradient
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
-from picograd.living import LivingSet
 from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed

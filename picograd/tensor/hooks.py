@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from picograd.annotations import shown
 from picograd.errors import ArgumentTypeError, GradientError
+from picograd.interrupts import AtDeath
 from picograd.ir.op import Op
-from picograd.living import AtDeath
 from picograd.tensor.cell import last_change
 
 _keys = itertools.count()

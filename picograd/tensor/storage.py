@@ -12,11 +12,11 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError
+from picograd.interrupts import LivingKeys, LivingValues
 from picograd.ir.build import gather, positions, reshape
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
-from picograd.living import LivingKeys, LivingValues
 from picograd.tensor.arguments import value_at
 from picograd.tensor.build import broadcast_to, detached, sizes, static
 from picograd.tensor.cell import Cell, note_move, set_op, trace

@@ -39,13 +39,11 @@ from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
-from picograd.forks import cached_property, rlock
-from picograd.interrupts import held_back
+from picograd.interrupts import LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
-from picograd.living import LivingSet
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import replace

@@ -21,11 +21,10 @@ from picograd.control.closure import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
-from picograd.interrupts import whole_context
+from picograd.interrupts import LivingKeys, whole_context
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import lines_of, named_anew
-from picograd.living import LivingKeys
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.compute import placed

@@ -20,7 +20,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, WorkerError
-from picograd.living import finish_later
+from picograd.interrupts import finish_later
 from picograd.utils import data
 from tests.utils.test_data import plain
 

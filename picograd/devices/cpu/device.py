@@ -23,8 +23,7 @@ from picograd.devices.cpu.objects import Image, Placed, image_of, place
 from picograd.devices.cpu.runner import HostCode, Runner
 from picograd.devices.cpu.walker import Walker, bind_walker
 from picograd.errors import DeviceError
-from picograd.forks import cached_property, forks_wait
-from picograd.interrupts import held_back
+from picograd.interrupts import cached_property, forks_wait, held_back
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType

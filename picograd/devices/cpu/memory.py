@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 
-from picograd.forks import lock
+from picograd.interrupts import AtDeath, finish_later, later, lock
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.living import AtDeath, finish_later, later
 
 ALIGNMENT = 64
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
@@ -38,7 +37,7 @@ class Memory:
 
     word:  the address as a word in a plan's table: joining words costs less than packing addresses
 
-    Its finalizer is a slot that the pool fills (see living.py): C gives the block back, wherever that may be.
+    Its finalizer is a slot that the pool fills (see interrupts.py): C gives the block back, wherever that may be.
     """
 
     __slots__ = ("address", "word", "nbytes", "__del__", "__weakref__")

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from picograd.living import AtDeath
+from picograd.interrupts import AtDeath
 
 CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages nobody has written take no memory
 LINE_NBYTES = 64  # what all pieces are aligned to: constants are as long as a vector

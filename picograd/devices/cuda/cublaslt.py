@@ -23,10 +23,9 @@ from typing import Any
 
 from picograd.dtype import dtype_named
 from picograd.errors import DeviceError
-from picograd.forks import cached_property
+from picograd.interrupts import AtDeath, cached_property
 from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainProduct
 from picograd.ir.stages import Binary
-from picograd.living import AtDeath
 
 # ---- calls of the library ----
 LEAST_VERSION = 120_000  # 12.0: of older ones nobody has looked at the numbers below

@@ -17,8 +17,8 @@ from typing import Any
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.interrupts import AtDeath
 from picograd.ir.stages import Launch
-from picograd.living import AtDeath
 from picograd.record import Record
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"

@@ -16,10 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from picograd.forks import lock
-from picograd.interrupts import held_back
+from picograd.interrupts import AtDeath, held_back, lock
 from picograd.ir.backend import MemoryCount
-from picograd.living import AtDeath
 
 STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
 SMALL = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind

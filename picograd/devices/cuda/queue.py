@@ -21,9 +21,7 @@ from typing import Any
 from picograd.devices.cuda.commands import NEVER, ONCE, Caller, Commands, Row
 from picograd.devices.cuda.cublaslt import ProductCall
 from picograd.devices.cuda.driver import NO_TIMING, Events, ask, call, failed
-from picograd.forks import rlock
-from picograd.interrupts import wait_until
-from picograd.living import AtDeath
+from picograd.interrupts import AtDeath, rlock, wait_until
 
 # ---- pinned memory ----
 RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20

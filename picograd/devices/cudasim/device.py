@@ -18,7 +18,7 @@ import numpy as np
 from picograd.device import Target
 from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
 from picograd.errors import DeviceError
-from picograd.forks import lock
+from picograd.interrupts import lock
 from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer

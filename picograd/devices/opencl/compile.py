@@ -14,7 +14,7 @@ from typing import Any
 from picograd.compilers.host_compiler import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
-from picograd.forks import lock
+from picograd.interrupts import lock
 from picograd.ir.stages import Binary, Source
 
 PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"

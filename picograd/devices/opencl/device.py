@@ -18,8 +18,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, warn_user
-from picograd.forks import lock
-from picograd.interrupts import wait_until
+from picograd.interrupts import lock, wait_until
 from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
