@@ -14,12 +14,13 @@ from pathlib import Path
 
 from picograd.errors import ArgumentError, DeviceError, warn_user
 
+DEVICES = ("CPU", "C", "NULL", "CUDA", "PTX", "CUDASIM", "OPENCL")  # each a folder of picograd/devices, in small letters
 # What becomes of graphs: whole plans first and last, and between them each kernel.
 OF_KERNELS = ("kernel", "choice", "program", "source")
 STAGES = ("graph", "schedule", *OF_KERNELS, "plan")
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
-    "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, C, CUDA, PTX, CUDASIM, OPENCL"),
+    "PICOGRAD_DEVICE": ("CPU", f"device of new tensors: NUMPY, {', '.join(DEVICES)}"),
     "PICOGRAD_SHOW": ("", "comma list of stages to print: " + ", ".join(STAGES)),
     "DEBUG": ("0", f"1..{len(STAGES)}: alias of PICOGRAD_SHOW, each step shows one stage more"),
     "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),

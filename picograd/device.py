@@ -113,6 +113,36 @@ class device(str):  # noqa: N801  # as PyTorch spells it
 named = cache(device)  # for names of devices as cells have them: few, and asked for often
 
 
+# ---- machines ----
+class Language(Record):
+    """A language of kernels: what its compiler can do, and what picograd does for it.
+
+    suffix:          of a file of its text
+    has_functions:   exp, sin, ... are functions of it, as exact as picograd's; else polynomials take their place
+    unrolls:         its compiler writes out a loop whose index chooses registers
+    has_rough_exp2:  an instruction gives exp2 to 2 ulp, for where that is enough
+    """
+
+    suffix: str
+    has_functions: bool = True
+    unrolls: bool = False
+    has_rough_exp2: bool = False
+
+
+LANGUAGES = {
+    "llvm": Language("ll", has_functions=False),
+    "nvptx": Language("ll", has_functions=False, has_rough_exp2=True),  # LLVM IR for a GPU
+    "cuda": Language("cu", unrolls=True),
+    "opencl": Language("cl", has_functions=False, unrolls=True),  # whose own functions may be 3 ulp and more off
+    "c": Language("c"),
+}
+
+
+def language_of(name: str) -> Language:
+    """Returns the facts about a language; of one that a device outside picograd brings the defaults."""
+    return LANGUAGES.get(name) or Language(name)
+
+
 # What a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); for more a launch has to ask.
 DECLARED_SHARED_BYTES = 48 * 1024
 
@@ -121,7 +151,7 @@ class Target(Record):
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"
-    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "opencl", "c"; "" (the evaluator)
+    language:          what `render` writes: a name in LANGUAGES, or that of a device of your own; "" (the evaluator)
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
     vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from picograd.config import is_on, setting, shown_stages
-from picograd.device import Target
+from picograd.device import Target, language_of
 from picograd.errors import FileError
 from picograd.files import is_ours, opened, write_whole
 from picograd.ir.spec import verify_graph, verify_kernel, verify_program
@@ -24,7 +24,6 @@ from picograd.ir.text_program import format_plan, format_program, format_schedul
 from picograd.record import Record, replace
 
 T = TypeVar("T")
-SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}  # of files, by language
 
 
 class Look(Record):
@@ -72,7 +71,7 @@ def look(stage: str, value: T, place: Path | None = None) -> T:
         return value
     text = text_of(value)
     if place is not None:
-        suffix = SUFFIXES.get(value.language, value.language) if isinstance(value, Source) else "txt"
+        suffix = language_of(value.language).suffix if isinstance(value, Source) else "txt"
         text = _kept(place / f"{stage}.{suffix}", text)
     if is_shown:
         print(text)

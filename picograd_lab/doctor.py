@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from picograd.config import OFF, cache_folder, num_threads, setting
 from picograd.devices.cuda.cublaslt import INSTALL, library_name, why_no_library
-from picograd.engine.devices import usable
+from picograd.engine.devices import hint_of, usable
 from picograd.record import Record
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "msgspec", "safetensors", "rich", "tyro")
@@ -25,14 +25,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda-libraries": ("nvidia-cublas",),
     "opencl": ("pyopencl",),
     "test": ("pytest", "hypothesis", "torch", "ruff", "mypy"),
-}
-DEVICE_HINTS = {
-    "CPU": "pip install --force-reinstall llvmlite",
-    "CUDA": "install or update the NVIDIA driver, then pip install 'picograd[cuda]'",
-    "PTX": "install or update the NVIDIA driver, then pip install cuda-bindings",
-    "CUDASIM": "install a C++ compiler (g++ or clang++), or name it in CXX",
-    "C": "install a C compiler (gcc or clang), or name it in CC",
-    "OPENCL": "install an OpenCL driver (that of the GPU, or PoCL), then pip install 'picograd[opencl]'",
 }
 # Processor features that widen vectors, widest first, with the width in bits.
 VECTOR_BITS = (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128), ("neon", 128))
@@ -120,7 +112,7 @@ def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
     """
     findings = []
     for name, reason in reasons.items():
-        hint = DEVICE_HINTS.get(name, "") if reason else ""
+        hint = hint_of(name) if reason else ""
         findings.append(Finding(f"device {name}", reason is None, reason or "usable", hint))
     return findings
 

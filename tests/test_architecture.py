@@ -14,6 +14,7 @@ from types import FrameType
 import pytest
 
 import picograd
+from picograd.device import LANGUAGES
 from picograd.engine.devices import FACTORIES
 from picograd.engine.watch import Counts, watch
 from picograd.errors import PACKAGES
@@ -173,6 +174,17 @@ def test_the_page_has_the_order_that_is_held() -> None:
     assert [{*re.findall(r"\w+", part)} for part in rule.split("<-")] == ORDER
     (late,) = re.findall(r"Some load a part (.*?)\. No file", page, re.DOTALL)
     assert {path.removeprefix("picograd/") for path in re.findall(r"`([\w/]+\.py)`", late)} == LATE.keys()
+
+
+def test_what_a_language_leaves_to_picograd_is_said_in_one_table() -> None:
+    """A language without a row would get loops over registers written out, and functions that its compiler may not have."""
+    named = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Target":
+                language = next((key.value for key in node.keywords if key.arg == "language"), node.args[1:2])
+                named |= {ast.literal_eval(*language) if isinstance(language, list) else ast.literal_eval(language)}
+    assert named == LANGUAGES.keys()
 
 
 def test_imports_have_no_cycle() -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from picograd.codegen.builder import Builder
-from picograd.device import Target
+from picograd.device import Target, language_of
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
@@ -36,9 +36,9 @@ BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H10
 def over_registers(target: Target) -> AxisKind:
     """Returns the kind of a loop whose index chooses registers, so that it must be written out.
 
-    Compilers of languages like C do that (render/grids.py), and the text stays short; elsewhere it is done here.
+    Where the language's compiler does that (render/grids.py), the text stays short.
     """
-    return AxisKind.LOOP if target.language in ("cuda", "opencl") else AxisKind.UNROLL
+    return AxisKind.LOOP if language_of(target.language).unrolls else AxisKind.UNROLL
 
 
 def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:

@@ -1,7 +1,7 @@
 """The devices by name: made when first asked for, so that importing picograd needs none of their drivers.
 
 In:    a device's name
-Out:   its Compiler (or none, for the evaluator);  `usable`; `memory_of`
+Out:   its Compiler (or none, for the evaluator);  `usable`, `why_not`, `hint_of`; `memory_of`
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from picograd.config import DEVICES
 from picograd.errors import CompileError, DeviceError
 from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount, MemoryUse
@@ -23,16 +24,7 @@ if TYPE_CHECKING:
 
     from picograd.engine.compiler import Compiler
 
-FACTORIES = {
-    # name: module that makes its Compiler
-    "CPU": "picograd.devices.cpu.backend",
-    "C": "picograd.devices.c.backend",
-    "NULL": "picograd.devices.null.backend",
-    "CUDA": "picograd.devices.cuda.backend",
-    "PTX": "picograd.devices.ptx.backend",
-    "CUDASIM": "picograd.devices.cudasim.backend",
-    "OPENCL": "picograd.devices.opencl.backend",
-}
+FACTORIES = {name: f"picograd.devices.{name.lower()}.backend" for name in DEVICES}  # what makes a Compiler
 EVALUATOR, COMPUTES_NOTHING = "NUMPY", "NULL"
 _evaluator_memory = MemoryCount()
 
@@ -166,6 +158,12 @@ def why_not(name: str) -> str | None:
         return None
     reason: Callable[[], str | None] = load_late(FACTORIES[name]).why_not
     return reason()
+
+
+def hint_of(name: str) -> str:
+    """Returns one thing to do where a device cannot be used; "" where its page has none."""
+    hint: str = getattr(load_late(FACTORIES[name]), "HINT", "") if name in FACTORIES else ""
+    return hint
 
 
 def usable_for_values() -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from picograd.codegen.scalar import (
     shr,
     where,
 )
-from picograd.device import Target
+from picograd.device import Target, language_of
 from picograd.dtype import DType
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, ROUGHLY, OpCode
@@ -203,8 +203,6 @@ def _halves(x: Op) -> tuple[Op, Op]:
 
 # ---- what a target has ----
 INTEGERS = "iu"
-# Languages without functions of numbers: a CPU's and a GPU's LLVM IR; OpenCL C, whose own may be 3 ulp and more off.
-WITHOUT_FUNCTIONS = ("llvm", "nvptx", "opencl")
 
 
 def legalize_statements(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:
@@ -313,10 +311,10 @@ def rules_for(
       half_in_hardware:  float16 is converted by an instruction
       has_fma:           so is a product added
     """
-    if language not in WITHOUT_FUNCTIONS:
+    if language_of(language).has_functions:
         return EVERYWHERE
     wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
-    wide = wide + ROUGH if language == "nvptx" else wide
+    wide = wide + ROUGH if language_of(language).has_rough_exp2 else wide
     if not has_narrow:
         return wide
     narrow = PatternMatcher(

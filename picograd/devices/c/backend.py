@@ -14,6 +14,8 @@ from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Executable
 from picograd.runtime.launches import load_library
 
+HINT = "install a C compiler (gcc or clang), or name it in CC"
+
 
 class CDevice(CPUDevice):
     """Implements ir/backend.py's Device."""

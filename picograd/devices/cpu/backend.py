@@ -16,6 +16,8 @@ from picograd.engine.compiler import Backend, Compiler, ahead
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 
+HINT = "pip install --force-reinstall llvmlite"
+
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of this processor."""

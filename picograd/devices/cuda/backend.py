@@ -15,6 +15,8 @@ from picograd.engine.cache import entry_name, kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import PicogradError
 
+HINT = "install or update the NVIDIA driver, then pip install 'picograd[cuda]'"
+
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU.

@@ -8,6 +8,8 @@ from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError
 
+HINT = "install a C++ compiler (g++ or clang++), or name it in CXX"
+
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of the simulator.

@@ -9,6 +9,8 @@ from picograd.devices.opencl.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
 
+HINT = "install an OpenCL driver (that of the GPU, or PoCL), then pip install 'picograd[opencl]'"
+
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU that has an OpenCL driver, or else of the first device."""

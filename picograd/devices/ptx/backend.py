@@ -10,6 +10,8 @@ from picograd.devices.ptx.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError, PicogradError
 
+HINT = "install or update the NVIDIA driver, then pip install cuda-bindings"
+
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU.
