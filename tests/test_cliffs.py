@@ -84,7 +84,7 @@ def losses(name: str, library: ModuleType, weights: dict[str, Any] | None = None
     return start, [loss for _, loss in islice(program.train(model, **SIZES[name]), NUM_STEPS)]
 
 
-@pytest.mark.variants(every=7)
+@pytest.mark.variants(every=14)
 @pytest.mark.req("B9")
 @pytest.mark.parametrize("name", TINY)
 def test_the_first_losses_are_pytorchs(name: str) -> None:
@@ -94,7 +94,7 @@ def test_the_first_losses_are_pytorchs(name: str) -> None:
     assert len(set(ours)) == NUM_STEPS
 
 
-@pytest.mark.variants(every=5)
+@pytest.mark.variants(every=9)
 @pytest.mark.filterwarnings("ignore:jit.* has been captured for")
 @pytest.mark.parametrize("name", TINY)
 def test_a_jitted_step_has_the_losses_of_an_eager_one_and_nothing_is_compiled_late(name: str) -> None:

@@ -55,8 +55,10 @@ def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
 
 
 def test_words_that_a_reader_must_parse_twice_are_not_used() -> None:
-    wrong = []
+    any_of_them, wrong = re.compile(rf"\b({'|'.join(INSTEAD)})\b"), []
     for path in files():
+        if not any_of_them.search(" ".join(path.read_text().split())):
+            continue  # most files: what is in no line is in no docstring or comment
         texts = [*docstrings(path), *(("a comment", text) for text in comments(path))]
         for name, text in texts:
             flat = " ".join(text.split())

@@ -28,9 +28,13 @@ def expected(a: str, b: str) -> str | None:
 
 
 @pytest.mark.req("C10")
-@pytest.mark.parametrize(("a", "b"), [*itertools.product(DTYPES, DTYPES)])
-@pytest.mark.parametrize("shapes", [((2,), (2,)), ((2,), ()), ((), (2,))], ids=str)
-def test_operators_and_functions_promote_by_the_table_of_the_standard(a, b, shapes):
+@pytest.mark.parametrize("a", DTYPES)
+def test_operators_and_functions_promote_by_the_table_of_the_standard(a):
+    for b, shapes in itertools.product(DTYPES, [((2,), (2,)), ((2,), ()), ((), (2,))]):
+        check_promotion(a, b, shapes)
+
+
+def check_promotion(a, b, shapes):
     x, y = (xp.ones(shape, dtype=getattr(xp, name)) for shape, name in zip(shapes, (a, b)))
     dtype = expected(a, b)
     if dtype is None:

@@ -138,7 +138,7 @@ def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, arg: AttentionArg) -
         check(found, kernel, memory, TOLERANCES[dtypes.float32], lengths[4])
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=7)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:
@@ -156,7 +156,7 @@ def test_a_mask_of_all_rows_is_read_once(axes: str, expected: bool) -> None:
     assert anchor is not None and has_one_mask(anchor) is expected
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=7)
 @needs_compiler
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_masked_keys_behind_the_last_change_no_bit() -> None:
         np.testing.assert_array_equal(all_of_them[: first.size], first)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=7)
 @needs_compiler
 @pytest.mark.parametrize("arg", ARGS[:4], ids=str)
 def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:

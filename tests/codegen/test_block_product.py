@@ -66,7 +66,7 @@ def compare(kernel: Kernel, program: Program) -> None:
         np.testing.assert_array_equal(found[2].astype(np.float32), expected[2].astype(np.float32))
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("letters", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("shape", [(16, 16, 8), (32, 48, 24), (19, 37, 13)])
 def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int]) -> None:
@@ -74,7 +74,7 @@ def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int])
     check(product(*shape, letters, dtypes.float32, tf32=True), Opts((WarpTile(1, 1, 1, 2, 16),)), 32)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=3, first=1)
 @pytest.mark.parametrize("tile", [WarpTile(1, 1, 2, 6, 32), WarpTile(1, 2, 1, 2, 16), WarpTile(2, 1, 1, 4, 32)], ids=str)
 def test_every_tile(tile: WarpTile) -> None:
     check(product(40, 50, 30, dtype=dtypes.bfloat16), Opts((tile,)), tile.threads)

@@ -70,7 +70,7 @@ def test_short_rows_share_warps(columns: int, blocks: int, shuffles: int) -> Non
     assert not any(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in statements)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=5)
 @needs_compiler
 @pytest.mark.parametrize("target", [TARGET, WITHOUT_SHUFFLES], ids=["shuffles", "shared memory"])
 @pytest.mark.parametrize("shape", [(5, 8), (33, 9), (70, 10), (3, 16), (9, 27), (41, 32), (17, 60), (1, 64), (6, 96)])

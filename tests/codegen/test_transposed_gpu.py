@@ -64,7 +64,7 @@ def test_it_means_the_same_at_every_level(name: str) -> None:
     check_same_meaning([MORE[name]], values_for(MORE[name]), targets=(GPU_TARGET,), device=False)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=5)
 @needs_compiler
 @pytest.mark.parametrize("name", [*MORE, *DIRECT])
 def test_the_simulator_runs_them(name: str) -> None:

@@ -25,7 +25,7 @@ def bits(array: Any) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.variants(every=31)
+@pytest.mark.variants(every=61)
 @pytest.mark.req("B9")
 @from_each
 @to_each
@@ -43,7 +43,7 @@ def test_every_dtype_keeps_its_bits(name: str, source: str, target: str, rng: np
         assert bits(there.numpy()) == bits(expected) == bits(there.to(source).numpy())
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @from_each
 @to_each
 def test_gradients_flow_back(source: str, target: str) -> None:
@@ -58,7 +58,7 @@ def test_gradients_flow_back(source: str, target: str) -> None:
     assert x.grad is not None and x.grad.device == source and x.grad.tolist() == [1, 1, 1]
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @from_each
 @to_each
 def test_a_copy_has_a_life_of_its_own(source: str, target: str) -> None:
@@ -71,7 +71,7 @@ def test_a_copy_has_a_life_of_its_own(source: str, target: str) -> None:
     assert x.copy_(y).device == source and x.tolist() == [9, 2]
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @from_each
 @to_each
 def test_a_symbolic_length_stays_one(source: str, target: str) -> None:
@@ -103,7 +103,7 @@ def train(devices: list[str], jitted: bool) -> tuple[list[float], nn.Module, opt
     return losses, model, optimizer
 
 
-@pytest.mark.variants(every=6)
+@pytest.mark.variants(every=11)
 @pytest.mark.req("B9")
 @pytest.mark.parametrize("jitted", [False, True])
 @to_each

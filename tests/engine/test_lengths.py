@@ -187,7 +187,7 @@ LINES: dict[str, Callable[[int], list[Tensor]]] = {
 }
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("name", LINES)
 def test_convolutions_along_lines_of_changing_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = check_plans_and_bits(LINES[name], (20, 23, 31, 17, 70, 700, 129, 9), monkeypatch, num_near=3)

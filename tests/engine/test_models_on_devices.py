@@ -109,7 +109,7 @@ OF_TWO_MATRICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.variants(every=7)
+@pytest.mark.variants(every=13)
 @pytest.mark.req("B3")
 @on_each
 @pytest.mark.parametrize("name", OF_TWO_MATRICES)
@@ -121,7 +121,7 @@ def test_operations_on_matrices_are_the_cpus(name: str, device: str, rng: np.ran
     assert np.abs(got - expected).mean() < 1e-5
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(first=8)
 @pytest.mark.req("B3")
 @on_each
 def test_a_wide_perceptron_is_the_cpus(device: str) -> None:
@@ -155,7 +155,7 @@ def test_models_have_the_cpus_losses(model: Callable[[str], Losses], device: str
 
 
 # ---- 16 bits ----
-@pytest.mark.variants
+@pytest.mark.variants(first=8)
 @pytest.mark.req("C9")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])

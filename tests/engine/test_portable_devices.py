@@ -30,7 +30,7 @@ on_each = pytest.mark.parametrize("device", DEVICES)
 
 
 # ---- what kernels mean ----
-@pytest.mark.variants
+@pytest.mark.variants(every=32)
 @on_each
 @pytest.mark.parametrize("check", checks(without=("tf32", "draws")))
 def test_it_computes_what_the_evaluator_does(

@@ -39,7 +39,7 @@ def device_on_this_machine() -> Iterator[None]:
 
 
 # ---- what kernels mean ----
-@pytest.mark.variants(every=7)
+@pytest.mark.variants(every=13)
 @pytest.mark.parametrize("check", checks())
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_computes_what_the_evaluator_does(

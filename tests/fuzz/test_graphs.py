@@ -42,7 +42,7 @@ def check_all_levels(graph: Graph, seed: int) -> None:
     check_same_meaning(graph.roots, graph.arrays, errors, targets, kernel_tolerance=2 * graph.most_error)
 
 
-@pytest.mark.variants(every=12)
+@pytest.mark.variants(every=23)
 @pytest.mark.req("I1")
 @pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_WITH_BODIES])
 def test_a_random_graph_has_one_meaning(seed: int) -> None:
@@ -55,7 +55,7 @@ def test_a_random_graph_has_one_meaning(seed: int) -> None:
         raise AssertionError(script(small, "check_values", "'CPU'", f"seed {seed}", said)) from error
 
 
-@pytest.mark.variants(every=34)
+@pytest.mark.variants(every=67)
 @pytest.mark.req("I1")
 @pytest.mark.parametrize("kind", ["values", "gradients"])
 @pytest.mark.parametrize("block", ON_THE_CPU)

@@ -33,7 +33,7 @@ def run(library: Any, program: Callable[..., Program], weights: Any = None) -> t
     return before, [float(value) for result in found for value in np.atleast_1d(result)], net.state_dict()
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=3, first=2)
 @pytest.mark.req("B9")
 @pytest.mark.req("C7")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

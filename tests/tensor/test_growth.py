@@ -22,6 +22,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setattr(compute, "MAX_DEPTH", 1000)
     monkeypatch.setattr(compute, "MAX_LIVE", 4000)
+    monkeypatch.setattr(compute, "STEP_OPS", 64)
     monkeypatch.setattr(compute, "_mentioned", set())
     monkeypatch.setattr(compute._Watch, "limit", 4000)
     monkeypatch.setattr(compute._Watch, "left", compute.EVERY * 4000)
@@ -40,18 +41,24 @@ class CountedFromHere:
         return max(0, len(self.interned) - self.before)
 
 
+def check_living(most: int) -> None:
+    """Fails where more Ops than that live. Planning leaves some in cycles, which live until garbage is next collected."""
+    if len(Op.interned) >= most:
+        gc.collect()
+        assert len(Op.interned) < most
+
+
 @pytest.mark.req("G1")
 def test_a_value_carried_through_a_loop_is_computed_now_and_then() -> None:
-    x, expected, most = Tensor([0.0, 1.0]), np.array([0, 1], np.float32), 0
+    x, expected = Tensor([0.0, 1.0]), np.array([0, 1], np.float32)
     with pytest.warns(UserWarning, match="very long graph") as seen:
-        for _ in range(50_000):
+        for _ in range(10_000):
             x = x * 0.9 + 1
-            most = max(most, len(Op.interned))
+            check_living(4000)
     assert len(seen) == 1
     assert "x = x * 0.9 + 1" in str(seen[0].message) and "realize()" in str(seen[0].message)
     assert seen[0].filename == __file__
-    assert most < 4000
-    for _ in range(50_000):
+    for _ in range(10_000):
         expected = expected * np.float32(0.9) + np.float32(1)
     assert (x.numpy() == expected).all()
 
@@ -61,7 +68,7 @@ def test_a_value_carried_through_a_loop_is_computed_now_and_then() -> None:
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_sum_of_long_graphs_is_computed_now_and_then(in_place: bool) -> None:
     weights = [Tensor(np.full(3, i, np.float32)) for i in range(40)]
-    total, most = Tensor(0.0), 0
+    total = Tensor(0.0)
     with pytest.warns(UserWarning, match="very long graph"):
         for step in range(200):
             loss = Tensor(float(step))
@@ -71,8 +78,7 @@ def test_a_sum_of_long_graphs_is_computed_now_and_then(in_place: bool) -> None:
                 total += loss
             else:
                 total = total + loss
-            most = max(most, len(Op.interned))
-    assert most < 24_000
+            check_living(24_000)
     assert total.item() == sum(range(200))
 
 
@@ -149,7 +155,7 @@ def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
         pg.manual_seed(0)
         x = pg.randn(4, 8)
         for t in range(num_steps):
-            for layer in range(70):
+            for layer in range(18):
                 x = x + (x * (t + 0.1)).tanh() * float(layer)
             x = x / x.abs().amax() + pg.randn_like(x)
         return x.tolist()

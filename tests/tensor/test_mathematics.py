@@ -93,7 +93,7 @@ def test_nextafter_is_numpys(dtype: Any, device: str) -> None:
     np.testing.assert_array_equal(Tensor(x).nextafter(Tensor(y)).numpy(), expected)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
 def test_divisors_of_all_integers(dtype: str, device: str, rng: np.random.Generator) -> None:
     info = np.iinfo(dtype)

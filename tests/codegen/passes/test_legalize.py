@@ -400,11 +400,8 @@ def test_fma_rounds_once(rng: np.random.Generator) -> None:
 
 
 # ---- casts ----
-CASTS = [(a, b) for a in dtypes.ALL for b in dtypes.ALL if a is not b]
-
-
-@pytest.mark.parametrize("before, after", CASTS, ids=lambda d: str(d))
-def test_cast(before: DType, after: DType) -> None:
+@pytest.mark.parametrize("before", dtypes.ALL, ids=str)
+def test_cast(before: DType) -> None:
     """Floats truncate and saturate as integers, NaN gives 0; integers wrap; anything but 0 is True."""
     if before.is_float:
         values: list[Any] = [*SPECIAL, 0.9, -0.9, 127.5, 255.0, 256.0, -129.0, 65504.0, 3e9, -3e9, 1e19, -1e19, 1e-3]
@@ -412,7 +409,8 @@ def test_cast(before: DType, after: DType) -> None:
         candidates = (0, 1, 2, 77, 255, 256, -1, -128, 1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 40, -(1 << 62))
         values = [v for v in candidates if before.min <= v <= before.max]
     x = np.array(values).astype(before.numpy)
-    same(map_native(of(OpCode.CAST, after), [x], [before], after), meaning(of(OpCode.CAST, after), [x], [before]))
+    for after in (dtype for dtype in dtypes.ALL if dtype is not before):
+        same(map_native(of(OpCode.CAST, after), [x], [before], after), meaning(of(OpCode.CAST, after), [x], [before]))
 
 
 @pytest.mark.parametrize("dtype", [t for t in dtypes.ALL if t.is_float], ids=str)

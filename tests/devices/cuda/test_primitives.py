@@ -99,7 +99,7 @@ def simulated(header: str) -> Binary:
     return hostcxx.compile_source(source_of(header), TARGET)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=7)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_the_simulator_does_what_is_meant(name: str) -> None:

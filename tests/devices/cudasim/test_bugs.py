@@ -219,14 +219,14 @@ def outcome(binary: Binary, name: str, order: str) -> str | bool:
     return np.allclose(found.astype(np.float64), expected.astype(np.float64), tolerance, tolerance, equal_nan=True)
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_there_is_no_false_alarm(name: str, order: str) -> None:
     assert outcome(binary_of(name), name, order) is True
 
 
-@pytest.mark.variants(every=6)
+@pytest.mark.variants(every=11)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
     bug = BUGS[name]
