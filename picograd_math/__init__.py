@@ -1,1 +1,1 @@
-"""Functions of numbers and signals by SciPy's subjects: special functions, Fourier transforms."""
+"""Functions of numbers and signals by SciPy's subjects: special functions, Fourier transforms, windows."""

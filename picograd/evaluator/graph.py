@@ -452,10 +452,6 @@ def _identity(op: Op, args: Sequence[Array], variables: Variables) -> Any:
     return args[0]
 
 
-def _assign(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    return args[1]
-
-
 # ---- bodies ----
 def _run_body(body: Op, args: Sequence[Array], variables: Variables) -> list[Array]:
     order = toposort(body.src)
@@ -509,7 +505,6 @@ RULES: dict[OpCode, Rule] = {
     OpCode.DETACH: _identity,
     OpCode.CONTIGUOUS: _identity,
     OpCode.COPY: _identity,
-    OpCode.ASSIGN: _assign,
     OpCode.CALL: _call,
     OpCode.LOOP: _loop,
     OpCode.CUSTOM: _custom,

@@ -64,7 +64,6 @@ class OpCode(Named):
     DETACH: ClassVar[OpCode]  #          (x,)                 None: x, with no gradient
     CONTIGUOUS: ClassVar[OpCode]  #      (x,)                 None: x, stored
     COPY: ClassVar[OpCode]  #            (x,)                 device name: x on another device
-    ASSIGN: ClassVar[OpCode]  #          (target, value)      None: value, stored in the memory of target
     # ---- movement: never a copy ----
     RESHAPE: ClassVar[OpCode]  #         (x,)                 shape
     PERMUTE: ClassVar[OpCode]  #         (x,)                 axes

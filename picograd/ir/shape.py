@@ -336,7 +336,6 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.CONTIGUOUS: _same,
     OpCode.COPY: _same,
     OpCode.COLLECTIVE: _same,
-    OpCode.ASSIGN: _elementwise(OpCode.ASSIGN),
     OpCode.RESHAPE: _reshape,
     OpCode.PERMUTE: _permute,
     OpCode.EXPAND: _expand,

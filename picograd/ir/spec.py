@@ -55,7 +55,7 @@ PROGRAM_ONLY = frozenset({OpCode.RANGE, OpCode.LOAD, OpCode.ALLOC, OpCode.VAR, O
 NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(SOURCES - {OpCode.BIND}, 0),
     **dict.fromkeys(ELEMENTWISE - BINARY - {OpCode.WHERE, OpCode.FMA} | MOVEMENT | IDENTITY, 1),
-    **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.ASSIGN, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
+    **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
     OpCode.CONV: 2,
     OpCode.ATTENTION_GRAD: 6,
     **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER), 3),
@@ -158,10 +158,10 @@ def _all(codes: Iterable[OpCode]) -> frozenset[OpCode]:
 
 
 ANY = frozenset(OpCode)
-KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.ASSIGN, OpCode.GATHER, OpCode.SCATTER, OpCode.COLLECTIVE}
+KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.GATHER, OpCode.SCATTER, OpCode.COLLECTIVE}
 KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN, OpCode.UPDATE}
 
-ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ASSIGN, OpCode.UPDATE})
+ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.UPDATE})
 
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),

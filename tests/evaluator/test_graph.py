@@ -12,7 +12,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator import evaluate
-from picograd.ir.op import Buffer, Op, const, filled
+from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, mul
 
@@ -46,11 +46,6 @@ def test_identities_do_nothing() -> None:
     for code, arg in [(OpCode.LEAF, 1), (OpCode.DETACH, None), (OpCode.CONTIGUOUS, None), (OpCode.COPY, "CUDA")]:
         x = made(code, x, arg=arg)
     assert evaluate([x], {X: VALUE})[0].tolist() == [1.0, 2.0, 3.0]
-
-
-def test_assign_is_the_value() -> None:
-    buffer = made(OpCode.BUFFER, arg=(Buffer("NUMPY", dtypes.float32, 3), (3,)))
-    assert evaluate([made(OpCode.ASSIGN, buffer, X + X)], {buffer: VALUE, X: VALUE})[0].tolist() == [2.0, 4.0, 6.0]
 
 
 def test_the_graph_below_a_known_op_is_not_looked_at() -> None:

@@ -96,7 +96,6 @@ def test_shape(op: Op, shape: tuple[Dim, ...]) -> None:
 WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
     ("add", OpCode.ADD, (param(2, 3), param(3)), None, "add: shapes differ: (2, 3), (3,)."),
     ("where", OpCode.WHERE, (param(2), param(2), param(3)), None, "where: shapes differ: (2,), (2,), (3,)."),
-    ("assign", OpCode.ASSIGN, (param(2), param(3)), None, "assign: shapes differ: (2,), (3,)."),
     ("reshape", OpCode.RESHAPE, (param(4, 6),), (5, 5), "reshape: (4, 6) has 24 elements, (5, 5) has 25."),
     ("permute", OpCode.PERMUTE, (param(4, 6),), (0, 0), "permute: (0, 0) does not name each of the 2 axes of (4, 6) once."),
     (

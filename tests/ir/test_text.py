@@ -55,7 +55,6 @@ GRAPHS: dict[str, Op] = {
     "bind": BOUND,
     "leaf": made(OpCode.LEAF, (X,), 12),
     "copy": made(OpCode.COPY, (X,), "CUDA"),
-    "assign": made(OpCode.ASSIGN, (X, X)),
     "reshape": made(OpCode.RESHAPE, (X,), (8, 1)),
     "permute": made(OpCode.PERMUTE, (X,), (1, 0)),
     "pad": made(OpCode.PAD, (X,), ((0, 1), (2, 0))),

@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "CALL": (call, (A, A)),
     "LOOP": (loop, ((2,), (2,), (4, 2))),
 }
-WITHOUT = {OpCode.ASSIGN, OpCode.COLLECTIVE, OpCode.GRADIENT, OpCode.FORMULA}  # of which no trace makes any
+WITHOUT = {OpCode.COLLECTIVE, OpCode.GRADIENT, OpCode.FORMULA}  # of which no trace makes any
 
 
 def bits(number: Op, key: Op) -> Op:
