@@ -256,10 +256,10 @@ def _freed_body(body: Op, variables: dict[str, int]) -> Op:
 
 
 def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
-    """Returns a shape with its symbolic integers bound to these values, in place of those they had."""
-    symbols = {op for dim in shape if isinstance(dim, Op) for op in toposort([dim]) if op.code is OpCode.BIND}
-    values: dict[Op, Dim] = {}
-    for op in symbols:
+    """Returns a shape with bound symbolic integers bound to these values, and with the values in place of free ones."""
+    symbols = {op for dim in shape if isinstance(dim, Op) for op in toposort([dim])}
+    values: dict[Op, Dim] = {op: variables[op.arg[0]] for op in symbols if op.code is OpCode.VARIABLE}
+    for op in [op for op in symbols if op.code is OpCode.BIND]:
         value = const(variables[op.src[0].arg[0]], op.dtype)
         values[op] = op.replace(src=(op.src[0], value))
     return tuple(with_values(dim, values) for dim in shape)

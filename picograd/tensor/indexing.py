@@ -26,7 +26,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.record import Record, replace
 from picograd.tensor.arguments import brought_to, storing_device, value_at
-from picograd.tensor.build import axis_of, broadcast_to, cast
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.host import Array, fitting
@@ -443,8 +443,8 @@ def common_shape(arrays: tuple[TensorCore | Array, ...]) -> Shape:
     """
     shapes = [array.shape for array in arrays]
     try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
+        return broadcast_shapes("index", *shapes)
+    except ShapeError:
         shown = ", ".join(str(shape) for shape in shapes)
         raise ShapeError(f"index: index arrays of shapes {shown} do not broadcast.") from None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -12,21 +15,24 @@ from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import add, bounds, mul, to_op
+from picograd.ir.symbolic import add, bounds, mul, subtract, to_op
 from picograd.record import Record
 from picograd.tensor.build import whole
 from picograd.tensor.cell import trace
+from picograd.tensor.core import ShownLengths, TensorCore
 
 
-class Length(Record):
+class Length(Record, eq=False):
     """A Variable with its value for now, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
+
+    Comparisons have an answer where it is the same for all values. With a tensor it is a number of no axes.
 
     op:       an int64 expression of BIND(VARIABLE, CONST)
     current:  its value, which plans do not depend on
 
     >>> n = Variable("n", 1, 8).bind(3)
-    >>> 2 * n - 1
-    2 * n - 1 = 5
+    >>> 2 * n - 1, n > 0, n == 9
+    (2 * n - 1 = 5, True, False)
     """
 
     op: Op
@@ -52,7 +58,9 @@ class Length(Record):
         """The least and the greatest value."""
         return bounds(self.op)
 
-    def __add__(self, other: int | Length) -> Length:
+    def __add__(self, other: int | Length) -> Any:
+        if isinstance(other, TensorCore):
+            return self._with_tensor(operator.add, other)
         return _length(add(self.op, self._operand(other)), self.current + _value(other), f"{self.name} + {_name(other)}")
 
     __radd__ = __add__
@@ -62,15 +70,55 @@ class Length(Record):
         value = self.current - _value(other)
         return _length(add(self.op, mul(op, -1)), value, f"{self.name} - {_name(other)}")
 
-    def __rsub__(self, other: int) -> Length:
+    def __rsub__(self, other: int) -> Any:
+        if isinstance(other, TensorCore):
+            return self._with_tensor(operator.sub, other)
         return _length(add(self._operand(other), mul(self.op, -1)), other - self.current, f"{other} - {self.name}")
 
-    def __mul__(self, other: int | Length) -> Length:
+    def __mul__(self, other: int | Length) -> Any:
+        if isinstance(other, TensorCore):
+            return self._with_tensor(operator.mul, other)
         return _length(mul(self.op, self._operand(other)), self.current * _value(other), f"{_name(other)} * {_name(self)}")
 
     __rmul__ = __mul__
 
+    def __rtruediv__(self, other: Any) -> Any:
+        if isinstance(other, TensorCore):
+            return self._with_tensor(operator.truediv, other)
+        return NotImplemented
+
+    # ---- comparisons ----
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Length, Number, TensorCore)):
+            return NotImplemented
+        least, greatest = self._beyond(other)
+        return least == greatest == 0 or (least <= 0 <= greatest and self._no_number())
+
+    def __lt__(self, other: int | Length) -> bool:
+        least, greatest = self._beyond(other)
+        return greatest < 0 or (least < 0 and self._no_number())
+
+    def __le__(self, other: int | Length) -> bool:
+        least, greatest = self._beyond(other)
+        return greatest <= 0 or (least <= 0 and self._no_number())
+
+    def __gt__(self, other: int | Length) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: int | Length) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    # ---- its text, which has its value: none for a function that is traced for any length ----
+    def __format__(self, spec: str) -> str:
+        return format(self._text() if not ShownLengths.to(sys._getframe(1)) else self._no_number(), spec)
+
     def __repr__(self) -> str:
+        return self._text() if not ShownLengths.to(sys._getframe(1)) else self._no_number()
+
+    def _text(self) -> str:
         return f"{self.name}{' = ' if ' ' in self.name else '='}{self.current}"
 
     def _operand(self, other: int | Length) -> Dim:
@@ -79,6 +127,14 @@ class Length(Record):
             return other.op
         return int(other) if isinstance(other, (int, np.integer)) else self._no_number(other)
 
+    def _beyond(self, other: Any) -> tuple[int, int]:
+        """Returns the least and the greatest difference from another integer."""
+        return bounds(subtract(self.op, self._operand(other)))
+
+    def _with_tensor(self, function: Callable[[Any, Any], Any], tensor: Any) -> Any:
+        """Returns the tensor that a function gives of a tensor and of this number."""
+        return function(tensor, tensor.from_op(self.op, tensor.cell.device))
+
     def _no_number(self, other: object = None) -> Any:
         raise ShapeError(
             f"{self} is a symbolic integer and stands for every value of {self.name}; here one number is needed.",
@@ -86,7 +142,7 @@ class Length(Record):
             "is then made for each value.",
         )
 
-    __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __index__ = __hash__ = _no_number
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_number
 
 

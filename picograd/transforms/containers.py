@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from picograd.dtype import DType
+from picograd.engine.lengths import Lengths
 from picograd.engine.plan import unbound
 from picograd.engine.realize import realize
 from picograd.errors import JitError
@@ -36,9 +37,11 @@ class Arguments:
     donated:    the donated tensors
     key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values; () where the buffers
                 were given, which are of a known form
+    lengths:    what is known of lengths that change, where `variables` are such (transforms/any_length.py); else None
+    shapes:     of the tensors, with symbolic integers for these
     """
 
-    __slots__ = ("tensors", "buffers", "variables", "donated", "key")
+    __slots__ = ("tensors", "buffers", "variables", "donated", "key", "lengths", "shapes")
 
     def __init__(
         self,
@@ -53,6 +56,8 @@ class Arguments:
         self.donated: Sequence[int] = ()
         self.buffers: list[Buffer] = [] if buffers is None else buffers
         self.key: tuple[Hashable, ...] = ()
+        self.lengths: Lengths | None = None
+        self.shapes: list[Shape] = []
         if buffers is None and (kwargs or not self._gather(len(args), name)):
             found: list[Tensor] = []
             form = flatten(args, found, name, self.variables), flatten(kwargs, found, name, self.variables)

@@ -24,7 +24,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from types import CellType, FunctionType, MethodType
@@ -41,6 +41,7 @@ from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
 from picograd.interrupts import LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
+from picograd.ir.host import Refused
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.latest import Latest
@@ -52,6 +53,7 @@ from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, freed, shown_to_users
 from picograd.transforms.buffer_reuse import donated_parameters
 from picograd.transforms.bytecode_reads import has_attributes
 from picograd.transforms.capture import CellKinds, Conditions, Recording, recorded
@@ -207,14 +209,15 @@ class Form:
     device that new tensors are to be on, by whether gradients are recorded, and by whether the Modules train.
 
     kinds:      what the arguments are where all are Tensors, else None
+    exact_key:  of the arguments, where they have no symbolic lengths
     replay:     of the capture for the modes there were when last looked, or None
     seen:       the last change there was then
     modes:      of products, new tensors and gradients then
     same:       tells whether names mean what they meant then; None where there are none to ask
     """
 
-    def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
-        self.modules, self.kinds = modules, kinds
+    def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None, exact_key: Hashable | None):
+        self.modules, self.kinds, self.exact_key = modules, kinds, exact_key
         self.captures: dict[Hashable, Capture] = {}
         self.forget()
 
@@ -266,6 +269,7 @@ class Jit:
     latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     scalars: Scalars = field(default_factory=Scalars)  # what differs from capture to capture
+    lengths: AnyLength = field(default_factory=AnyLength)  # of arguments
     one_caller: threading.RLock = field(default_factory=rlock)  # a call reads what the call before it wrote
 
     def __post_init__(self) -> None:
@@ -312,11 +316,26 @@ class Jit:
                     return replay(args, buffers, None)
             return self.call(args, kwargs, form, buffers)
 
-    def call(self, args: Any, kwargs: Any, form: Form | None, buffers: list[Buffer] | None) -> Any:
-        """Runs the plan of these arguments, whose memory and form may be known; traces the function where there is none."""
+    def call(
+        self, args: Any, kwargs: Any, form: Form | None = None, buffers: list[Buffer] | None = None, exact: bool = False
+    ) -> Any:
+        """Runs the plan of these arguments, whose memory and form may be known; traces the function where there is none.
+
+        Args:
+          exact:  the plan is to be one of these very lengths
+        """
         given = Arguments(args, kwargs, self.name, self.donate, buffers)
         if form is None or buffers is None:
-            self.latest = form = self.form_of(given, args, kwargs)
+            self.latest = form = self.form_of(given, args, kwargs, exact)
+        if given.lengths is None:
+            return self.run(form, args, kwargs, given)
+        try:
+            return self.run(form, args, kwargs, given)
+        except Refused:  # which says symbolic lengths
+            return self.call(args, kwargs, exact=True)
+
+    def run(self, form: Form, args: Any, kwargs: Any, given: Arguments) -> Any:
+        """Runs the plan of arguments of a form, or traces the function."""
         replay = form.ready()
         if replay is None:
             change, modes = last_change.number, modes_now()  # what changes later is looked at by the next call
@@ -338,36 +357,50 @@ class Jit:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)
 
-    def form_of(self, given: Arguments, args: Any, kwargs: Any) -> Form:
+    def form_of(self, given: Arguments, args: Any, kwargs: Any, exact: bool) -> Form:
         """Returns the form of arguments, made now if it is new; the oldest goes where there are too many."""
         form = self.forms.get(given.key)
         if form is None:
             given.free()
             form = self.forms.get(given.key)
+        if form is None and not (given.variables or exact or self.tune or self.donate or self.steps):
+            self.lengths.free(given)
+            form = self.forms.get(given.key)
         if form is not None:
             return form
-        form = Form(modules_of(self.function, args, kwargs), given.kinds(args))
+        form = Form(modules_of(self.function, args, kwargs), given.kinds(args), None if given.variables else given.key)
         self.forms.put(given.key, form)
         return form
 
     def trace_and_run(self, form: Form, key: Hashable, args: Any, kwargs: Any, given: Arguments) -> Any:
-        """The first call makes the plan; the second checks that it would make the same one."""
+        """The first call makes the plan; the second checks that it would make the same one.
+
+        Where a plan was to be for any length and cannot, the function has one of these lengths.
+        """
         capture = form.captures.get(key)
+        effects = None if capture is None and given.lengths is None else Effects(self.function, args, kwargs)
+        try:
+            with nullcontext() if effects is None else effects.watched():
+                recording, conditions = self.record(args, kwargs, given)
+            planned = Planned.of(recording, *self.plan_of(recording, given)) if capture is None else capture.planned
+        except Exception:
+            if effects is None or given.lengths is None:
+                raise
+            effects.check(self.name)  # the next trace would change it again
+            given.lengths.refuse()
+            return self.call(args, kwargs)
         if capture is None:
-            recording, conditions = self.record(args, kwargs, given)
-            capture = Capture(recording, conditions, Planned.of(recording, *self.plan_of(recording)), given)
-            form.captures[key] = capture
+            capture = form.captures[key] = Capture(recording, conditions, planned, given)
             self.num_captures += 1
             if self.num_captures in CAPTURES_TO_MENTION:
                 self.mention(given.tensors)  # now: what is donated has no shape after the run
         else:
-            effects = Effects(self.function, args, kwargs)
-            with effects.watched():
-                recording, conditions = self.record(args, kwargs, given)
-            assert capture.recording is not None, "jit: a third trace"
+            assert capture.recording is not None and effects is not None, "jit: a third trace"
             check_same(capture.recording, recording)
             effects.check(self.name)
             capture.confirm(recording, conditions, given)
+            if form.exact_key is not None:
+                self.lengths.note_checked(form.exact_key)
         del recording  # its graphs keep memory alive
         if conditions.collected is not None:
             conditions.collected.fits()  # or the gradients of this call would come to some that are used up
@@ -376,8 +409,10 @@ class Jit:
             leaf.forget_old()
         return result
 
-    def plan_of(self, recording: Recording) -> tuple[Template, Plan]:
+    def plan_of(self, recording: Recording, given: Arguments) -> tuple[Template, Plan]:
         """Returns the form of graphs as it is planned, and the plan: from the third length on one for many lengths."""
+        if given.lengths is not None:
+            check_symbolic(recording.form, recording.device, given.variables)
         roots, form, device = recording.roots, recording.form, recording.device
         if self.tune:  # with a length that varies there are fewer ways to choose from
             return form, find_plan(roots, form, device, tune=True)
@@ -404,18 +439,25 @@ class Jit:
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
         trace.set(watch)
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
-        stand_ins = [stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
+        shapes = [tensor.op.shape for tensor in given.tensors]
+        shown: AbstractContextManager[Any] = nullcontext()
+        if given.lengths is not None:
+            shapes, shown = bound_shapes(given.shapes, given.variables), shown_to_users(self.function, args, kwargs)
+        stand_ins = [*map(stand_in, given.tensors, given.buffers, shapes)]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
-            returned = hold.let_in(self.traced, new_args, new_kwargs)
+            with shown:
+                returned = hold.let_in(self.traced, new_args, new_kwargs)
             leaves: list[Tensor] = []
             bound: dict[str, int] = {}
             flatten(returned, leaves, self.name, bound)
             if bound:
                 raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             collected, grads = watch.collected()
+            if given.lengths is not None:
+                check_own([*leaves, *grads], stand_ins, watch)
             recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
@@ -443,6 +485,7 @@ class Jit:
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
         watch.name_used_up(collected, guards)
         recording = recorded(self.name, watch.before, starts, roots, places, [*watch.written], updated, result)
+        recording = recording if given.lengths is None else freed(recording)
         return recording, Conditions(self.name, guards, CellKinds(watch.before, recording.device), collected)
 
 
@@ -473,7 +516,9 @@ def jit(
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another value of
     anything that is not a Tensor, is captured again (a warning comes with the eighth form); a bound Variable (n.bind(3)) is
     an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in lengths alone share a
-    plan from the third on, and those that differ in numbers from the second. Tensors made before (parameters, optimizer
+    plan from the third on, and those that differ in numbers from the second. Once a length has been captured and checked, a
+    third one is captured for all lengths within some bounds, where len(x) and x.shape have symbolic integers; if Python
+    needs the number itself, as in range(len(x)), each length is. Tensors made before (parameters, optimizer
     state, generators, gradients that are there) are read and written as they are at each call; if one is on another device
     by then, or of another dtype or shape, the function is captured again. A result that is an argument, state or a view of
     one shares its storage, as without jit; other results have memory of their own, and no

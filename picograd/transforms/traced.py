@@ -22,7 +22,7 @@ from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import lines_of, named_anew
 from picograd.nn.module import Module
@@ -207,10 +207,10 @@ class TraceOfFunction(FunctionTrace):
         self.check_kept(known, "later calls would not replace it.", hint)
 
 
-def stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
+def stand_in(tensor: Tensor, buffer: Buffer, shape: Shape) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
     copy = named_anew(buffer)
-    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)
+    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, shape)), tensor.cell.device)
 
 
 # ---- what a trace must not do ----

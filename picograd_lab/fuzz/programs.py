@@ -217,7 +217,22 @@ FEATURES: list[Feature] = [
 # ---- programs ----
 CALLS = 7
 RARE = 0.1  # how often a feature that is mostly refused may come
-ARGUMENTS = ("Tensor([[1.0, -2.0], [0.5, call]])", "pg.arange(4.0).reshape(2, 2) - call", "pg.ones(2 + call % 2, 2)")
+ARGUMENTS = (
+    "Tensor([[1.0, -2.0], [0.5, call]])", "pg.arange(4.0).reshape(2, 2) - call", "pg.ones(2 + call % 2, 2)",
+    "(pg.arange(12.0) - call).reshape(6, 2)[: 2 + call % 5]", "pg.ones([2, 3, 4, 4, 6, 5, 3][call], 2) * call",
+    "pg.ones([2, 9, 12, 13, 40, 10, 12][call], 2) * 0.5",
+)  # fmt: skip
+# Lines that depend on how many rows y has.
+OF_LENGTHS = (
+    "if y.shape[0] > 2:\n    y = y * 2.0", "y = y / len(y)", "y = y + pg.arange(y.shape[0]).unsqueeze(1)",
+    "y = y[1:] if len(y) > 4 else y", "y = y * (y.shape[0] == 4)", "for i in range(len(y)):\n    y = y + i",
+    "y = y * (1.0 if y.shape == (3, 2) else 2.0)", "y = y[pg.arange(len(y)), 0].unsqueeze(1) + y", "y = y - y.mean(0)",
+    "y = pg.cat([y, y[:1]])", "y = y.flip(0)", "y = y * {2: 1.0, 3: 2.0}.get(len(y), 3.0)", "y = y.reshape(-1, len(y)).t()",
+    "try:\n    y = y * (len(y) % 3)\nexcept Exception:\n    y = y * 5.0", "y = y if isinstance(len(y), int) else -y",
+    "n, m = y.shape\ny = y * n + m * pg.ones(n, 1)", "y = y.softmax(0) * y.size(0)",
+    "y = y * (2.0 if len(y) in (3, 4) else 1.0)", "y = y * (2.0 if f'{len(y)}' == '4' else 1.0)", "y = y.cumsum(0)",
+    "y = y + y.std(0)", "y = y[-1:] + y[len(y) - 1]",
+)  # fmt: skip
 TOLERANCE = 1e-4  # of float32 values of some units that come by few operations
 HEADER = """\
 import copy, functools, itertools, random
@@ -279,8 +294,8 @@ def any_program(seed: int) -> Program:
             between.append(f"if call == {at}:\n    " + rng.choice(feature.between).replace("\n", "\n    "))
         between += [rng.choice(feature.always)] if feature.always else []
         after += [rng.choice(feature.after)] if feature.after else []
-    if rng.random() < 0.15:
-        body.insert(rng.randint(0, len(body)), "if y.shape[0] > 2:\n    y = y * 2.0")
+    for _ in range(rng.randint(1, 3)) if rng.random() < 0.3 else ():
+        body.insert(rng.randint(0, len(body)), rng.choice(OF_LENGTHS))
     made = tuple(entry for entry in before if entry)
     return Program(made, tuple(body), rng.choice(results), tuple(between), tuple(after), rng.choice(ARGUMENTS))
 

@@ -123,8 +123,8 @@ def test_a_number_of_elements_that_depends_on_a_variable_is_none() -> None:
 
 
 @pytest.mark.parametrize("use", [
-    lambda n: pg.arange(5) > n, lambda n: pg.arange(5) + (n - 1), lambda n: n * pg.ones(3), lambda n: n + 0.5,
-    lambda n: 7 // n,
+    lambda n: pg.arange(5) > n, lambda n: pg.arange(5) == n, lambda n: n + 0.5, lambda n: 7 // n, lambda n: n == 30,
+    lambda n: n < 31, lambda n: n >= 2, lambda n: {n: 1}, lambda n: n in (3, 4),
 ])  # fmt: skip
 def test_a_symbolic_integer_is_no_operand_and_the_error_says_what_is(use: Callable[[Any], Any]) -> None:
     with pytest.raises(pg.ShapeError) as caught:

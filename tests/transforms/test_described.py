@@ -108,9 +108,10 @@ def test_training_on_episodes_of_all_lengths(monkeypatch: pytest.MonkeyPatch) ->
             return loss.detach()
 
         call = pg.jit(step) if jit else step
-        losses = [call(drawn(n, 4), drawn(n)) for n in LENGTHS]
+        # Lengths that come again show that the function may be traced for any: the next new one makes a plan.
+        losses = [call(drawn(n, 4), drawn(n)) for n in (*LENGTHS, *LENGTHS, 24)]
         with watch() as counts:
-            losses += [call(drawn(n, 4), drawn(n)) for n in (*LENGTHS, 24, 18)]
+            losses += [call(drawn(n, 4), drawn(n)) for n in (*LENGTHS, 25, 18)]
         return bits([p.detach() for p in model.parameters()]), bits(losses), counts.scheduled
 
     parameters, losses, planned = trained(jit=True)

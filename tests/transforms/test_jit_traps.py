@@ -366,7 +366,7 @@ def test_a_last_partial_batch_is_compiled_once(device: str) -> None:
 def test_ever_new_sizes_are_mentioned_with_function_shapes_and_count(device: str) -> None:
     @pg.jit
     def shrinking(x: Tensor) -> Tensor:
-        return x.sum()
+        return x.sum() * (1 + len(x) // 100)  # a quotient has no symbolic form: each length is captured
 
     with pytest.warns(UserWarning) as warned:
         for n in range(1, 70):
