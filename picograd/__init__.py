@@ -71,7 +71,7 @@ with _collecting_later():
     from picograd.dtype import bool_ as bool_
     from picograd.dtype import finfo as finfo
     from picograd.dtype import iinfo as iinfo
-    from picograd.engine.devices import check_name as _check_name
+    from picograd.engine.devices import check_exists as _check_exists
     from picograd.engine.realize import default_device as _default_device
     from picograd.errors import (
         ArgumentError,
@@ -167,7 +167,7 @@ with _collecting_later():
     _publish(globals())
 
 
-_warn_of_settings(lambda: _check_name(_default_device()))
+_warn_of_settings(lambda: _check_exists(_default_device(), lists_usable=False))
 
 
 _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others

@@ -2,7 +2,7 @@
 
 In:    Kernel, Device
 Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), or a call of a library (cuBLASLt)
-       `merged`, `library_binary`: the code of a kernel of which only a part is generated
+       `parts_of`: what of a kernel is generated;  `merged`, `library_binary`: the code where that is a part
        `fastest`: the winner of the candidates, timed or remembered on disk
 
 While candidates are timed they take turns, so that a machine that slows down slows all of them. One that is not clearly
@@ -52,6 +52,7 @@ from picograd.ir.opts import (
     Generated,
     Library,
     LibraryCall,
+    Opts,
     PlainAttention,
     PlainProduct,
     Written,
@@ -74,7 +75,7 @@ from picograd.ir.stages import (
 from picograd.ir.symbolic import dim_value
 from picograd.ir.text import format_kernel
 from picograd.look import show
-from picograd.record import replace
+from picograd.record import Record, replace
 
 # ---- timing ----
 ROUNDS = 9
@@ -219,33 +220,6 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
     show("choice", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
 
 
-def split_of(kernel: Kernel, product: PlainProduct) -> Split:
-    """Returns the split of a kernel of which the product is chosen to be computed by others."""
-    splits = unfuse(kernel)
-    assert not isinstance(splits, str), f"{kernel.name} has no split, but one was chosen for it"
-    of_parts = unfuse_in_parts(kernel, product.parts) if product.parts > 1 else None
-    return next(split for split in (*splits, of_parts) if split is not None and split.product == product)
-
-
-def rest_of(split: Split, choice: Library) -> Kernel:
-    """Returns the kernel that is generated for the rest; its params end with the memory that the library works in."""
-    workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
-    return replace(split.generated, params=(*split.kernel.params, *workspace))
-
-
-def library_binary(kernel: Kernel, split: Split, choice: Library, generated: Binary | None) -> Binary:
-    """Returns a kernel's code: a call of the library, among the launches of the code generated for it."""
-    product, params = choice.product, rest_of(split, choice).params
-    work = 2 * product.batch * product.m * product.n * product.k
-    launches = [] if generated is None else [*generated.launches]
-    assert len(launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
-    launches.insert(split.place, Launch(f"{kernel.name}_library", 1, 1, work))
-    call = LibraryCall(choice, split.place, len(params) - 1 if choice.workspace_nbytes else None)
-    if generated is None:
-        return Binary(kernel.name, write_library(call), params, (), tuple(launches))
-    return Binary(kernel.name, write_library(call, generated.data), generated.params, (), tuple(launches))
-
-
 # ---- kernels written by hand ----
 MOST_TIMED = 6  # candidates of a kernel
 
@@ -301,17 +275,65 @@ def _whole(kernel: Kernel) -> PlainProduct | None:
     return product if product is not None and is_worth_it(product) else None
 
 
-def written_split(kernel: Kernel, choice: ByHand, target: Target) -> Split | AttentionSplit:
-    """Returns the split of a kernel that a choice is about."""
-    if not isinstance(choice, Written):
-        split = split_attention(kernel, target)
-        assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
-        return split
-    return split_of(kernel, choice.product)
+# ---- parts of a kernel ----
+class Parts(Record):
+    """A kernel as a choice makes it.
+
+    generated:  the kernel, or the rest of it, that is lowered; None where nothing is left
+    opts:       of that
+    split:      the cut between the rest and what a library or a kernel written by hand computes; None where there is none
+    """
+
+    generated: Kernel | None
+    opts: Opts = Opts()  # elementwise nests have no choices
+    split: Split | AttentionSplit | None = None
 
 
-def merged(kernel: Kernel, split: Split | AttentionSplit, choice: ByHand, generated: Source | None) -> Source:
+def parts_of(kernel: Kernel, choice: Choice, target: Target) -> Parts:
+    """Returns the parts in which a kernel is made by a choice."""
+    if isinstance(choice, Generated):
+        return Parts(kernel, choice.opts)
+    if isinstance(choice, Library):
+        cut = split_of(kernel, choice.product)
+        return Parts(with_workspace(cut, choice) if cut.generated.phases else None, split=cut)
+    split = split_of(kernel, choice.product) if isinstance(choice, Written) else split_attention(kernel, target)
+    assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
+    return Parts(split.generated if split.generated.phases else None, split=split)
+
+
+def split_of(kernel: Kernel, product: PlainProduct) -> Split:
+    """Returns the split of a kernel of which the product is chosen to be computed by others."""
+    splits = unfuse(kernel)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but one was chosen for it"
+    of_parts = unfuse_in_parts(kernel, product.parts) if product.parts > 1 else None
+    return next(split for split in (*splits, of_parts) if split is not None and split.product == product)
+
+
+def with_workspace(split: Split, choice: Library) -> Kernel:
+    """Returns the kernel that is generated for the rest; its params end with the memory that the library works in."""
+    workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
+    return replace(split.generated, params=(*split.kernel.params, *workspace))
+
+
+def library_binary(kernel: Kernel, parts: Parts, choice: Library, generated: Binary | None) -> Binary:
+    """Returns a kernel's code: a call of the library, among the launches of the code generated for it."""
+    split, product = parts.split, choice.product
+    assert isinstance(split, Split), f"{kernel.name} has no split, but a library was chosen for it"
+    params = with_workspace(split, choice).params
+    work = 2 * product.batch * product.m * product.n * product.k
+    launches = [] if generated is None else [*generated.launches]
+    assert len(launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    launches.insert(split.place, Launch(f"{kernel.name}_library", 1, 1, work))
+    call = LibraryCall(choice, split.place, len(params) - 1 if choice.workspace_nbytes else None)
+    if generated is None:
+        return Binary(kernel.name, write_library(call), params, (), tuple(launches))
+    return Binary(kernel.name, write_library(call, generated.data), generated.params, (), tuple(launches))
+
+
+def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | None) -> Source:
     """Returns a kernel's source: the functions written by hand behind those that were generated for the rest."""
+    split = parts.split
+    assert split is not None, f"{kernel.name} has no split, but a kernel was chosen for it"
     params = split.kernel.params if generated is None else generated.params
     header, symbol = header_of(choice), f"{kernel.name}_{'product' if isinstance(choice, Written) else 'heads'}"
     text, *own = functions_of(choice, params, symbol)

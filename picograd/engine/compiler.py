@@ -15,8 +15,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -26,14 +26,14 @@ from picograd.codegen.opts import guess
 from picograd.config import OF_KERNELS, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine.cache import entry_name, kept, load_binary
-from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, rest_of, split_of, written_split
+from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, parts_of
 from picograd.engine.watch import note, telling
 from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.interrupts import lock
 from picograd.ir.backend import Device, HostDevice
 from picograd.ir.op import Op, greatest
-from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
+from picograd.ir.opts import ByHand, Choice, Generated, Library
 from picograd.ir.origin import line_of
 from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
@@ -51,9 +51,7 @@ TURN_SECONDS = 0.0002  # how long a thread that comes back from a compiler waits
 _running = lock()
 
 
-def pipelined(
-    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
-) -> Iterable[Result]:
+def pipelined(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int) -> Iterable[Result]:
     """Returns begin(item)() for each item: `begin` runs here, what it returns on any thread.
 
     The error raised is that of the first item in order, as if one were done after the other. No thread is started
@@ -94,9 +92,7 @@ def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
     return result
 
 
-def _overlapped(
-    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
-) -> list[Result]:
+def _overlapped(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int) -> list[Result]:
     """Begins the items in order here while other threads finish them, then helps; raises the error of the first."""
     results: dict[int, Result] = {}
     errors: dict[int, Exception] = {}
@@ -361,71 +357,47 @@ class Compiler:
     def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
         """Kernel -> Source by a choice; returned is Source -> Binary.
 
-        What a library leaves of a kernel goes this way, too; a call of the library is a Binary already.
+        A part of the kernel may be left to a library, whose call is a Binary already, or to a kernel written by hand.
         """
-        place = place_of_dumps(kernel, self.device.target)
+        target, place = self.device.target, place_of_dumps(kernel, self.device.target)
         look("kernel", kernel, place)
-        if isinstance(choice, Generated):
-            look("choice", choice, place)
-            return self._compiling(self._generated(kernel, choice.opts, place), place)
+        parts = parts_of(kernel, choice, target)
+        split, source, compile_ = parts.split, None, None
+        if split is not None:
+            look("split", split.kernel, place)
+        look("choice", choice if split is None else f"{choice}; {split}", place)
+        if parts.generated is not None:
+            note("lowered")
+            note("rendered")
+            source = source_of(parts.generated, target, parts.opts, self.backend.render, place)
         if isinstance(choice, ByHand):
-            return self._compiling(self._source_around(kernel, choice, place), place)
-        split = split_of(kernel, choice.product)
-        look("split", split.kernel, place)
-        look("choice", f"{choice}; {split}", place)
-        rest = rest_of(split, choice)
-        if not rest.phases:
-            return lambda: library_binary(kernel, split, choice, None)
-        compile_ = self._compiling(self._generated(rest, Opts(), place), place)  # elementwise nests have no choices
-        return lambda: library_binary(kernel, split, choice, compile_())
-
-    def _source_around(self, kernel: Kernel, choice: ByHand, place: Path | None) -> Source:
-        """Returns a kernel written by hand, with the generated rest."""
-        split = written_split(kernel, choice, self.device.target)
-        look("split", split.kernel, place)
-        look("choice", f"{choice}; {split}", place)
-        rest = split.generated
-        return merged(kernel, split, choice, self._generated(rest, Opts(), place) if rest.phases else None)
-
-    def _generated(self, kernel: Kernel, opts: Opts, place: Path | None) -> Source:
-        """Returns the source of a generated kernel, or of the rest of one."""
-        note("lowered")
-        note("rendered")
-        return source_of(kernel, self.device.target, opts, self.backend.render, place)
-
-    def _compiling(self, source: Source, place: Path | None) -> Callable[[], Binary]:
-        """Returns a function that gives the machine code of a source."""
-        source = look("source", source, place)
-        note("compiled")
-        return lambda: self.backend.compile(source, self.device.target)
+            source = merged(kernel, parts, choice, source)
+        if source is not None:
+            compile_ = partial(self.backend.compile, look("source", source, place), target)
+            note("compiled")
+        if isinstance(choice, Library):
+            return lambda: library_binary(kernel, parts, choice, None if compile_ is None else compile_())
+        assert compile_ is not None, f"{kernel.name}: nothing is left to compile, and no library computes it"
+        return compile_
 
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
+        texts = {"kernel": format_kernel(kernel)}
         if runs_on_host(kernel):
-            return {"kernel": format_kernel(kernel)}
+            return texts
         own = target == self.device.target
-        tune = is_on("PICOGRAD_TUNE")
-        choice = choose(kernel, self.device, self.make, tune) if own else Generated(guess(kernel, target))
-        texts = {"kernel": format_kernel(kernel), "choice": f"choice {choice}"}
-        opts = choice.opts if isinstance(choice, Generated) else Opts()
-        if isinstance(choice, Library):
-            split = split_of(kernel, choice.product)
-            texts["choice"] += f"; {split}"
-            kernel = rest_of(split, choice)
-            if not kernel.phases:
-                return texts
-            texts["choice"] += f"\n{format_kernel(split.kernel)}"
+        choice = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE")) if own else Generated(guess(kernel, target))
+        parts = parts_of(kernel, choice, target)
+        texts["choice"] = f"choice {choice}" if parts.split is None else f"choice {choice}; {parts.split}"
+        source = None
+        if parts.generated is not None:
+            if parts.split is not None:
+                texts["choice"] += f"\n{format_kernel(parts.split.kernel)}"
+            program = lower(parts.generated, target, parts.opts)
+            source, texts["program"] = self.backend.render(program, target), format_program(program)
         if isinstance(choice, ByHand):
-            around = written_split(kernel, choice, target)
-            texts["choice"] += f"; {around}"
-            if not around.generated.phases:
-                return {**texts, "source": merged(kernel, around, choice, None).text}
-            texts["choice"] += f"\n{format_kernel(around.kernel)}"
-            program = lower(around.generated, target, opts)
-            source = merged(kernel, around, choice, self.backend.render(program, target))
-            return {**texts, "program": format_program(program), "source": source.text}
-        program = lower(kernel, target, opts)
-        return {**texts, "program": format_program(program), "source": self.backend.render(program, target).text}
+            source = merged(kernel, parts, choice, source)
+        return texts if source is None else {**texts, "source": source.text}
 
 
 @contextmanager

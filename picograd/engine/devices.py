@@ -49,22 +49,12 @@ def compiler_for(name: str) -> Compiler:
     if name not in _compilers:
         factory = _factory(name)
         if factory is None:
-            raise _unknown(name)
+            raise _unknown(name, usable_for_values())
         try:
             _compilers.setdefault(name, factory())
         except (DeviceError, CompileError) as error:  # one without its compiler is not here either
             raise DeviceError(error.fact, error.hint, usable=usable_for_values()) from None
     return _compilers[name]
-
-
-def check_name(name: str) -> None:
-    """Checks that there is a device of a name; nothing of it is loaded.
-
-    Raises:
-      DeviceError: there is none.
-    """
-    if name != EVALUATOR and name not in FACTORIES and name not in _plugins():
-        raise _unknown(name, ())
 
 
 def check_usable(name: str) -> None:
@@ -82,20 +72,22 @@ def compiler_in_use(name: str) -> Compiler | None:
     return _compilers.get(name)
 
 
-def check_exists(name: str) -> None:
-    """Checks that there is a device of a name, on this machine or another; loads nothing.
+def check_exists(name: str, lists_usable: bool = True) -> None:
+    """Checks that there is a device of a name, on this machine or another; no driver of it is loaded.
+
+    Args:
+      lists_usable:  an error says which devices can be used here, for which drivers are loaded
 
     Raises:
       DeviceError: there is none.
     """
-    if name not in FACTORIES and name != EVALUATOR and name not in _plugins():
-        raise _unknown(name)
+    if name != EVALUATOR and name not in FACTORIES and name not in _plugins():
+        raise _unknown(name, usable_for_values() if lists_usable else ())
 
 
-def _unknown(name: str, usable: tuple[str, ...] | None = None) -> DeviceError:
+def _unknown(name: str, usable: tuple[str, ...]) -> DeviceError:
     fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
-    hint = 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.'
-    return DeviceError(fact, hint, usable=usable_for_values() if usable is None else usable)
+    return DeviceError(fact, 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.', usable=usable)
 
 
 def memory_of(name: str) -> MemoryUse:

@@ -157,9 +157,9 @@ class Point:
         found = reverse(seeds, set(self.leaves), chain_rules)
         return [found.get(leaf, filled(0, leaf.dtype, leaf.shape)) for leaf in self.leaves]
 
-    def tangents(self, moves: Sequence[Op]) -> list[Op]:
-        """Returns the tangent of each root, over the leaves, from those of the leaves; zeros where it does not move."""
-        found = jvp_of_graph(self.roots, dict(zip(self.leaves, moves)))
+    def tangents(self, moves: Mapping[Op, Op]) -> list[Op]:
+        """Returns the tangent of each root, over the leaves, from those of leaves; zeros where it does not move."""
+        found = jvp_of_graph(self.roots, moves)
         return [filled(0, root.dtype, root.shape) if op is None else op for root, op in zip(self.roots, found)]
 
     def still(self) -> list[str]:
@@ -541,7 +541,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     return point.value(), push
 
 
-def _moves(point: Point, tangents: tuple[Any, ...]) -> list[Op]:
+def _moves(point: Point, tangents: tuple[Any, ...]) -> dict[Op, Op]:
     """Returns the tangent of each leaf."""
     if len(tangents) != len(point.moving):
         raise ArgumentError(
@@ -552,7 +552,7 @@ def _moves(point: Point, tangents: tuple[Any, ...]) -> list[Op]:
     for number, (taken, tangent) in enumerate(zip(point.moving, tangents)):
         leaves = [next(rest) for _ in taken.tensors]
         moves += fitting(point.transform, take(tangent, f"tangents[{number}]"), taken, leaves, f"args[{number}]")
-    return moves
+    return dict(zip(point.leaves, moves))
 
 
 def _check_moves(point: Point) -> None:

@@ -63,7 +63,7 @@ from picograd.transforms.bytecode_reads import (
     source_of,
     token_of,
     variables_of,
-)  # fmt: skip  # fmt: skip
+)
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 BUILTINS = {"open": open, "input": input}
@@ -84,16 +84,16 @@ CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can h
 class Guard(Record):
     """One thing the function may have read.
 
-    name:   as the user would write it, e.g. "scale" or "self.rate"
-    read:   gives what it means now
-    token:  of its value when the function was traced
-    told:   it cannot change, or what a Module holds (Guards.parts, Guards.lists) changes with it
+    name:        as the user would write it, e.g. "scale" or "self.rate"
+    read:        gives its present meaning
+    token:       of its value when the function was traced
+    is_covered:  the name always means this object, or it is part of a Module, whose guards (parts, lists) tell
     """
 
     name: str
     read: Read
     token: Any
-    told: bool = False
+    is_covered: bool = False
 
     def holds(self) -> bool:
         return fits(self.read(), self.token)
@@ -375,7 +375,6 @@ def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield f"{path}[{key!r}]", key, item
 
 
-
 def _is_users_object(value: Any) -> bool:
     """True for objects whose attributes are read one by one: of users' classes, no Modules."""
     return has_attributes(value) and not isinstance(value, Module) and type(value).__module__.split(".")[0] not in PACKAGES
@@ -451,7 +450,7 @@ def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
     objects, lists = _attributes(guards.held), [(read, read()) for read, *_ in guards.lists]
     checks: list[Holds] = []
     for guard in guards.values:
-        if guard.told:
+        if guard.is_covered:
             continue
         meant = guard.read()
         if isinstance(guard.token, FIXED) and guard.read() is meant:  # some reads make a new object each time

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from picograd.autodiff.gradient import jvp as jvp_of_graph
 from picograd.control.closure import name_of, stand_in
 from picograd.control.structure import mapped
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import cast, compare, expand, iota, move_last, reshape
-from picograd.ir.op import Dim, Op, filled
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.rewrites.vmap import Examples, for_all
@@ -147,9 +146,7 @@ def _columns(point: Point, number: int) -> list[Op]:
     leaf = point.leaves[number]
     devices = [tensor.cell.device for taken in point.moving for tensor in taken.tensors]
     stand = stand_in(leaf.dtype, leaf.shape, devices[number], False)
-    found = jvp_of_graph(point.roots, {leaf: stand})
-    column = [filled(0, root.dtype, root.shape) if op is None else op for root, op in zip(point.roots, found)]
-    whole = _all(column, stand, 0, numel(leaf.shape))
+    whole = _all(point.tangents({leaf: stand}), stand, 0, numel(leaf.shape))
     return [reshape(move_last(op, 0), (*root.shape, *leaf.shape)) for op, root in zip(whole, point.roots)]
 
 
