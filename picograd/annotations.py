@@ -147,6 +147,8 @@ def remedy(value: Any, wanted: Any) -> str | None:
         return "a list with one module in it, [module]." if "modules" in said else "model.parameters()"
     if isinstance(value, (list, tuple)) and "a module" in said:
         return "a star before the list gives them one by one: Sequential(*layers)."
+    if said == "a sequence of tensors" and hasattr(value, "requires_grad"):
+        return "a list holds them: [x, y]."
     is_data = isinstance(value, (np.ndarray, list, tuple, numbers.Number))
     return "pg.tensor(...) makes a tensor of it." if is_data and "a tensor" in said else None
 

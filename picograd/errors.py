@@ -254,3 +254,8 @@ class WorkerError(PicogradError, RuntimeError):
 
 class OutOfMemoryError(PicogradError, MemoryError):
     """An allocation the device could not satisfy."""
+
+    @classmethod
+    def of_host(cls, error: MemoryError) -> OutOfMemoryError:
+        """Returns NumPy's error, "Unable to allocate 8. TiB for an array with ...", as picograd's."""
+        return cls(f"host: {str(error) or 'Unable to allocate memory'}.", "let go of tensors, or use smaller ones.")

@@ -19,7 +19,7 @@ from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, PicogradError, explain_absent
+from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, OutOfMemoryError, PicogradError, explain_absent
 from picograd.loading import load_late
 
 P = ParamSpec("P")
@@ -200,20 +200,27 @@ DONE_BY = {
 }  # fmt: skip
 
 
+ASKED_OF_TENSORS = ("bool", "int", "float", "index")  # a tensor may be where the function takes something else
+
+
 def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
     """Says what is wrong with the arguments of a call that raised `error`; returns where nothing is, or it is said.
 
     Raises:
       ArgumentTypeError: an argument does not fit.
+      OutOfMemoryError:  NumPy could not make an array of the size that was asked for.
     """
     if isinstance(error, PicogradError) and not isinstance(error, ArgumentTypeError):
         inner, _, rest = error.fact.partition(": ")
         if inner in DONE_BY.get(function.__name__, ()):
             error.restate(f"{function.__name__}: {rest}")
-        return
+        if inner not in ASKED_OF_TENSORS:
+            return
     is_ours = function.__module__.startswith("picograd")  # a forward may be the user's
     if not is_ours or error.__traceback__ is None or has_user_code(error.__traceback__.tb_next):
         return
+    if isinstance(error, MemoryError):
+        raise OutOfMemoryError.of_host(error) from None
     of_class = function.__name__ in ("__init__", "forward")
     try:
         check_arguments(class_name(args[0]) if of_class else function.__name__, function, args, kwargs)

@@ -26,6 +26,7 @@ from picograd import dtype as dtypes
 from picograd.devices.cpu.memory import Memory
 from picograd.dtype import DType, Scalar, int64
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
+from picograd.errors import OutOfMemoryError
 from picograd.interrupts import LivingKeys
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -126,6 +127,9 @@ def value_on_host(op: Op) -> Array | None:
     """Returns a copy of the value of a view of host memory, perhaps among zeros; None where it is anything else.
 
     A number plus another is on the host if the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
+
+    Raises:
+      OutOfMemoryError: the host has no memory for what it shows.
     """
     if op.code is OpCode.ADD and not op.shape and op.dtype is int64 and op.realized is None:
         return _added(*op.src)
@@ -139,9 +143,12 @@ def value_on_host(op: Op) -> Array | None:
     buffer = base.arg[0]
     holder = _bytes_type(buffer.nbytes).from_address(buffer.memory.address)
     array: Array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
-    for step in reversed(steps):
-        array = SHOWS[step.code](array, step.arg)
-    return array.copy()  # NOTE: here, while `buffer` is held: it may be written over once nobody does
+    try:
+        for step in reversed(steps):
+            array = SHOWS[step.code](array, step.arg)
+        return array.copy()  # NOTE: here, while `buffer` is held: it may be written over once nobody does
+    except MemoryError as error:
+        raise OutOfMemoryError.of_host(error) from None
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.profile import Profiling
 from picograd.engine.watch import active
-from picograd.errors import ArgumentError, DeviceError, ShapeError, UnsupportedOp
+from picograd.errors import ArgumentError, DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
@@ -368,13 +368,16 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
     """Returns a BUFFER Op with a copy of `array`.
 
     Raises:
-      DeviceError: there is no such device here.
+      DeviceError:      there is no such device here.
+      OutOfMemoryError: the device, or the host, has no memory for it.
     """
+    try:
+        data = (np.array if device == EVALUATOR else np.asarray)(array, dtype=dtype.numpy, order="C")
+    except MemoryError as error:
+        raise OutOfMemoryError.of_host(error) from None
     if device == EVALUATOR:
-        data = np.array(array, dtype=dtype.numpy, order="C")
         memory: Any = counted(data)
     else:
-        data = np.asarray(array, dtype=dtype.numpy, order="C")
         target = compiler_for(device).device
         memory = target.allocate(data.nbytes)
         target.copy_in(memory, data)

@@ -131,7 +131,7 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
     """
     rank = len(shape) + extra
     if not isinstance(axis, INTS):
-        raise ArgumentError(f"{function}: an axis must be an int, got {axis!r}.")
+        raise ArgumentError(f"{function}: an axis must be an int, got {shown(axis)}.")
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
     return int(axis) % rank if rank else 0
@@ -144,7 +144,7 @@ def whole(function: str, name: str, value: Any) -> int:
       ArgumentError: it is none.
     """
     if not hasattr(type(value), "__index__") or isinstance(value, np.ndarray):
-        raise ArgumentError(f"{function}: {name} must be an int, got {value!r}.")
+        raise ArgumentError(f"{function}: {name} must be an int, got {shown(value)}.")
     return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
 
 

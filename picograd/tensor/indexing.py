@@ -211,9 +211,11 @@ def one_place(axis: int, index: Place, shape: Shape) -> tuple[Step, ...]:
 
 def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> list[Any]:
     """Returns the index as a list: lists as arrays, each mask of k axes as the k arrays of its true places."""
-    if isinstance(index, list) and any(isinstance(part, (list, tuple)) for part in index):
-        fact = "index: a list of lists is an index for each axis to PyTorch, and one index of two axes to NumPy."
-        raise IndexingError(fact, hint="x[pg.tensor(rows)] for one index, x[tuple(rows)] for one for each axis")
+    if isinstance(index, list) and any(isinstance(part, (list, tuple, range, np.ndarray, TensorCore)) for part in index):
+        kind = "lists" if any(isinstance(part, (list, tuple, range)) for part in index) else "tensors"
+        fact = f"index: a list of {kind} is an index for each axis to PyTorch, and one index of two axes to NumPy."
+        one = "pg.tensor(rows)" if kind == "lists" else "pg.stack(rows)"
+        raise IndexingError(fact, hint=f"x[{one}] for one index, x[tuple(rows)] for one for each axis")
     given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
     dots = max(0, len(shape) - sum(map(_num_axes, given)))
     items: list[Any] = []

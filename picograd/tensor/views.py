@@ -178,9 +178,9 @@ def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
     (2, 12)
     """
     shape = self.shape
+    start, end = axis_of("flatten", shape, start_dim), axis_of("flatten", shape, end_dim)
     if not shape:
         return self.reshape(1)
-    start, end = axis_of("flatten", shape, start_dim), axis_of("flatten", shape, end_dim)
     if start > end:
         raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}.")
     return self.reshape(*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :])

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import call, is_not
+from pathlib import Path
 from types import BuiltinFunctionType, CellType, ClassMethodDescriptorType, FunctionType
 from typing import Any, NamedTuple
 
@@ -70,7 +71,9 @@ BUILTINS = {"open": open, "input": input}
 # Functions that answer otherwise at each call, though no value of the program has changed.
 OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
     *(getattr(time, name) for name in CLOCKS), *(getattr(time, f"{name}_ns") for name in CLOCKS),
-    vars(datetime.datetime)["now"], vars(datetime.date)["today"], os.urandom,
+    *(vars(datetime.datetime)[name] for name in ("now", "utcnow")), vars(datetime.date)["today"],
+    time.localtime, time.gmtime, time.ctime, os.urandom, np.fromfile,
+    Path.open, Path.read_text, Path.read_bytes, np.load, np.loadtxt, np.genfromtxt,
 }  # fmt: skip
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: functions by number, those there were
@@ -212,6 +215,9 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
                 for attribute in sorted(names.attributes & vars(value).keys()):
                     mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
         held.add_arguments(prefix, called, its_args)
+        for function in OUTSIDE:  # of objects that code reaches by a call, or in two steps
+            if function.__name__ in names.attributes and function not in outside.values():
+                outside[function.__qualname__] = function
         outside |= {name: BUILTINS[name] for name in names.globals & BUILTINS.keys() - called.__globals__.keys()}
         for variable in names.environment:
             path = f"{prefix}os.environ[{variable!r}]"
@@ -236,7 +242,7 @@ def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
 
 def _is_outside(value: Any) -> bool:
     """True for a function that reads a clock, a file or the like."""
-    return isinstance(value, BuiltinFunctionType | ClassMethodDescriptorType) and value in OUTSIDE
+    return isinstance(value, BuiltinFunctionType | ClassMethodDescriptorType | FunctionType) and value in OUTSIDE
 
 
 class _Held:

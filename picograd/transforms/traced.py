@@ -12,7 +12,7 @@ import random
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, ClassMethodDescriptorType, FrameType
+from types import BuiltinFunctionType, ClassMethodDescriptorType, FrameType, FunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -61,11 +61,17 @@ class Effects:
         """
         names = {function: name for name, function in self._guards.outside.items()} if sys.getprofile() is None else {}
 
+        codes = {function.__code__: name for function, name in names.items() if isinstance(function, FunctionType)}
+
         def look(frame: FrameType, event: str, called: Any) -> None:
-            if event == "c_call" and isinstance(called, BuiltinFunctionType) and is_users_code(frame.f_code):
+            name = None
+            caller: FrameType | None = frame
+            if event == "c_call" and isinstance(called, BuiltinFunctionType):
                 name = next((name for function, name in names.items() if _is_same(function, called)), None)
-                if name is not None:
-                    self._called.append((name, Line(frame.f_code.co_filename, frame.f_lineno)))
+            elif event == "call" and frame.f_code in codes:
+                name, caller = codes[frame.f_code], frame.f_back
+            if name is not None and caller is not None and is_users_code(caller.f_code):
+                self._called.append((name, Line(caller.f_code.co_filename, caller.f_lineno)))
 
         try:
             if names:

@@ -11,6 +11,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
+from picograd.ir.host import Site, checked
 from picograd.nn import functional as F
 from picograd.nn.functions.interpolation import Sampler
 from picograd.nn.functions.normalization import divided_by_neighbours, standardized
@@ -145,7 +146,9 @@ def max_unpool(
     fits = len(shape) == x.ndim and tuple(shape[:2]) == x.shape[:2] and min(lengths) > 0
     if not fits or any(asked < least for asked, least in zip(wanted, lengths)):
         raise ShapeError(f"MaxUnpool: output_shape {[*shape]} does not fit {x.shape} and windows that reach {lengths}.")
-    inside = places % math.prod(lengths)
+    known = math.prod((*x.shape[:2], *lengths))
+    site = Site(f"MaxUnpool: index {{}} is outside of {[*x.shape[:2], *lengths]}.")
+    inside = places.from_op(checked(places.read(), known, site), places.device) % math.prod(lengths)
     if wanted != lengths:
         inside, lengths = _moved(inside, lengths, [math.prod(wanted[i + 1 :]) for i in range(ndim)]), wanted
     return x.from_op(put_back(x.read(), inside.read(), lengths), x.device)

@@ -60,3 +60,24 @@ def test_all_else_is_left_to_plans() -> None:
     n = pg.Variable("n", 1, 2).bind(2)
     others = [x[:n][-1], x[n - 1 :], x + 1, Tensor([1.0], device="NUMPY"), pg.ones(2)]
     assert [value_on_host(other.op) for other in others] == [None] * 5
+
+
+# ---- what does not fit ----
+HUGE = 1 << 50  # of float32: four times what any process can address
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: Tensor([1]).realize().repeat(HUGE).tolist(),
+        lambda: Tensor([1]).realize().pad((0, HUGE)).numpy(),
+        lambda: pg.tensor(np.broadcast_to(np.float32(1), (HUGE,))),
+        lambda: pg.from_numpy(np.broadcast_to(np.float32(1), (HUGE,))),
+        lambda: pg.tril_indices(HUGE, HUGE),
+        lambda: (pg.ones(1).expand(HUGE) + 1).numpy(),
+        lambda: pg.linalg.inv(pg.ones(1 << 22, 1 << 22)).sum().item(),
+    ],
+)
+def test_an_array_too_large_for_the_host_is_an_error_of_picograd(ask: Callable[[], object]) -> None:
+    with pytest.raises(pg.OutOfMemoryError, match="(cannot|Unable to) allocate [0-9.]+ [TP]iB"):
+        ask()

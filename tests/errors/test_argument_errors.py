@@ -43,6 +43,24 @@ TYPES: list[tuple[Callable[[], Any], str]] = [
         "softplus: input must be a tensor, got an ndarray of shape (2,) and dtype float64.\n"
         "  hint: pg.tensor(...) makes a tensor of it.",
     ),
+    # Python asks the tensor for a truth, a float or an integer there.
+    (
+        lambda: pg.cat(X, X),
+        "cat: tensors must be a sequence of tensors, got a Tensor of shape (2, 2) and dtype float32.\n"
+        "  hint: a list holds them: [x, y].",
+    ),
+    (
+        lambda: pg.stack(X),
+        "stack: tensors must be a sequence of tensors, got a Tensor of shape (2, 2) and dtype float32.\n"
+        "  hint: a list holds them: [x, y].",
+    ),
+    (
+        lambda: F.layer_norm(X, X),
+        "layer_norm: normalized_shape must be a sequence of ints, got a Tensor of shape (2, 2) and dtype float32.",
+    ),
+    (lambda: pg.full((2,), X), "full: fill_value must be a number, got a Tensor of shape (2, 2) and dtype float32."),
+    (lambda: X.tril(X), "tril: diagonal must be an int, got a Tensor of shape (2, 2) and dtype float32."),
+    (lambda: X.topk(X), "topk: k must be an int, got a Tensor of shape (2, 2) and dtype float32."),
     (lambda: X.sum(1.5), "sum: dim must be an int, a sequence of ints or None, got float 1.5."),
     (lambda: X.reshape(2.0, 2), "reshape: lengths of axes must be ints, got float 2.0."),
     (lambda: X.repeat("x"), "repeat: lengths of axes must be ints, got str 'x'."),
@@ -99,10 +117,10 @@ VALUES: list[tuple[Callable[[], Any], type[pg.PicogradError], str]] = [
         pg.ArgumentError,
         "Conv2d: padding must be \"same\", \"valid\" or numbers, got 'x'.",
     ),
-    (lambda: pg.tril_indices(1.5, 2), pg.ArgumentError, "tril_indices: row must be an int, got 1.5."),
-    (lambda: X.tril(1.5), pg.ArgumentError, "tril: diagonal must be an int, got 1.5."),
-    (lambda: pg.linspace(0, 1, 1.5), pg.ArgumentError, "linspace: steps must be an int, got 1.5."),
-    (lambda: pg.manual_seed("x"), pg.ArgumentError, "manual_seed: seed must be an int, got 'x'."),
+    (lambda: pg.tril_indices(1.5, 2), pg.ArgumentError, "tril_indices: row must be an int, got float 1.5."),
+    (lambda: X.tril(1.5), pg.ArgumentError, "tril: diagonal must be an int, got float 1.5."),
+    (lambda: pg.linspace(0, 1, 1.5), pg.ArgumentError, "linspace: steps must be an int, got float 1.5."),
+    (lambda: pg.manual_seed("x"), pg.ArgumentError, "manual_seed: seed must be an int, got str 'x'."),
     (
         lambda: X.logical_and("x"),
         pg.DTypeError,

@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.errors import ArgumentError, DTypeError, GradientError, IndexingError, PicogradError, ShapeError
+from picograd.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    GradientError,
+    IndexingError,
+    PicogradError,
+    ShapeError,
+)
 
 X = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 LINE, INTS = Tensor([1.0, 2.0, 3.0]), Tensor([0, 1])
 NUMBER = Tensor(1.0)
 NEEDED = Tensor([1.0, 2.0], requires_grad=True)
+LISTS = "index: a list of {} is an index for each axis to PyTorch, and one index of two axes to NumPy."
 Case = tuple[Callable[[], Any], type[PicogradError], str]
 
 WRONG: dict[str, list[Case]] = {
     "pieces": [
         (lambda: X.narrow(1, 2, 2), IndexingError,
          "narrow: 2 elements from 2 on are not inside axis 1 of length 3 in (2, 3)."),
-        (lambda: X.narrow(0, 0.5, 1), ArgumentError, "narrow: start must be an int, got 0.5."),  # type: ignore[arg-type]
+        (lambda: X.narrow(0, 0.5, 1), ArgumentError, "narrow: start must be an int, got float 0.5."),  # type: ignore[arg-type]
         (lambda: NUMBER.narrow(0, 0, 1), ShapeError, "narrow: a tensor of shape () has no axis to narrow."),
         (lambda: X.select(1, 3), IndexingError, "select: 3 is out of range for axis 1 of length 3 in shape (2, 3)."),
         (lambda: X.select(2, 0), IndexingError, "select: axis 2 is out of range for shape (2, 3) with 2 axes."),
@@ -36,6 +46,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.unfold(1, 2, 0), ArgumentError, "unfold: the step must be positive, got 0."),
         (lambda: LINE.diagonal(), ShapeError, "diagonal: needs two axes, got shape (3,)."),
         (lambda: X.diagonal(0, 1, 1), ArgumentError, "diagonal: dim1 1 and dim2 1 are one axis of (2, 3)."),
+        (lambda: NUMBER.flatten(1), IndexingError, "flatten: axis 1 is out of range for shape () with 0 axes."),
         (lambda: X.unsqueeze(0).diag(), ShapeError, "diag: needs one or two axes, got shape (1, 2, 3)."),
         (lambda: LINE.diag_embed(0, 1, 1), ArgumentError, "diag_embed: dim1 1 and dim2 1 are one axis."),
         (lambda: X.select_scatter(LINE, 1, 0), ShapeError,
@@ -71,6 +82,13 @@ WRONG: dict[str, list[Case]] = {
     ],
     "indexing": [
         (lambda: X[2], IndexingError, "index: 2 is out of range for axis 0 of length 2 in shape (2, 3)."),
+        *(
+            (lambda rows=rows: X[rows], IndexingError, LISTS.format(kind))
+            for rows, kind in [
+                ([[0, 1], [2, 0]], "lists"), ([range(1), 2], "lists"), ([INTS, INTS], "tensors"),
+                ([Tensor(0), Tensor(1)], "tensors"), ([np.array([0]), 1], "tensors"), ([[0], INTS], "lists"),
+            ]
+        ),
         (lambda: X[0, 0, 0], IndexingError, "index: 3 indices are too many for shape (2, 3)."),
         (lambda: X[..., ...], IndexingError, "index: only one ... can stand in an index."),
         (lambda: X["a"], DTypeError, "index: needs ints, slices, None, ..., integer arrays or bool masks, got 'a'."),
@@ -165,8 +183,8 @@ WRONG: dict[str, list[Case]] = {
         (lambda: pg.linalg.cross(X, X[:, :1]), ShapeError,
          "linalg.cross: axis -1 of (2, 1) must have length 3, it has 1."),
         (lambda: LINE.norm("nuc"), ShapeError, 'norm: p="nuc" needs the two axes of matrices, got (0,) of shape (3,).'),
-        (lambda: Tensor([1, 2]).narrow(0, Tensor(True), 1), DTypeError,
-         "index: Python asks for an integer, and a tensor of bool is none."),
+        (lambda: Tensor([1, 2]).narrow(0, Tensor(True), 1), ArgumentTypeError,
+         "narrow: start must be an int or a Length, got a Tensor of shape () and dtype bool."),
         (lambda: pg.nn.functional.cross_entropy(X, X, ignore_index=1), ArgumentError,
          "cross_entropy: ignore_index=1 leaves out classes, not probabilities."),
         (lambda: pg.optim.Adam([NEEDED], lr=LINE), ArgumentError, "Adam: lr must be one number, got shape (3,)."),

@@ -83,6 +83,34 @@ CASES = [
         "nll_loss: target 7 is not one of the 4 classes.",
         "classes are 0 to 3; rows of class -100 (ignore_index) are left out.",
     ),
+    (
+        lambda: functional.max_unpool2d(Tensor.ones(1, 1, 2, 2), Tensor([[[[0, 16], [3, 5]]]]), 2),
+        "max_unpool2d: index 16 is outside of an image of (4, 4).",
+        "indices come from max pooling with return_indices=True; output_size is what was pooled.",
+    ),
+    (
+        lambda: functional.max_unpool1d(Tensor.ones(1, 1, 2), Tensor([[[0, -1]]]), 2),
+        "max_unpool1d: index -1 is outside of an image of (4,).",
+        "indices come from max pooling with return_indices=True; output_size is what was pooled.",
+    ),
+    *(
+        (
+            lambda offsets=offsets: functional.embedding_bag(Tensor([0, 1, 2]), table(), Tensor(offsets)),
+            "embedding_bag: offsets must begin with 0, never fall, and not exceed the 3 elements of input.",
+            "each says where its bag begins.",
+        )
+        for offsets in ([1, 2], [0, 2, 1], [0, 4])
+    ),
+    (
+        lambda: functional.ctc_loss(Tensor.zeros(4, 1, 3), Tensor([[2, 1]]), [5], [2]),
+        "ctc_loss: one of input_lengths is 5.",
+        "they are 0 to 4.",
+    ),
+    (
+        lambda: functional.ctc_loss(Tensor.zeros(4, 1, 3), Tensor([[2, 1]]), [4], [3]),
+        "ctc_loss: one of target_lengths is 3.",
+        "they are 0 to 2.",
+    ),
 ]
 
 

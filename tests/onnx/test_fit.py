@@ -172,3 +172,9 @@ def test_older_versions_put_the_second_operand_at_an_axis_and_reduce_all_without
     added = pg.onnx.load(one("Add", [F23, np.array([10, 20], np.float32)], opset=6, broadcast=1, axis=0))()
     assert added.tolist() == (F23 + [[10], [20]]).tolist()
     assert pg.onnx.load(one("ReduceSum", [F23], opset=11, keepdims=0))().item() == 15.0
+
+
+def test_an_index_is_not_taken_modulo_the_image() -> None:
+    result = pg.onnx.load(one("MaxUnpool", [X4, 9 * X4.astype(np.int64)], kernel_shape=[1, 1]))()
+    with pytest.raises(pg.IndexingError, match=r"MaxUnpool: index 9 is outside of \[1, 1, 3, 3\]\."):
+        result.tolist()

@@ -34,7 +34,7 @@ WRONG: list[tuple[str, dict[str, Any], type[PicogradError], str]] = [
     ("a b c ... -> a", {}, ShapeError, 'rearrange: "a b c ... -> a" has 4 axes at its left, the shape is (2, 3).'),
     ("a (b c) -> a b c", {"b": 2}, ShapeError, 'rearrange: "a (b c) -> a b c": an axis of length 3 is not (b=2 c).'),
     ("a 1 -> a", {}, ShapeError, 'rearrange: "a 1 -> a": an axis of length 3 is not (1).'),
-    ("a b -> b a", {"a": 2.5}, ArgumentError, "rearrange: a must be an int, got 2.5."),
+    ("a b -> b a", {"a": 2.5}, ArgumentError, "rearrange: a must be an int, got float 2.5."),
 ]
 
 

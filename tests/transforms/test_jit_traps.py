@@ -4,6 +4,7 @@ names what changed and the line that reads it."""
 from __future__ import annotations
 
 import collections
+import datetime as datetime_module
 import os
 import re
 import time
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 from unittest.mock import Mock
@@ -26,6 +28,7 @@ from picograd.transforms import jit as jit_module
 
 pytestmark = pytest.mark.req("G10")
 CALLS = 4  # two traces and two replays
+HERE = Path(__file__)
 
 
 def values(*numbers: float) -> Tensor:
@@ -536,6 +539,10 @@ def length_of_this_file() -> int:
         (lambda x: x * datetime.now().hour, "<lambda> calls datetime.now()"),
         (lambda x: x * length_of_this_file(), "<lambda> calls open()"),
         (lambda x: x * len(os.urandom(1)), "<lambda> calls os.urandom()"),
+        (lambda x: x * datetime_module.datetime.now().hour, "<lambda> calls datetime.now()"),
+        (lambda x: x * len(Path(__file__).read_text()), "<lambda> calls Path.read_text()"),
+        (lambda x: x * len(HERE.read_bytes()), "<lambda> calls Path.read_bytes()"),
+        (lambda x: x * len(np.fromfile(HERE, np.uint8)), "<lambda> calls np.fromfile()"),
     ],
 )
 def test_clocks_and_files_are_not_read_once_and_for_all(function: Callable[[Tensor], Tensor], said: str) -> None:

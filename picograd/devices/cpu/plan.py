@@ -109,6 +109,7 @@ Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # of a launch below which a second thread costs more than it brings (bench/plans.py measures it)
 HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it comes when half of them are done
 STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
+WORK_MAX = 1 << 62
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62
@@ -411,7 +412,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
         patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
     layout.places[:] = [number[place] for place in build.places]
     layout.offsets[:] = [offset for _, offset in arena]
-    layout.work[:] = build.work
+    layout.work[:] = [min(work, WORK_MAX) for work in build.work]  # more than any machine does is as good as that
     return layout
 
 

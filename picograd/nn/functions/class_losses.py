@@ -508,7 +508,7 @@ def ctc_loss(
       ShapeError:    the shapes do not fit each other.
       DTypeError:    log_probs is no float, or targets holds no integers.
       ArgumentError: blank is no class, or another reduction.
-      IndexingError: when it is computed: a label is no class.
+      IndexingError: when it is computed: a label is no class, or a sequence is longer than T or S.
 
     Labels in one axis: target_lengths are computed, to know the longest.
 
@@ -521,8 +521,8 @@ def ctc_loss(
     check_reduction("ctc_loss", reduction)
     _check_ctc(log_probs, targets, blank)
     probs_TNC = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
-    steps_N, labels_N = (_ctc_lengths(name, lengths, probs_TNC) for name, lengths in
-                         (("input_lengths", input_lengths), ("target_lengths", target_lengths)))  # fmt: skip
+    steps_N = _ctc_lengths("input_lengths", input_lengths, probs_TNC, probs_TNC.shape[0])
+    labels_N = _ctc_lengths("target_lengths", target_lengths, probs_TNC, targets.shape[-1])
     targets_NS = _padded_targets(targets, labels_N, probs_TNC.shape[1])
     known_NS = Tensor.arange(targets_NS.shape[1], device=log_probs.device) < labels_N.unsqueeze(1)
     targets_NS = Tensor.choose(known_NS, targets_NS.long(), blank)
@@ -580,14 +580,15 @@ def _check_ctc(log_probs: Tensor, targets: Tensor, blank: int) -> None:
         raise ArgumentError(f"ctc_loss: blank must be one of the {log_probs.shape[-1]} classes, got {blank}.")
 
 
-def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor) -> Tensor:
-    """Returns lengths as (N,) int64."""
+def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor, most: int) -> Tensor:
+    """Returns lengths as (N,) int64; computing them is an error where one is not 0 to `most`."""
     batch = probs_TNC.shape[1]
     values = lengths.long() if isinstance(lengths, Tensor) else Tensor(list(lengths), device=probs_TNC.device).long()
     values = values if values.ndim else values.unsqueeze(0)
     if values.shape != (batch,):
         raise ShapeError(f"ctc_loss: {name} must be ({batch},), got {values.shape}.")
-    return values
+    site = Site(f"ctc_loss: one of {name} is {{}}.", f"they are 0 to {most}.")
+    return Tensor.from_op(checked(values.read(), most + 1, site), values.device)
 
 
 def _padded_targets(targets: Tensor, labels_N: Tensor, batch: int) -> Tensor:

@@ -11,6 +11,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import permute, scatter
+from picograd.ir.host import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -193,6 +194,7 @@ def embedding_bag(
       DTypeError:    input is no integer tensor.
       ShapeError:    weight, offsets or per_sample_weights do not fit.
       ArgumentError: another mode, or factors for another mode than "sum".
+      IndexingError: when it is computed: offsets do not begin with 0, fall, or exceed N.
 
     >>> embedding_bag(Tensor([0, 1, 1]), Tensor([[1.0], [3.0]]), Tensor([0, 2]))
     Tensor([[2.],
@@ -223,11 +225,21 @@ def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tenso
         raise ShapeError(f"embedding_bag: input must be (B, L), or (N,) with offsets, got {input.shape}.")
 
 
+def _rising(offsets: Tensor, count: int) -> Tensor:
+    """Returns offsets of bags, which begin with 0 and never fall; computing them is an error where they are others."""
+    before = offsets.roll(1).index_fill(0, Tensor([0], device=offsets.device), 0)
+    first = Tensor.arange(offsets.shape[0], device=offsets.device) == 0
+    is_wrong = (offsets < before) | (offsets > count) | (first & (offsets != 0))
+    fact = f"embedding_bag: offsets must begin with 0, never fall, and not exceed the {count} elements of input."
+    site = Site(fact, "each says where its bag begins.")
+    return offsets + Tensor.from_op(checked(is_wrong.long().read(), 1, site), offsets.cell.device)
+
+
 def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, bags: int, mode: str) -> Tensor:
     """Returns one row for each of `bags` bags, from the rows that count, where bag b begins at offsets[b]."""
     rows = Tensor.choose(counted_N.unsqueeze(-1), rows_ND, -float("inf") if mode == "max" else 0.0)
     base, ones = filled(0, dtypes.int64, (rows.shape[0] + 1,)), filled(1, dtypes.int64, (bags,))
-    begins = cast(offsets[:bags].read(), dtypes.int64)
+    begins = cast(_rising(offsets, rows.shape[0])[:bags].read(), dtypes.int64)
     starts = Tensor.from_op(scatter(base, begins, ones, OpCode.ADD, 0, 0), offsets.cell.device)
     places = (starts[:-1].cumsum(0) - 1).read()  # the bag of each element
     none = filled(-float("inf") if mode == "max" else 0.0, rows.dtype, (bags, rows.shape[1]))

@@ -33,6 +33,7 @@ from picograd.ir.build import (
     unary,
     where,
 )
+from picograd.ir.host import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
@@ -232,6 +233,7 @@ def max_unpool2d(
     Raises:
       ShapeError:    indices have another shape.
       ArgumentError: an argument is no number that fits.
+      IndexingError: when it is computed: an index is outside of the image.
 
     >>> max_unpool2d(Tensor([[[4.0]]]), Tensor([[[2]]]), 2)
     Tensor([[[0., 0.],
@@ -395,7 +397,9 @@ def _unpool(
     lengths = tuple((static(n) - 1) * s - 2 * p + k for n, s, p, k in zip(op.shape[2:], strides, pads, kernel))
     if output_size is not None:
         lengths = each_axis(function, "output_size", tuple(output_size)[-axes:], axes, 1)
-    result = put_back(op, place, lengths)
+    fact = f"{function}: index {{}} is outside of an image of {lengths}."
+    site = Site(fact, "indices come from max pooling with return_indices=True; output_size is what was pooled.")
+    result = put_back(op, checked(place, math.prod(lengths), site), lengths)
     return x.from_op(without_batch(result, has_batch), x.other_device(function, indices))
 
 
