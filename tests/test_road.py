@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import picograd
 
@@ -17,14 +19,13 @@ TRACE = """
 import json, os, sys
 import picograd as pg
 
-root, files, functions = os.path.dirname(pg.__file__) + "/", {}, set()
+root, functions = os.path.dirname(pg.__file__) + "/", {}
 
 
 def look(frame, event, arg):
     name = frame.f_code.co_filename
     if event == "call" and name.startswith(root):
-        files.setdefault(name[len(root) :])
-        functions.add((name, frame.f_code.co_qualname))
+        functions.setdefault((name[len(root) :], frame.f_code.co_firstlineno, frame.f_code.co_qualname))
 
 
 a, b = pg.tensor([1.0, 2.0, 3.0]), pg.tensor([4.0, 5.0, 6.0])
@@ -32,28 +33,61 @@ a, b = pg.tensor([1.0, 2.0, 3.0]), pg.tensor([4.0, 5.0, 6.0])
 sys.setprofile(look)
 ((a * 2 + b).sum()).tolist()
 sys.setprofile(None)
-print(json.dumps([list(files), len(functions)]))
+print(json.dumps(list(functions)))
 """
 
 
-def road() -> list[str]:
+DEFINITIONS = 3  # files at the beginning that define words: read first, entered at any time
+
+
+class Stop(NamedTuple):
+    """A row of the page: a file, and the parts of it that are to be read, or none for all of it."""
+
+    file: str
+    parts: list[str]
+
+    def lines(self) -> list[range]:
+        """Returns the numbers of the lines to read, by part; a header is read in any case, and no part."""
+        text = (PACKAGE / self.file).read_text().splitlines()
+        if not self.parts:
+            return [range(1, len(text) + 1)]
+        found_marks = [(i, re.match(r"( *)# ---- (.*) ----$", line)) for i, line in enumerate(text, 1)]
+        marks = [(i, *mark.groups()) for i, mark in found_marks if mark]
+        found = dict[str, range]()
+        for number, (start, indent, name) in enumerate(marks):
+            after = (line for line, other, _ in marks[number + 1 :] if len(other) <= len(indent))
+            found.setdefault(name, range(start, next(after, len(text) + 1)))
+        return [found[part] for part in self.parts]
+
+    def num_lines(self) -> int:
+        header = ast.get_docstring(ast.parse((PACKAGE / self.file).read_text())) or ""
+        return sum(map(len, self.lines())) + (len(header.splitlines()) if self.parts else 0)
+
+
+def road() -> list[Stop]:
     """Returns the files of the road, in the order of the page."""
     text = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
-    (part,) = re.findall(r"^## The road: .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
-    return re.findall(r"^\| \d+ \| `([\w/]+\.py)` \|", part, re.MULTILINE)
+    (page,) = re.findall(r"^## The road\n.*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| (.*?) ?\|", page, re.MULTILINE)
+    return [Stop(file, parts.split("; ") if parts else []) for file, parts in rows]
 
 
 def test_the_road_is_short() -> None:
-    lines = sum(len((PACKAGE / file).read_text().splitlines()) for file in road())
-    assert 15 <= len(road()) <= FILES_MAX and lines <= LINES_MAX
+    assert 15 <= len(road()) <= FILES_MAX and sum(stop.num_lines() for stop in road()) <= LINES_MAX
 
 
 def test_a_first_sum_goes_along_the_road(tmp_path: Path) -> None:
     own = {"PYTHONPATH": str(PACKAGE.parent), "XDG_CACHE_HOME": str(tmp_path), "PICOGRAD_THREADS": "1"}
     command, own = [sys.executable, "-c", TRACE], {"PATH": "/usr/bin:/bin", **own}
     ran = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
-    entered, num_functions = json.loads(ran.stdout)
-    missing = [file for file in road() if file not in entered]
-    assert not missing
-    assert [file for file in entered if file in road()] == road()
-    assert len(entered) <= ENTERED_MAX and num_functions <= FUNCTIONS_MAX
+    functions = json.loads(ran.stdout)
+    begun = dict[str, list[int]]()  # file -> lines where functions begin that are entered
+    for file, line, _ in functions:
+        begun.setdefault(file, []).append(line)
+    in_order = [stop.file for stop in road()[DEFINITIONS:]]
+    assert [file for file in begun if file in in_order] == in_order
+    assert all(stop.file in begun for stop in road())
+    for stop in road()[DEFINITIONS:]:
+        is_entered = [any(line in part for line in begun[stop.file]) for part in stop.lines()]
+        assert all(is_entered) or stop.file == "rewrites/simplify.py", f"{stop}: {is_entered}"  # whose tables are data
+    assert len(begun) <= ENTERED_MAX and len({(file, name) for file, _, name in functions}) <= FUNCTIONS_MAX

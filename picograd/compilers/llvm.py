@@ -37,6 +37,7 @@ _working = threading.Lock()
 _num_generating = 0  # threads in LLVM's code generator
 
 
+# ---- Source -> object file ----
 class Tools(NamedTuple):
     """Context and machine of LLVM, which one thread at a time compiles with.
 
@@ -129,6 +130,7 @@ def _in_llvm() -> Iterator[None]:
         yield
 
 
+# ---- LLVM itself ----
 @contextmanager
 def _without_needless_passes(binding: Any) -> Iterator[None]:
     """Leaves out passes of LLVM's code generator that serve texts of another kind: almost half of its work.

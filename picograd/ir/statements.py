@@ -63,6 +63,7 @@ class Described(Record):
         yield from ()
 
 
+# ---- statements of every machine ----
 class For(Described):
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
@@ -184,6 +185,7 @@ class Transpose(Described):
             yield "a square that is transposed lies in memory"
 
 
+# ---- copies ahead, shuffles, matrices ----
 class Prefetch(Described):
     """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory.
 
@@ -338,6 +340,7 @@ class Mma(Described):
             yield "an Mma multiplies float16, bfloat16 or float32"
 
 
+# ---- barriers and checks ----
 class Barrier(Described):
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
@@ -364,6 +367,7 @@ class Check(Described):
             yield "a Check has a condition for each lane of its value"
 
 
+# ---- all kinds, and what passes ask of each ----
 MATRIX_ROW = 8  # elements of a row of a LoadMatrices
 WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
 WARPGROUP_THREADS = 4 * WARP_THREADS

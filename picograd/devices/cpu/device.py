@@ -35,6 +35,7 @@ _linking = threading.Lock()
 _library_number = itertools.count()
 
 
+# ---- the device ----
 class CPUDevice:
     """Implements ir/backend.py's Device.
 
@@ -100,6 +101,7 @@ class CPUDevice:
         return Runner(schedule, executables, self._walker, self.memory).__call__
 
 
+# ---- code that is loaded ----
 def linked(binary: Binary) -> Executable:
     """Returns the functions of an object file, in this process for as long as the Executable lives.
 

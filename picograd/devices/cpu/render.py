@@ -44,6 +44,7 @@ LINE_NBYTES = 64
 NONTEMPORAL = "!1 = !{i32 1}\n"
 
 
+# ---- a Program ----
 def render(program: Program, target: Target) -> Source:
     """Returns the text of a Program.
 
