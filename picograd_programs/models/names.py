@@ -1,98 +1,41 @@
-"""Models of names, a character at a time: bigrams, the neural language model of Bengio et al., and an LSTM.
+"""`picograd train names`: the neural language model of Bengio et al. on first names; what all models of names share.
 
-In:    character numbers: pairs of neighbours, contexts, or whole names
-Out:   logits of the next character, probabilities or a loss; new names
-Sources: Karpathy, makemore; Bengio, Ducharme, Vincent, Jauvin 2003, "A neural probabilistic language model", JMLR 3, eq. 1
-       without the direct connections (W = 0); Hochreiter, Schmidhuber 1997, "Long short-term memory".
+A model of names is a network that gives the logits of the next character. It reads either a window of the last
+characters, (B, T) -> (B, V), or whole names, (B, T) -> (B, T, V): its settings have a `context` or they have none.
 
-Letters: N pairs, B batch, T context length or positions, E embedding, C width, D hidden units, V vocabulary, L layers.
+Source: Bengio, Ducharme, Vincent, Jauvin 2003, "A neural probabilistic language model", JMLR 3, eq. 1 without the direct
+       connections (W = 0); Karpathy, makemore (data, split, sizes).
+
+Letters: N names or windows, B batch, T positions, E embedding, D hidden units, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from picograd import dtype as dtypes
 from picograd import nn
-from picograd.control.flow import scan
 from picograd.nn import functional as F
 from picograd.optim.descent import SGD
-from picograd.tensor.generator import Generator
+from picograd.optim.optimizer import Optimizer
+from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
-from picograd_programs.models.gpt import drawn_from
+from picograd_programs.data.names import CHARACTERS, Sequences, decode, load_names, sequences, split, windows
+from picograd_programs.models.gpt import drawn_from, optimizer_of
+from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, plain, trained
+
+LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
+EVALUATED = 1024  # names or windows whose loss is computed at a time
+PARTS = ("train", "dev", "test")
 
 
-# ---- bigrams, by counting and by gradient descent on the same 27 x 27 table ----
-def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: int = 27) -> Tensor:
-    """Returns how often each character follows each: the sum over pairs of one-hot rows times one-hot columns.
-
-    Args:
-      xs_N, ys_N:  (N,)  int32, each pair (x, y)
-
-    Returns:       (V, V)  float32, row x, column y; exact up to 2^24 pairs of a kind
-    """
-    characters_V = Tensor.arange(vocabulary)
-    firsts_NV = (Tensor(xs_N).unsqueeze(1) == characters_V).float()
-    seconds_NV = (Tensor(ys_N).unsqueeze(1) == characters_V).float()
-    return firsts_NV.T @ seconds_NV
-
-
-def bigram_probabilities(counts_VV: Tensor, added: float = 1.0) -> Tensor:
-    """Returns the rows of counts, with `added` to each so that none is zero, divided by their sums: (V, V) float32."""
-    smoothed_VV = counts_VV + added
-    return smoothed_VV / smoothed_VV.sum(1, keepdim=True)
-
-
-def average_nll(counts_VV: Tensor, probabilities_VV: Tensor) -> Tensor:
-    """Returns the average of -log p over all counted pairs.
-
-    nll = -sum(counts * log p) / sum(counts)
-
-    Args:
-      counts_VV, probabilities_VV:  (V, V)  float32, every probability above 0
-
-    Returns:  ()  float32
-
-    The lectures print 2.4543562 for names.txt: they add 228,146 logarithms to one float32, which loses 2e-4 of the
-    value, 2.4545768.
-    """
-    return -(counts_VV * probabilities_VV.log()).sum() / counts_VV.sum()
-
-
-def train_logistic_bigram(
-    xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], weight_VV: Tensor, steps: int = 100, lr: float = 50.0
-) -> float:
-    """Trains one row of logits for each character on all pairs at once, by plain gradient descent.
-
-    Args:
-      xs_N, ys_N:  (N,)    int32, each pair (x, y)
-      weight_VV:   (V, V)  float32, the logits, requires_grad; changed in place
-      lr:          learning rate: large, for the gradient of an average over all pairs is small
-
-    Returns:       the NLL after the last step, in nats per character
-    """
-    xs, ys, optimizer = Tensor(xs_N), Tensor(ys_N), SGD([weight_VV], lr=lr)
-
-    @jit
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(weight_VV[xs], ys)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    for _ in range(steps):
-        step()
-    with no_grad():
-        return float(F.cross_entropy(weight_VV[xs], ys).item())
-
-
-# ---- characters as vectors, one tanh layer, a logit per next character ----
+# ---- the network: characters as vectors, one tanh layer, a logit per next character ----
 class BengioModel(nn.Module):
     """logits = tanh([C(w1) ... C(wT)] @ W1 + b1) @ W2 + b2
 
@@ -116,44 +59,164 @@ class BengioModel(nn.Module):
         return logits_BV
 
 
-# ---- an LSTM ----
-class CharacterLSTM(nn.Module):
-    """logits = LSTM(embedding[characters]) @ W + b
+# ---- what all models of names share ----
+@dataclass(frozen=True)
+class NamesSettings(Settings):
+    """Settings that every training of a model of names has."""
 
-    vocabulary:  V
-    width:       C, of the embedding and of the state
-    layers:      L
-    """
+    steps: int = 5000
+    batch: int = 32
+    lr: float = 2e-3
+    eval_every: int = 1000
+    save_every: int = 1000
+    samples: int = 10  # names to print at the end
 
-    def __init__(self, vocabulary: int = 27, width: int = 128, layers: int = 1):
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
-        self.out = nn.Linear(width, vocabulary)
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; a target of -1 does not count."""
-        states_BTC, _ = self.lstm(self.embedding(tokens_BT))
-        logits_BTV: Tensor = self.out(states_BTC)
-        if targets_BT is None:
-            return logits_BTV, None
-        return logits_BTV, F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
+@dataclass(frozen=True)
+class SampleNamesSettings(SampleSettings):
+    """Settings of `picograd sample` of a model of names."""
 
-    def draw(self, num: int, length: int, temperature: float = 1.0, generator: Generator | None = None) -> Tensor:
-        """Returns (num, length) characters, each drawn after those before it; the first after character 0.
+    num: int = 20  # names
 
-        Args:
-          temperature:  below 1 prefers what is likely; 0 always takes the likeliest
+
+class NamesProgram(Program):
+    """Fits a network to first names. A subclass says its name and builds its network."""
+
+    item = "names"
+    samples = SampleNamesSettings
+
+    def __init__(self, settings: Any):
+        context = getattr(settings, "context", None)
+        self.parts = [examples(names, context) for names in split(load_names())]
+        manual_seed(settings.seed)
+        self.model = self.build(plain(settings))
+        self.optimizer = self.make_optimizer(settings)
+        super().__init__(settings)
+
+    def make_optimizer(self, settings: Any) -> Optimizer:
+        """Returns the optimizer of the network's weights."""
+        return optimizer_of(self.model, settings.lr, settings.weight_decay)
+
+    def batch(self, number: int) -> Sequences:
+        """Returns names or windows, drawn with replacement."""
+        tokens_NT, targets_N = self.parts[0]
+        rows_B = np.random.default_rng((self.settings.seed, number)).integers(0, len(tokens_NT), self.settings.batch)
+        return Sequences(tokens_NT[rows_B], targets_N[rows_B])
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        """Returns the mean negative log-likelihood of a character, in nats."""
+        return cross_entropy(model(batch[0]), batch[1])
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Returns the loss on the names that are kept for development."""
+        return {"dev loss": nll(model, self.parts[1])}
+
+    def describe(self) -> str:
+        """Returns the numbers of examples and of weights."""
+        return f"{len(self.parts[0].tokens):,} {self.item}, {super().describe()}"
+
+    def report(self, model: nn.Module) -> str:
+        """Returns the losses on all parts of the data, and new names."""
+        losses = ", ".join(f"{name} {nll(model, part):.4f}" for name, part in zip(PARTS, self.parts))
+        drawn = new_names(model, self.settings.samples, 1.0, self.settings.seed, self.facts.get("context"))
+        return f"loss: {losses}\nnew names: {', '.join(drawn)}"
+
+    @classmethod
+    def sample(cls, settings: SampleNamesSettings) -> str:
+        """Returns new names from a checkpoint, one a line.
+
+        Raises:
+          ArgumentError: a setting is out of its range.
+          DataError: the checkpoint is not there, corrupt, or of another training.
         """
-        device = self.embedding.weight.device
-        state_LBC = Tensor.zeros(self.lstm.num_layers, num, self.lstm.hidden_size, device=device)
-        start = Tensor.zeros(num, dtype=dtypes.int64, device=device), (state_LBC, state_LBC)
+        check_settings(settings)
+        model, facts = trained(cls, settings.checkpoint)
+        return "\n".join(new_names(model, settings.num, settings.temperature, settings.seed, facts.get("context")))
 
-        def step(carry: tuple[Tensor, tuple[Tensor, Tensor]], _: None) -> tuple[tuple[Tensor, object], Tensor]:
-            tokens_B, state = carry
-            states_BTC, state = self.lstm(self.embedding(tokens_B).unsqueeze(1), state)
-            tokens_B = drawn_from(self.out(states_BTC).squeeze(1), temperature, generator=generator)
-            return (tokens_B, state), tokens_B
 
-        _, drawn_TB = scan(step, start, length=length)
-        drawn_BT: Tensor = drawn_TB.T
-        return drawn_BT
+def examples(names: Sequence[str], context: int | None) -> Sequences:
+    """Returns windows of so many characters, or whole names; and the character that follows each."""
+    return sequences(names) if context is None else Sequences(*windows(names, context))
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Returns the cross-entropy of logits (..., V) and targets (...); a target of -1 does not count."""
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=-1, reduction=reduction)
+
+
+def nll(model: nn.Module, part: Sequences) -> float:
+    """Returns the mean negative log-likelihood of a part of the data, in nats per character."""
+    rows = -len(part.tokens) % EVALUATED  # the last batch is filled up with examples that do not count
+    padded = [
+        np.pad(array, ((0, rows), *[(0, 0)] * (array.ndim - 1)), constant_values=fill) for array, fill in zip(part, (0, -1))
+    ]
+
+    @jit
+    def total(tokens: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(model(tokens), targets, reduction="sum")
+
+    with no_grad():
+        sums = [
+            total(*(Tensor(array[start : start + EVALUATED]) for array in padded)).item()
+            for start in range(0, len(padded[0]), EVALUATED)
+        ]
+    return sum(sums) / int((part.targets >= 0).sum())
+
+
+def new_names(model: nn.Module, num: int, temperature: float, seed: int, context: int | None) -> list[str]:
+    """Returns new names, each drawn character by character until it ends.
+
+    Args:
+      temperature:  below 1 prefers what is likely; 0 always takes the likeliest
+      context:      characters of a window that the model reads, or None
+    """
+    generator = Generator(seed)
+
+    @jit
+    def following(tokens_NT: Tensor, place: Tensor) -> Tensor:
+        logits: Tensor = model(tokens_NT)
+        logits_NV = logits if logits.ndim == 2 else logits.index_select(1, place).squeeze(1)
+        return drawn_from(logits_NV, temperature, generator=generator)
+
+    ahead = context or 1  # a name begins after so many dots
+    drawn_NT = np.zeros((num, ahead + LONGEST_NAME), np.int32)
+    with no_grad():
+        for place in range(LONGEST_NAME):
+            seen = drawn_NT[:, place : place + context] if context else drawn_NT[:, :LONGEST_NAME]
+            drawn_NT[:, place + ahead] = following(Tensor(seen), Tensor([place])).numpy()
+    return [decode(row).split(".")[0] for row in drawn_NT[:, ahead:].tolist()]
+
+
+# ---- picograd train names ----
+@dataclass(frozen=True)
+class BengioSettings(NamesSettings):
+    """Settings of `picograd train names`; the whole run of makemore's lecture has --steps 200000."""
+
+    steps: int = 20_000
+    context: int = 3  # characters that the model sees
+    embedding: int = 10  # features of a character
+    hidden: int = 200  # units of the hidden layer
+    lr: float = 0.01  # learning rate, the same at all steps
+    eval_every: int = 5000
+    save_every: int = 5000
+    out: Path = Path("runs/names")
+
+
+class Bengio(NamesProgram):
+    """Fits the model of Bengio et al. by plain gradient descent, as makemore does."""
+
+    name, item, takes = "names", "windows", BengioSettings
+    about = "Invents first names with the language model of Bengio et al."
+
+    @classmethod
+    def build(cls, facts: Mapping[str, Any]) -> BengioModel:
+        """Returns the network."""
+        return BengioModel(len(CHARACTERS), facts["context"], facts["embedding"], facts["hidden"])
+
+    def make_optimizer(self, settings: BengioSettings) -> SGD:
+        """Returns gradient descent without momentum and decay."""
+        return SGD(self.model.parameters(), lr=settings.lr)
+
+    def schedule(self, step: int) -> float:
+        """Returns 1: the learning rate stays."""
+        return 1.0

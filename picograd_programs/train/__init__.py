@@ -1,1 +1,6 @@
-"""The trainings of `picograd train` and what they share: steps, figures, checkpoints."""
+"""Training: a loop around a step that anybody can read, and callbacks between the steps."""
+
+from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard
+from picograd_programs.train.trainer import Callback, Trainer, cosine, linear
+
+__all__ = ["Callback", "Checkpoints", "Every", "Log", "Progress", "TensorBoard", "Trainer", "cosine", "linear"]

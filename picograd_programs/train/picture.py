@@ -11,6 +11,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,28 @@ def digit_grid(
         cell = picture[top : top + cell_height, left : left + cell_width]
         _draw_cell(cell, images[i], str(predicted[i]), str(true[i]))
     return picture
+
+
+def image_grid(images: NDArray[np.floating[Any]], columns: int = 10) -> Picture:
+    """Returns a grid of square images without frames.
+
+    Args:
+      images:   (N, side * side), numbers from 0, paper, to 1, ink
+      columns:  images in a row
+
+    Returns:    (rows, columns, 3)  uint8
+
+    >>> image_grid(np.zeros((3, 4)), columns=2).shape
+    (14, 14, 3)
+    """
+    side, cell = math.isqrt(images.shape[1]), math.isqrt(images.shape[1]) * ZOOM + ZOOM
+    rows = math.ceil(len(images) / columns)
+    picture = np.full((rows * cell + ZOOM, min(len(images), columns) * cell + ZOOM), 255, np.uint8)
+    for place, image in enumerate(images):
+        top, left = ZOOM + place // columns * cell, ZOOM + place % columns * cell
+        grey = np.round(255 - 255 * image.reshape(side, side).clip(0, 1)).astype(np.uint8)
+        picture[top : top + side * ZOOM, left : left + side * ZOOM] = _zoomed(grey)
+    return picture[:, :, None].repeat(3, 2)
 
 
 def write_png(path: Path, picture: Picture) -> None:

@@ -49,18 +49,6 @@ class TorchGPT(torch.nn.Module):
         return logits_BTV, F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
 
 
-class TorchCharacterLSTM(torch.nn.Module):
-    def __init__(self, vocabulary: int, width: int, layers: int):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(vocabulary, width)
-        self.lstm = torch.nn.LSTM(width, width, layers, batch_first=True)
-        self.out = torch.nn.Linear(width, vocabulary)
-
-    def forward(self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits_BTV = self.out(self.lstm(self.embedding(tokens_BT))[0])
-        return logits_BTV, F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
-
-
 def with_weights_of(ours: nn.Module, theirs: torch.nn.Module) -> nn.Module:
     """Gives our module the weights of the PyTorch one, and returns it."""
     ours.load_state_dict({name: Tensor(value.numpy()) for name, value in theirs.state_dict().items()})

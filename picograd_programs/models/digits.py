@@ -1,0 +1,167 @@
+"""`picograd train mnist` and `picograd train cnn`: networks that read handwritten digits, or pictures of clothes.
+
+Letters: N images, B batch, P pixels, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd import nn
+from picograd.errors import ArgumentError
+from picograd.nn import functional as F
+from picograd.optim.adam import AdamW
+from picograd.tensor.generator import manual_seed
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd_programs.data.mnist import load_images, normalise
+from picograd_programs.models.pictures import PixelCNN, PixelMLP
+from picograd_programs.train.picture import digit_grid, write_png
+from picograd_programs.train.program import Program, Settings
+from picograd_programs.train.trainer import linear
+
+READ_MAX = 1000  # images read at a time, so that what is between the layers stays small
+
+
+@dataclass(frozen=True)
+class ImageSettings(Settings):
+    """Settings of trainings on 70,000 small images."""
+
+    data: Literal["mnist", "fashion"] = "mnist"  # handwritten digits, or clothes
+    epochs: int = 6  # passes over the 60,000 training images; --steps is another length
+    steps: int = 0  # updates of the weights; 0: as many as the epochs have
+    lr: float = 2e-3  # learning rate of the first step; falls to 0 in a straight line
+    save_every: int = 1000
+
+
+@dataclass(frozen=True)
+class MnistSettings(ImageSettings):
+    """Settings of `picograd train mnist`."""
+
+    hidden: int = 512  # units of the hidden layer
+    batch: int = 256
+    out: Path = Path("runs/mnist")
+
+
+@dataclass(frozen=True)
+class CnnSettings(ImageSettings):
+    """Settings of `picograd train cnn`."""
+
+    channels: int = 32  # of the first two convolutions; the last two have twice as many
+    epochs: int = 3
+    batch: int = 128
+    out: Path = Path("runs/cnn")
+
+
+class Classifier(Program):
+    """Fits a network to the classes of images. A subclass says its name and builds its network."""
+
+    item = "images"
+    same = (*Program.same, "data")
+
+    def __init__(self, settings: Any):
+        self.data = load_images(settings.data)
+        self.images_NP, self.labels_N = normalise(self.data.train_images), self.data.train_labels.astype(np.int32)
+        super().__init__(settings)
+        self.steps = settings.steps or settings.epochs * max(1, len(self.images_NP) // settings.batch)
+        manual_seed(settings.seed)
+        self.model = self.build(self.facts)
+        self.optimizer = AdamW(self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+
+    def schedule(self, step: int) -> float:
+        """Returns a factor that falls from 1 to 0 in a straight line."""
+        return linear(self.steps)(step)
+
+    def batch(self, number: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Returns a batch of the epoch's own order."""
+        rows_B = batch_rows(self.settings.seed, number, len(self.images_NP), self.settings.batch)
+        return self.images_NP[rows_B], self.labels_N[rows_B]
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Mapping[str, Tensor]:
+        """Returns the mean cross-entropy, and the part that is read right."""
+        x_BP, y_B = batch
+        logits_BK = model(x_BP)
+        return {"loss": F.cross_entropy(logits_BK, y_B), "accuracy": (logits_BK.argmax(1) == y_B).float().mean()}
+
+    def describe(self) -> str:
+        """Returns the numbers of images and of weights."""
+        return f"{len(self.images_NP):,} images, {super().describe()}"
+
+    def report(self, model: nn.Module) -> str:
+        """Returns the accuracy on the test images, and draws some of them with what the model takes them for."""
+        predicted_N, true_N = predict(model, self.data.test_images), self.data.test_labels
+        wrong = np.flatnonzero(predicted_N != true_N)[:10]
+        shown = np.concatenate([np.arange(min(50, len(true_N))), wrong])
+        picture = self.settings.out / "test.png"
+        write_png(picture, digit_grid(self.data.test_images[shown], predicted_N[shown], true_N[shown]))
+        return f"test accuracy: {(predicted_N == true_N).mean():.2%}; picture: {picture}"
+
+
+class Mnist(Classifier):
+    """A perceptron of one hidden layer."""
+
+    name, takes = "mnist", MnistSettings
+    about = "Reads handwritten digits."
+
+    @classmethod
+    def build(cls, facts: Mapping[str, Any]) -> PixelMLP:
+        """Returns the network."""
+        return PixelMLP(hidden=facts["hidden"])
+
+
+class Cnn(Classifier):
+    """Two pairs of convolutions."""
+
+    name, takes = "cnn", CnnSettings
+    about = "Reads digits with a convolutional network."
+
+    @classmethod
+    def build(cls, facts: Mapping[str, Any]) -> PixelCNN:
+        """Returns the network."""
+        return PixelCNN(channels=facts["channels"])
+
+
+def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.int64]:
+    """Returns the items of batch number `step` of a run: each epoch is its own seeded shuffle.
+
+    It follows from `seed` and `step` alone, so a resumed run sees the batches that an unbroken one would have seen.
+
+    Returns:   (batch,)  int64, 0..num_items - 1
+
+    Raises:
+      ArgumentError: there are fewer items than a batch has.
+
+    >>> sorted(int(row) for step in range(4) for row in batch_rows(0, step, 8, 2))
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    if batch > num_items:
+        raise ArgumentError(f"--batch: got {batch:,}, it must be 1 to {num_items:,}.")
+    epoch, index = divmod(step, num_items // batch)
+    return shuffled(seed, epoch, num_items)[index * batch : (index + 1) * batch]
+
+
+@lru_cache(maxsize=2)
+def shuffled(seed: int, epoch: int, num_items: int) -> NDArray[np.int64]:
+    """Returns the order of the items in one epoch: (num_items,) int64."""
+    return np.random.default_rng((seed, epoch)).permutation(num_items)
+
+
+def predict(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Returns the class that the model reads in each image.
+
+    Args:
+      images:  (N, 28, 28)  uint8
+
+    Returns:   (N,)         int64
+    """
+    parts = [images[start : start + READ_MAX] for start in range(0, len(images), READ_MAX)]
+    with no_grad():
+        predicted = [model(Tensor(normalise(part))).argmax(1).numpy() for part in parts]
+    return np.concatenate(predicted)

@@ -1,0 +1,385 @@
+"""What happens between the steps of a training: a bar, a log, evaluations, checkpoints, TensorBoard.
+
+Each is a class that `Trainer.fit` tells of its steps. Figures go to standard error (results to standard output, so the
+two can be told apart), and to files for curves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from picograd.errors import ArgumentError, DataError, FileError
+from picograd.files import write_whole
+from picograd_formats.state_file import load, save
+from picograd.ir.origin import format_nbytes
+from picograd.tensor.costs import max_memory_allocated
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd_programs.train.curve import curve
+from picograd_programs.train.peaks import peak_flops
+from picograd_programs.train.trainer import Batch, Callback, NotFinite, Trainer
+
+
+class Every(Callback):
+    """Asks a function every so many steps, and at the end: an evaluation, samples, pictures.
+
+    The function is given the model, in evaluation mode and without gradients; of averaged weights where there are such.
+
+    Args:
+      steps:     between two calls
+      function:  model -> figures by name, which are shown and logged; or a text, which is printed; or None
+
+    Raises:
+      ArgumentError: steps is below 1.
+
+    >>> model = nn.Linear(1, 1)
+    >>> trainer = train.Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x: model(x).square().mean())
+    >>> weights = []
+    >>> every = train.Every(2, lambda model: weights.append(model.weight.item()))
+    >>> trainer.fit([Tensor([[1.0]])], steps=5, callbacks=[every])
+    5
+    >>> len(weights)
+    3
+    """
+
+    def __init__(self, steps: int, function: Callable[[Any], Any]):
+        if steps < 1:
+            raise ArgumentError(f"Every: steps must be at least 1, got {steps}.")
+        self.every, self.function, self.last = steps, function, -1
+
+    def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
+        """Asks the function, if it is time."""
+        if trainer.done % self.every == 0 or trainer.done == trainer.steps:
+            self.ask(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Asks the function about the last step."""
+        if self.last != trainer.done:
+            self.ask(trainer)
+
+    def ask(self, trainer: Trainer) -> None:
+        """Asks the function now."""
+        self.last = trainer.done
+        model = trainer.model_in_use()
+        model.eval()
+        try:
+            with no_grad():
+                found = self.function(model)
+        finally:
+            model.train()
+        if isinstance(found, str):
+            print(found, file=sys.stderr, flush=True)
+        elif found:
+            trainer.show({name: float(value) for name, value in found.items()})
+
+
+# ---- on a terminal ----
+CURVE_ROWS, CURVE_COLUMNS = 5, 60
+
+
+class Progress(Callback):
+    """Shows a bar with figures, items a second, the time left, memory and MFU, and the curve of the loss below it.
+
+    Where standard error is no terminal, some ten lines are printed instead. The rate counts from the end of the first
+    step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is known
+    (train/peaks.py); else FLOP/s are shown.
+
+    Args:
+      title:  what is trained, before the bar
+      item:   what the first tensor of a batch has along its first axis: "images"; with `per`, along all its axes
+      per:    "row" counts rows of a batch; "element" counts elements: tokens
+      lines:  about how many lines are printed in all where there is no terminal
+    """
+
+    def __init__(
+        self,
+        title: str = "training",
+        item: str = "examples",
+        per: str = "row",
+        lines: int = 10,
+        console: Console | None = None,
+    ):
+        if per not in ("row", "element"):
+            raise ArgumentError(f'Progress: per must be "row" or "element", got {per!r}.')
+        self.title, self.item, self.per, self.lines = title, item, per, lines
+        self.console = console or Console(stderr=True, highlight=False)
+        self.items, self.since, self.first, self.flops = 0, 0.0, 0, 0
+        self.losses: list[float] = []
+        self.figures: dict[str, str] = {}
+        self.live: Live | None = None
+
+    def begin(self, trainer: Trainer) -> None:
+        """Draws the empty bar."""
+        self.items, self.since, self.first = 0, 0.0, trainer.done
+        self.line_every = max(1, (trainer.steps - trainer.done) // self.lines)
+        self.next_line = trainer.done + self.line_every
+        self.bar = Bar(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), console=self.console,
+        )  # fmt: skip
+        self.task: TaskID = self.bar.add_task(self.title, total=trainer.steps, completed=trainer.done, figures="compiling")
+        if self.console.is_terminal:
+            self.live = Live(self.bar, console=self.console, refresh_per_second=4)
+            self.live.start()
+
+    def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
+        """Counts the items of a step."""
+        if not self.since:  # the first step has compiled
+            self.flops = trainer.flops_of_step(parts)
+            self.since = time.perf_counter() - trainer.beside
+        else:
+            self.items += sum(num_items(part, self.per) for part in parts)
+        self.bar.update(self.task, completed=trainer.done)
+
+    def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Puts figures beside the bar, or prints a line."""
+        self.figures |= {name: f"{name} {value:.4f}" for name, value in figures.items()}
+        rate = f"{self.items_per_second(trainer):,.0f} {self.item}/s"
+        text = "  ".join([*self.figures.values(), rate, *self.costs(trainer)])
+        if "loss" in figures:
+            self.losses.append(figures["loss"])
+        if self.live is not None:
+            self.bar.update(self.task, figures=text)
+            self.live.update(Group(self.bar, Text(curve(self.losses, CURVE_ROWS, CURVE_COLUMNS))))
+        elif "loss" in figures if trainer.done == trainer.steps else trainer.done >= self.next_line:
+            self.next_line = trainer.done + self.line_every
+            self.console.print(f"{self.title}  {trainer.done}/{trainer.steps}  {text}", soft_wrap=True)
+
+    def items_per_second(self, trainer: Trainer) -> float:
+        """Returns the rate since the end of the first step, in items per second."""
+        return self.items / self.seconds(trainer) if self.items else 0.0
+
+    def seconds(self, trainer: Trainer) -> float:
+        """Returns the time of steps since the end of the first one, without that of evaluations and checkpoints."""
+        return time.perf_counter() - self.since - trainer.beside
+
+    def costs(self, trainer: Trainer) -> list[str]:
+        """Returns the peak of memory, and MFU or FLOP/s."""
+        device = str(trainer.parameters[0].device) if trainer.parameters else None
+        memory = f"{format_nbytes(max_memory_allocated(device))} peak"
+        steps = trainer.done - self.first - 1
+        if not steps or not self.flops:
+            return [memory]
+        rate = steps * self.flops / self.seconds(trainer)
+        peak = peak_flops(device, trainer.precision)
+        return [memory, rate_text(rate) if peak is None else f"MFU {rate / peak:.1%}"]
+
+    def end(self, trainer: Trainer) -> None:
+        """Leaves the bar as it is."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+
+def rate_text(flops_per_second: float) -> str:
+    """Returns a rate for a person to read.
+
+    >>> rate_text(2.5e9)
+    '2.5 GFLOP/s'
+    """
+    power = next((power for power in (15, 12, 9, 6) if flops_per_second >= 10**power), 3)
+    return f"{flops_per_second / 10**power:.1f} {dict(zip((3, 6, 9, 12, 15), 'KMGTP'))[power]}FLOP/s"
+
+
+def num_items(batch: Batch, per: str) -> int:
+    """Returns how many rows, or elements, the first tensor of a batch has."""
+    while not isinstance(batch, Tensor):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return batch.numel() if per == "element" else (batch.shape[0] if batch.ndim else 1)
+
+
+# ---- files of figures ----
+class Log(Callback):
+    """Adds figures to a file, a JSON object a line, for curves: {"step": 20, "seconds": 1.2, "loss": 2.3}.
+
+    A run that begins at step 0 writes the file anew; one that is resumed adds to it, after the lines of steps that are
+    made again are taken away.
+
+    Args:
+      path:  of the file
+    """
+
+    def __init__(self, path: str | PathLike[str]):
+        self.path, self.since = Path(path), 0.0
+
+    def begin(self, trainer: Trainer) -> None:
+        """Opens the file.
+
+        Raises:
+          DataError: it cannot be written.
+        """
+        kept = [line for line in self._lines() if line["step"] <= trainer.done] if trainer.done else []
+        self.since = time.perf_counter() - (kept[-1].get("seconds", 0.0) if kept else 0.0)
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_whole("Log", self.path, lambda file: file.write(text.encode()), makes_folder=True)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            text = self.path.read_text()
+        except OSError:
+            return []
+        try:
+            return [json.loads(line) for line in text.splitlines()]
+        except ValueError:
+            raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.") from None
+
+    def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Adds a line.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
+        line = {"step": trainer.done, "seconds": round(time.perf_counter() - self.since, 3), **figures}
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise FileError.of(error, f"Log: {self.path}: cannot be written", None) from None
+
+
+class TensorBoard(Callback):
+    """Writes figures where TensorBoard reads them. Needs `pip install tensorboard`.
+
+    Args:
+      folder:  of the run
+
+    Raises:
+      ArgumentError: TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: str | PathLike[str]):
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-not-found]
+            from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-not-found]
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-not-found]
+        except ImportError:
+            raise ArgumentError("TensorBoard: it is not installed.", hint="pip install tensorboard") from None
+        self.event, self.summary, self.writer = Event, Summary, EventFileWriter(str(folder))
+
+    def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Adds figures."""
+        values = [self.summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self.writer.add_event(
+            self.event(wall_time=time.time(), step=trainer.done, summary=self.summary(value=values))
+        )
+
+    def end(self, trainer: Trainer) -> None:
+        """Flushes the file."""
+        self.writer.flush()
+
+
+# ---- checkpoints ----
+NAME = re.compile(r"step-(\d{8})\.safetensors")
+
+
+class Checkpoints(Callback):
+    """Keeps the state of a training in a folder, every so many steps and at the end; the last ones stay.
+
+    A file is written under a temporary name, flushed to the disk and renamed, so that it is whole or not there; it has a
+    checksum. A state with a weight that is not finite is not kept. Where the disk is full during a training, a warning is
+    printed, the files that are there stay, and the training goes on.
+
+    Args:
+      folder:  made where it is missing
+      every:   steps between two checkpoints
+      keep:    files that stay
+      facts:   plain values by name, kept with the state: the run's settings
+
+    Raises:
+      ArgumentError: every or keep is below 1.
+
+    >>> import tempfile
+    >>> model = nn.Linear(1, 1)
+    >>> trainer = train.Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x: model(x).square().mean())
+    >>> checkpoints = train.Checkpoints(tempfile.mkdtemp(), every=2)
+    >>> trainer.fit([Tensor([[1.0]])], steps=5, callbacks=[checkpoints])
+    5
+    >>> [path.name for path in checkpoints.paths()]
+    ['step-00000002.safetensors', 'step-00000004.safetensors', 'step-00000005.safetensors']
+    >>> checkpoints.restore(trainer), trainer.done
+    (True, 5)
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str], every: int = 500, keep: int = 3, facts: Mapping[str, Any] | None = None
+    ):
+        if every < 1 or keep < 1:
+            raise ArgumentError(f"Checkpoints: every and keep must be at least 1, got {every} and {keep}.")
+        self.folder, self.every, self.keep, self.facts = Path(folder), every, keep, dict(facts or {})
+        self.saved = -1
+
+    def paths(self) -> list[Path]:
+        """Returns the checkpoints that are there, the oldest first."""
+        return sorted(path for path in self.folder.glob("step-*.safetensors") if NAME.fullmatch(path.name))
+
+    def begin(self, trainer: Trainer) -> None:
+        """Keeps the start of a training, from which a loss that is not finite can be explained.
+
+        Raises:
+          DataError: the folder cannot be written.
+        """
+        if not trainer.done:
+            for path in self.paths():  # of an earlier training, which would be taken for this one's
+                path.unlink()
+            self.write(trainer)
+
+    def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
+        """Keeps the state, if it is time.
+
+        Raises:
+          NotFinite: a weight is NaN or infinite.
+        """
+        if trainer.done % self.every == 0 and trainer.done < trainer.steps:
+            try:
+                self.write(trainer)
+            except FileError as error:
+                print(f"warning: {error.fact} The training goes on.", file=sys.stderr, flush=True)
+
+    def save(self, trainer: Trainer) -> None:
+        """Keeps the state at the end.
+
+        Raises:
+          NotFinite: a weight is NaN or infinite.
+          DataError: it cannot be written.
+        """
+        if self.saved != trainer.done:
+            self.write(trainer)
+
+    def write(self, trainer: Trainer) -> None:
+        """Writes a checkpoint now, and removes those beyond the last `keep`."""
+        if not trainer.is_finite():
+            raise NotFinite(f"a weight after step {trainer.done} is not finite")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save({**trainer.state_dict(), "facts": self.facts}, self.folder / f"step-{trainer.done:08}.safetensors")
+        self.saved = trainer.done
+        for path in self.paths()[: -self.keep]:
+            path.unlink(missing_ok=True)
+
+    def restore(self, trainer: Trainer) -> bool:
+        """Gives back the newest state that is whole, and returns whether there was one.
+
+        Of a file that is truncated or corrupt standard error says so, and the one before is taken.
+        """
+        for path in reversed(self.paths()):
+            try:
+                state = load(path)
+            except DataError as error:
+                print(f"warning: {error.fact} The checkpoint before it is used.", file=sys.stderr, flush=True)
+                continue
+            trainer.load_state_dict(state)
+            self.saved = trainer.done
+            return True
+        return False

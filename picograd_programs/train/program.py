@@ -1,0 +1,310 @@
+"""What `picograd train NAME` and `picograd sample NAME` do, for every model alike.
+
+A `Program` is a model, its data and its loss; `train` makes it a run: settings checked, checkpoints in a folder, figures
+on the way, results at the end. Each stands in the file of its model, picograd_programs/models/NAME.py.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DataError
+from picograd_formats.state_file import load
+from picograd.nn.module import Module
+from picograd.optim.optimizer import Optimizer
+from picograd.tensor.generator import manual_seed
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard
+from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
+
+PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16}
+HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
+
+
+# ---- settings ----
+@dataclass(frozen=True)
+class Settings:
+    """Settings that every training has."""
+
+    steps: int = 1000  # updates of the weights
+    batch: int = 32  # examples in a step
+    lr: float = 1e-3  # highest learning rate
+    warmup: int = 0  # steps in which the learning rate rises
+    weight_decay: float = 0.01  # of weights with two axes or more
+    clip: float = 0.0  # most that the norm of all gradients may be; 0 is no limit
+    accumulate: int = 1  # batches of a step, whose gradients are averaged
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 computes products in 16 bits, by autocast
+    ema: float = 0.0  # part of a moving average of the weights that stays at each step: 0.999; 0 is no average
+    seed: int = 0  # of start weights, batches and draws
+    eval_every: int = 500  # steps between two evaluations
+    save_every: int = 500  # steps between two checkpoints
+    keep: int = 3  # checkpoints that stay
+    out: Path = Path("runs")  # folder of checkpoints, of log.jsonl and of pictures
+    resume: bool = False  # go on from the newest checkpoint in that folder
+    tensorboard: bool = False  # write figures for TensorBoard there, too
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """Settings that every `picograd sample` has."""
+
+    checkpoint: Path = Path("runs")  # a checkpoint, or the folder of a training, whose newest one is taken
+    num: int = 1  # how many
+    temperature: float = 1.0  # below 1 prefers what is likely; 0 always takes the likeliest
+    seed: int = 0  # of draws
+
+
+def check_settings(settings: Any) -> None:
+    """Checks that every whole number is at least 1, or 0 where its default is, and every rate finite and at least 0.
+
+    Args:
+      settings:  a dataclass instance
+
+    Raises:
+      ArgumentError: a setting is out of its range.
+    """
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        flag = f"--{field.name.replace('_', '-')}"
+        if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        least = int(field.default != 0)
+        if value < least:
+            raise ArgumentError(f"{flag}: got {value:,}, it must be at least {least}.")
+
+
+def check_folder(path: Path) -> None:
+    """Checks, before any time is spent on training, that files can be written in a folder, and makes it.
+
+    Raises:
+      DataError: it cannot be made or written, or it is a file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}.", "--out names another folder") from None
+
+
+def command_line(words: str, settings: Any, **changes: object) -> str:
+    """Returns the shell command that runs something with some settings; defaults are left out.
+
+    Args:
+      words:     "picograd train mnist"
+      settings:  a dataclass instance
+      changes:   settings to say differently
+
+    >>> command_line("picograd train bert", Settings(seed=3), resume=True)
+    'picograd train bert --seed 3 --resume'
+    """
+    parts = shlex.split(words)
+    for field in fields(settings):
+        value = changes.get(field.name, getattr(settings, field.name))
+        if value != field.default:
+            flag = f"--{field.name.replace('_', '-')}"
+            parts += [flag] if value is True else [flag, str(value)]
+    return shlex.join(parts)
+
+
+# ---- a program ----
+class Program:
+    """A model, its data and its loss.
+
+    A subclass says `name`, `item`, and what the methods below return. Its constructor loads the data, builds the model
+    from `facts` alone, and calls `super().__init__`.
+
+    name:    word of the command line
+    about:   what the training does, for its help
+    takes:   class of its settings
+    samples: class of the settings of `picograd sample`, or None
+    item:    what a batch consists of: "images"
+    per:     whether rows or elements of the first tensor of a batch are counted; see Progress
+    same:    settings that a run shares with the checkpoint that it goes on from
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    takes: ClassVar[type]
+    samples: ClassVar[type | None] = None
+    item: ClassVar[str] = "examples"
+    per: ClassVar[str] = "row"
+    same: ClassVar[tuple[str, ...]] = ("batch", "seed", "accumulate")
+
+    model: Module
+    optimizer: Optimizer
+
+    def __init__(self, settings: Any, **facts: Any):
+        self.settings, self.facts = settings, {**plain(settings), **facts, "program": self.name}
+        self.steps: int = settings.steps
+
+    @classmethod
+    def build(cls, facts: Mapping[str, Any]) -> Module:
+        """Returns the model that settings and data facts describe, with new weights."""
+        raise NotImplementedError
+
+    def batch(self, number: int) -> Batch:
+        """Returns batch `number` of the training; it follows from the seed and the number alone."""
+        raise NotImplementedError
+
+    def loss(self, model: Module, *batch: Tensor) -> Tensor | Mapping[str, Tensor]:
+        """Returns the loss of a batch, or figures of which "loss" is one."""
+        raise NotImplementedError
+
+    def schedule(self, step: int) -> float:
+        """Returns the factor of the learning rate at a step."""
+        return cosine(self.steps, self.settings.warmup)(step)
+
+    def evaluate(self, model: Any) -> Mapping[str, float] | None:
+        """Returns figures on data that were held out."""
+        return None
+
+    def describe(self) -> str:
+        """Returns what is trained on what, before the training."""
+        return f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters"
+
+    def report(self, model: Any) -> str:
+        """Returns the results, after the training; pictures go to the run's folder."""
+        return ""
+
+    @classmethod
+    def sample(cls, settings: Any) -> str:
+        """Returns what `picograd sample` prints."""
+        raise NotImplementedError
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """Returns settings by name, paths as texts."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ()) -> int:
+    """Trains a program from data to results, and prints what came of it.
+
+    Args:
+      callbacks:  besides those that every training has
+
+    Returns:      0, or 130 when Ctrl-C stopped the training
+
+    Raises:
+      DataError: the folder cannot be written, or the checkpoint to go on from is that of another run.
+      AnomalyError: the loss is not finite.
+    """
+    started = time.perf_counter()
+    trainer = Trainer(
+        program.model,
+        program.optimizer,
+        program.loss,
+        schedule=program.schedule,
+        clip=settings.clip or None,
+        accumulate=settings.accumulate,
+        precision=PRECISIONS[settings.precision],
+        ema=settings.ema or None,
+        seed=settings.seed,
+    )
+    checkpoints = Checkpoints(settings.out, settings.save_every, settings.keep, program.facts)
+    if settings.resume:
+        check_same(program, checkpoints)
+        checkpoints.restore(trainer)
+    elif checkpoints.paths():
+        again = command_line(f"picograd train {program.name}", settings, resume=True)
+        print(f"{settings.out} has an earlier training, which is replaced; {again} goes on with it.", file=sys.stderr)
+    print(f"{program.name}: {program.describe()}", flush=True)
+    before = trainer.done
+    done = trainer.fit(
+        program.batch,
+        program.steps,
+        [
+            Every(settings.eval_every, program.evaluate),
+            *callbacks,
+            checkpoints,
+            Log(settings.out / "log.jsonl"),
+            *([TensorBoard(settings.out)] if settings.tensorboard else []),
+            Progress(program.name, program.item, program.per),
+        ],
+    )
+    seconds = time.perf_counter() - started
+    print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
+    if done < program.steps:
+        print(f"go on with: {command_line(f'picograd train {program.name}', settings, resume=True)}")
+        return HEARD_CTRL_C
+    model = trainer.model_in_use()
+    model.eval()
+    with no_grad():
+        print(program.report(model), flush=True)
+    return 0
+
+
+# ---- checkpoints of programs ----
+def check_same(program: Program, checkpoints: Checkpoints) -> None:
+    """Checks that the newest checkpoint is one of this run.
+
+    Raises:
+      DataError: there is none, or it was made with other data or settings.
+    """
+    path = newest(checkpoints.folder)
+    facts = load(path).get("facts", {})
+    if facts.get("program") != program.name:
+        raise DataError(
+            f"{path}: a checkpoint of `train {facts.get('program')}`, not of `train {program.name}`.",
+            hint="--out names another folder",
+        )
+    for name in program.same:
+        before, now = facts.get(name), program.facts[name]
+        if before == now:
+            continue
+        rule = "the next batch would not be the one that an unbroken run sees."
+        if hasattr(program.settings, name):
+            hint = f"--{name.replace('_', '-')} {before}"
+            raise DataError(f"{path}: made with {name} {before}, this run has {name} {now}: {rule}", hint)
+        raise DataError(
+            f"{path}: the {name.replace('_', ' ')} that it was made with are not those of this run: {rule}",
+            hint="resume with the data the checkpoint was made with.",
+        )
+
+
+def newest(place: Path) -> Path:
+    """Returns a checkpoint: the file itself, or the newest one of a training's folder.
+
+    Raises:
+      DataError: there is none.
+    """
+    if place.is_file():
+        return place
+    paths = Checkpoints(place).paths()
+    if not paths:
+        raise DataError(f"{place}: no checkpoint is there.", hint="picograd train NAME --out FOLDER writes checkpoints.")
+    return paths[-1]
+
+
+def trained(program: type[Program], place: Path) -> tuple[Any, dict[str, Any]]:
+    """Returns the model of a checkpoint, ready for use, and the facts of its run.
+
+    Raises:
+      DataError: it is not there, corrupt, or of another program.
+    """
+    path = newest(place)
+    state = load(path)
+    facts = state.get("facts", {}) if isinstance(state, dict) else {}
+    if facts.get("program") != program.name:
+        found = f"of `train {facts['program']}`" if "program" in facts else "of no training"
+        raise DataError(f"{path}: a checkpoint {found}, not of `train {program.name}`.", hint="--checkpoint names another.")
+    manual_seed(0)
+    model = program.build(facts)
+    averaged = {name.removeprefix("module."): value for name, value in state.get("averaged", {}).items() if "." in name}
+    model.load_state_dict(averaged or state["model"])
+    model.eval()
+    return model, facts

@@ -1,0 +1,481 @@
+"""The loop of a training: steps, and what happens between two of them.
+
+`Trainer.step` is all that a step does, in a dozen lines; `Trainer.fit` makes one after the other. Everything else, from
+the bar to the checkpoint, is a callback (train/callbacks.py) that is told of each step.
+
+A step draws (dropout, augmentation) from a seed of its own, and the learning rate and the batch follow from the step's
+number. So a run that is stopped and resumed is the unbroken one, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from picograd.autodiff.gradient import written_out
+from picograd.dtype import DType
+from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError
+from picograd.ir.op import toposort
+from picograd.ir.shape import flops_of
+from picograd.nn.module import Module
+from picograd.nn.utils import clip_grad_norm_
+from picograd.optim.optimizer import Optimizer
+from picograd.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from picograd.tensor.anomaly import detect_anomaly
+from picograd.tensor.core import realize
+from picograd.tensor.generator import manual_seed
+from picograd.tensor.modes import autocast
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.jit import jit
+
+Batch = Any  # a tensor or array, or a tuple, list or dict of them
+Batches = Callable[[int], Batch] | Iterable[Batch]
+Figures = dict[str, Tensor]
+Loss = Callable[..., Tensor | Mapping[str, Tensor]]
+
+SHOW_EVERY = 20  # steps; reading a figure waits for the device
+STEP, EPOCH = 1, 2  # kinds of draws, each with seeds of its own
+BACKWARD = 2  # a backward pass takes so many times the operations of its forward pass: two products for one
+
+
+# ---- learning rates and seeds of steps ----
+def cosine(steps: int, warmup: int = 0, least: float = 0.1) -> Callable[[int], float]:
+    """Returns a schedule: a straight line up, then half a cosine down.
+
+    (step + 1) / (warmup + 1) before `warmup`; then least + (1 - least) (1 + cos(pi done)) / 2, done from 0 to 1
+
+    Args:
+      steps:   of the whole training
+      warmup:  steps of the straight line
+      least:   where the cosine ends, as a part of the highest learning rate
+
+    Returns:   step, counted from 0 -> factor of the learning rate
+
+    Source:    Loshchilov, Hutter 2016, arXiv:1608.03983, eq. 5, one period; the line up and the tenth as in nanoGPT.
+
+    >>> [round(cosine(10, warmup=2)(step), 3) for step in (0, 1, 2, 6, 10)]
+    [0.333, 0.667, 1.0, 0.55, 0.1]
+    """
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        done = min(1.0, (step - warmup) / max(1, steps - warmup))
+        return least + (1 - least) * 0.5 * (1 + math.cos(math.pi * done))
+
+    return factor
+
+
+def linear(steps: int) -> Callable[[int], float]:
+    """Returns a schedule that falls from 1 to 0 in a straight line.
+
+    Args:
+      steps:  of the whole training
+
+    >>> [linear(4)(step) for step in range(4)]
+    [1.0, 0.75, 0.5, 0.25]
+    """
+    return lambda step: 1 - step / steps
+
+
+def seed_from(*numbers: int) -> int:
+    """Returns a seed that follows from some numbers, such as a run's seed and a step, and from nothing else.
+
+    >>> seed_from(0, 1) == seed_from(0, 1) != seed_from(1, 0)
+    True
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
+# ---- the trainer ----
+class NotFinite(Exception):
+    """A loss that is NaN or infinite, on its way to `fit`."""
+
+
+class Callback:
+    """What a training tells of itself; a method that is left out does nothing.
+
+    >>> class Count(train.Callback):
+    ...     steps = 0
+    ...     def after_step(self, trainer, parts):
+    ...         self.steps += 1
+    """
+
+    def begin(self, trainer: Trainer) -> None:
+        """Before the first step."""
+
+    def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
+        """After a step, which `trainer.done` counts already; `parts` are its batches."""
+
+    def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Figures were read: the loss, say, or an evaluation."""
+
+    def save(self, trainer: Trainer) -> None:
+        """The state is to be kept: the training has ended, or is stopped."""
+
+    def restore(self, trainer: Trainer) -> bool:
+        """Gives back the newest state that was kept, and returns whether there was one."""
+        return False
+
+    def end(self, trainer: Trainer) -> None:
+        """After the last step, in whatever way the training ended."""
+
+
+class Trainer:
+    """Trains a model: makes steps, and tells callbacks of each.
+
+    Args:
+      model:       in training mode between evaluations
+      optimizer:   of its parameters
+      loss:        (model, *batch) -> the loss (), or figures by name, "loss" among them; a batch that is a dict is passed
+                   by name
+      schedule:    step, counted from 0 -> factor of each group's learning rate
+      clip:        most that the norm of all gradients may be
+      accumulate:  batches of a step, whose gradients are averaged
+      precision:   dtype of autocast in the loss: bfloat16
+      ema:         part of the weights' moving average that stays at each step: 0.999
+      seed:        of draws within steps, and of the order of a DataLoader that has no generator of its own
+      jit:         the step is one plan; False runs it as it stands
+
+    State: done, the steps made; beside, the seconds that callbacks took; latest, the figures that were last read;
+    averaged, the model of averaged weights or None.
+
+    Raises:
+      ArgumentError: clip is not above 0, accumulate is below 1, or ema outside of (0, 1).
+
+    >>> model = nn.Linear(1, 1)
+    >>> trainer = Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x, y: F.mse_loss(model(x), y))
+    >>> x = Tensor([[1.0], [2.0]])
+    >>> trainer.fit([(x, 3 * x)], steps=300)
+    300
+    >>> round(model.weight.item(), 1)
+    3.0
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        *,
+        schedule: Callable[[int], float] | None = None,
+        clip: float | None = None,
+        accumulate: int = 1,
+        precision: DType | None = None,
+        ema: float | None = None,
+        seed: int = 0,
+        jit: bool = True,
+    ):
+        if clip is not None and not clip > 0:
+            raise ArgumentError(f"Trainer: clip must be above 0, got {clip}.")
+        if accumulate < 1:
+            raise ArgumentError(f"Trainer: accumulate must be at least 1, got {accumulate}.")
+        if ema is not None and not 0 < ema < 1:
+            raise ArgumentError(f"Trainer: ema must be between 0 and 1, got {ema}.")
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.schedule, self.clip, self.accumulate, self.precision, self.seed = schedule, clip, accumulate, precision, seed
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(ema)) if ema else None
+        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.done, self.steps, self.should_stop, self.beside = 0, 0, False, 0.0
+        self.latest: dict[str, float] = {}
+        self.callbacks: list[Callback] = []
+        self.jit, self._run = jit, self.step
+
+    # ---- a step ----
+    def step(self, *batches: Batch) -> Figures:
+        """Makes a step: gradients of the loss, averaged over the batches, then the optimizer's update.
+
+        Returns:   figures of the last batch, and "norm", that of the gradients, where it is clipped
+        """
+        self.optimizer.zero_grad()
+        for batch in batches:
+            figures = self.figures_of(batch)
+            (figures["loss"] / len(batches)).backward()
+        if self.clip is not None:
+            figures["norm"] = clip_grad_norm_(self.parameters, self.clip)
+        self.optimizer.step()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.model)
+        return {name: value.detach() for name, value in figures.items()}
+
+    def figures_of(self, batch: Batch) -> Figures:
+        """Returns the loss on a batch, and what else the loss function returns, by name.
+
+        Raises:
+          ArgumentTypeError: the loss function returns no tensor and no figures with a loss.
+        """
+        with self._precision():
+            if isinstance(batch, Mapping):
+                found = self.loss(self.model, **batch)
+            else:
+                found = self.loss(self.model, *(batch if isinstance(batch, (tuple, list)) else (batch,)))
+        figures = {"loss": found} if isinstance(found, Tensor) else found
+        if not isinstance(figures, Mapping) or not isinstance(figures.get("loss"), Tensor):
+            kind = f"a {type(found).__name__}" + (f" of {', '.join(map(str, found))}" if isinstance(found, Mapping) else "")
+            raise ArgumentTypeError(f'Trainer: loss must return a tensor, or a dict with "loss", got {kind}.')
+        return dict(figures)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        device = self.parameters[0].device if self.parameters else "cpu"
+        return nullcontext() if self.precision is None else autocast(str(device), dtype=self.precision)
+
+    # ---- steps ----
+    def fit(self, batches: Batches, steps: int, callbacks: Sequence[Callback] | None = None) -> int:
+        """Makes the steps `done` .. `steps` - 1.
+
+        Ctrl-C lets the step in progress end, so that no half-made update is ever saved; a second one stops at once.
+
+        Args:
+          batches:    step, counted from 0 -> batch; or a DataLoader or other iterable, which is begun again at its end
+          steps:      of the whole training, those done before included
+          callbacks:  told of the beginning, of each step and of the end, in this order; default: a bar, `Progress()`
+
+        Returns:      steps done: less than `steps` if Ctrl-C or a callback stopped the training
+
+        Raises:
+          ArgumentError: an iterable has no batches.
+          AnomalyError: the loss is not finite. The step is named, and where callbacks keep checkpoints the line, too.
+        """
+        from picograd_programs.train.callbacks import Progress  # late: callbacks are of this file's classes
+
+        self.steps, self.should_stop = steps, False
+        self._run = _jitted(self) if self.jit else self.step
+        self.callbacks = [Progress()] if callbacks is None else list(callbacks)
+        source = stream(batches, self.done * self.accumulate, self.seed)
+        self.model.train()
+        with Interrupt() as interrupt, ExitStack() as ends:
+            for callback in self.callbacks:
+                ends.callback(callback.end, self)
+                callback.begin(self)
+            try:
+                while self.done < steps and not interrupt.asked and not self.should_stop:
+                    parts = [tensors_of(next(source)) for _ in range(self.accumulate)]
+                    figures = self.make_step(parts)
+                    is_shown = self.done % SHOW_EVERY == 0 or self.done == steps
+                    numbers = read(figures) if is_shown else {}
+                    started = time.perf_counter()
+                    for callback in self.callbacks:
+                        callback.after_step(self, parts)
+                    self.beside += time.perf_counter() - started
+                    if is_shown:
+                        self.show(numbers)
+                self.save()
+            except NotFinite as seen:
+                raise self.explained(str(seen), batches) from None
+        return self.done
+
+    def make_step(self, parts: Sequence[Batch]) -> Figures:
+        """Makes step number `done` with its own learning rate and seed, and counts it."""
+        if self.schedule is not None:
+            factor = self.schedule(self.done)
+            for group, rate in zip(self.optimizer.param_groups, self.rates):
+                group["lr"] = rate * factor
+        manual_seed(seed_from(self.seed, self.done, STEP))
+        figures = self._run(*parts)
+        self.done += 1
+        return figures
+
+    def show(self, figures: Mapping[str, float]) -> None:
+        """Has every callback show figures of the step that was made last.
+
+        Raises:
+          NotFinite: the loss is NaN or infinite.
+        """
+        self.latest |= figures
+        if not math.isfinite(figures.get("loss", 0.0)):
+            raise NotFinite(f"the loss of step {self.done} is {figures['loss']}")
+        for callback in self.callbacks:
+            callback.shown(self, figures)
+
+    def save(self) -> None:
+        """Has every callback keep the state as it is now."""
+        for callback in self.callbacks:
+            callback.save(self)
+
+    # ---- what is asked between steps ----
+    def model_in_use(self) -> Module:
+        """Returns the model of averaged weights where there is one, else the model."""
+        return self.model if self.averaged is None else self.averaged.module
+
+    def flops_of_step(self, parts: Sequence[Batch]) -> int:
+        """Returns the floating-point operations that a step needs: three times those of its loss. Computes nothing.
+
+        The model is in evaluation mode meanwhile, so that running statistics stay as they are.
+
+        Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B: model FLOPs, without what is computed twice.
+        """
+        self.model.eval()
+        try:
+            loss = self.figures_of(parts[0])["loss"]
+        finally:
+            self.model.train()
+        return (1 + BACKWARD) * len(parts) * sum(map(flops_of, toposort(written_out([loss.op]))))
+
+    # ---- a loss that is not finite ----
+    def explained(self, seen: str, batches: Batches) -> AnomalyError:
+        """Returns the error for a number that is not finite: from the newest checkpoint on all steps are made again.
+
+        The first step after which a weight is not finite is made once more without jit, every value looked at.
+        """
+        keeper = next((callback for callback in self.callbacks if callback.restore(self)), None)
+        if keeper is None:
+            return AnomalyError(f"fit: {seen}.", "callbacks=[pg.train.Checkpoints(folder, every=100)] finds the line.")
+        kept, last = self.done, self.steps
+        source = stream(batches, kept * self.accumulate, self.seed)
+        while self.done < last:
+            parts = [tensors_of(next(source)) for _ in range(self.accumulate)]
+            figures = self.make_step(parts)
+            if not (math.isfinite(figures["loss"].item()) and self.is_finite()):
+                break
+        number = self.done - 1
+        keeper.restore(self)
+        source = stream(batches, kept * self.accumulate, self.seed)
+        while self.done < number:
+            self.make_step([tensors_of(next(source)) for _ in range(self.accumulate)])
+        try:
+            with detect_anomaly(check_inf=True):
+                self.make_step([tensors_of(next(source)) for _ in range(self.accumulate)])
+                realize(self.parameters)
+            found, line = "made again, no operation gives such a number.", None
+        except AnomalyError as error:
+            found, line = error.fact.removeprefix("detect_anomaly: "), error.line
+        finally:
+            keeper.restore(self)
+        fact = f"fit: {seen}. It comes from step {number + 1}: {found}"
+        return AnomalyError(fact, f"the checkpoint of step {kept} is whole.", line=line)
+
+    def is_finite(self) -> bool:
+        """Returns whether all weights are finite."""
+        return all(bool(parameter.isfinite().all().item()) for parameter in self.parameters)
+
+    # ---- state ----
+    def state_dict(self) -> dict[str, Any]:
+        """Returns all that a run needs to go on: weights, the optimizer's state, averaged weights, steps done."""
+        state = {"done": self.done, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return state if self.averaged is None else {**state, "averaged": self.averaged.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state that `state_dict` returned.
+
+        Learning rates stay those of this run.
+
+        Raises:
+          PicogradError: names or shapes are those of another model.
+        """
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.averaged is not None:
+            self.averaged.load_state_dict(state.get("averaged") or _averaged_at_start(self.averaged, state["model"]))
+        for group, rate in zip(self.optimizer.param_groups, rates):
+            group["lr"] = rate
+        self.done = int(state["done"])
+
+
+def read(figures: Figures) -> dict[str, float]:
+    """Returns figures as numbers; the device is waited for."""
+    return {name: float(value.item()) for name, value in figures.items()}
+
+
+def _jitted(trainer: Trainer) -> Callable[..., Figures]:
+    """Returns the step as one plan, which is bound to what it mentions: the model, the optimizer, the loss function."""
+    model, optimizer, loss, step = trainer.model, trainer.optimizer, trainer.loss, trainer.step
+
+    def run(*batches: Batch) -> Figures:
+        assert trainer.model is model and trainer.optimizer is optimizer and trainer.loss is loss
+        return step(*batches)
+
+    return jit(run)
+
+
+def _averaged_at_start(averaged: AveragedModel, model: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Returns the state of an average that begins with a model's weights."""
+    return {"n_averaged": Tensor(0), **{f"module.{name}": value for name, value in model.items()}}
+
+
+# ---- Ctrl-C ----
+class Interrupt:
+    """While it is entered, the first Ctrl-C only sets `asked`; a second one raises KeyboardInterrupt as usual.
+
+    asked:  True once Ctrl-C was pressed
+
+    >>> with Interrupt() as interrupt:
+    ...     interrupt.asked
+    False
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Interrupt:
+        # Python lets only the main thread set handlers; elsewhere Ctrl-C keeps its usual meaning.
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+# ---- batches ----
+def stream(batches: Batches, first: int, seed: int) -> Iterator[Batch]:
+    """Yields batches from number `first` on, as a run that was never stopped sees them.
+
+    An iterable is begun again at its end, each time with a seed of its own, so that a DataLoader shuffles anew; of one
+    that is resumed the batches before are passed over.
+
+    Raises:
+      ArgumentError: an iterable has no batches.
+
+    >>> [next(each) for each in [stream([1, 2, 3], 4, 0)] for _ in range(3)]
+    [2, 3, 1]
+    """
+    if callable(batches):
+        number = first
+        while True:
+            yield batches(number)
+            number += 1
+    epoch, passed = divmod(first, len(batches)) if first and isinstance(batches, Sized) else (0, first)
+    while True:
+        manual_seed(seed_from(seed, epoch, EPOCH))
+        empty = True
+        for batch in batches:
+            empty = False
+            if passed:
+                passed -= 1
+            else:
+                yield batch
+        if empty:
+            raise ArgumentError("fit: there are no batches.", hint="an iterator is exhausted after one epoch: give a list.")
+        epoch += 1
+
+
+def tensors_of(batch: Batch) -> Batch:
+    """Returns a batch with its arrays as tensors.
+
+    >>> tensors_of((np.float32(1.5), [np.zeros(2)]))[0]
+    Tensor(1.5)
+    """
+    if isinstance(batch, (np.ndarray, np.generic)):
+        return Tensor(batch)
+    if isinstance(batch, Mapping):
+        return {name: tensors_of(part) for name, part in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return [tensors_of(part) for part in batch]
+    return batch

@@ -1,0 +1,231 @@
+"""What happens between the steps of a training: the bar, the log, evaluations, checkpoints."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import picograd as pg
+from picograd import Tensor, nn
+from picograd.errors import AnomalyError, ArgumentError, DataError, FileError
+from picograd_programs.train import callbacks
+from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard, num_items, rate_text
+from picograd_programs.train.curve import curve
+from picograd_programs.train.peaks import peak_flops
+from picograd_programs.train.trainer import Trainer
+from tests.train.test_trainer import rows, same, trainer
+
+
+def progress(terminal: bool, steps: int = 100, first: int = 0) -> str:
+    text = io.StringIO()
+    ours = trainer()
+    ours.done = first
+    console = Console(file=text, force_terminal=terminal, width=160, highlight=False)
+    ours.fit(rows, steps, [Progress("moons", "points", console=console)])
+    return text.getvalue()
+
+
+# ---- the bar ----
+def test_without_a_terminal_some_lines_are_printed() -> None:
+    lines = progress(terminal=False).splitlines()
+    assert [line.split("  ")[1] for line in lines] == ["20/100", "40/100", "60/100", "80/100", "100/100"]
+    assert all(line.startswith("moons  ") and " points/s  " in line and "FLOP/s" in line for line in lines[1:])
+    assert progress(terminal=False, first=90).startswith("moons  100/100  loss ")
+
+
+def test_on_a_terminal_a_bar_and_a_curve_are_drawn() -> None:
+    text = progress(terminal=True)
+    assert "moons" in text and "100/100" in text and "points/s" in text
+    assert any(0x2800 < ord(letter) < 0x2900 for letter in text)
+
+
+def test_rows_or_elements_are_counted() -> None:
+    batch = [{"x": Tensor.zeros(3, 4)}, Tensor.zeros(2)]
+    assert num_items(batch, "row") == 3 and num_items(batch, "element") == 12 and num_items(Tensor(1.0), "row") == 1
+    with pytest.raises(ArgumentError, match='per must be "row" or "element"'):
+        Progress(per="token")
+
+
+def test_rates_have_units() -> None:
+    assert [rate_text(rate) for rate in (12.0, 5e3, 2.5e9, 1.5e12)] == [
+        "0.0 KFLOP/s", "5.0 KFLOP/s", "2.5 GFLOP/s", "1.5 TFLOP/s",
+    ]  # fmt: skip
+
+
+def test_peaks_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert peak_flops("cpu", None) is peak_flops(None, None) is None
+    monkeypatch.setattr(pg.cuda, "get_device_name", lambda device=None: "NVIDIA H100 80GB HBM3")
+    assert peak_flops("cuda:0", pg.bfloat16) == 989e12 and peak_flops("cuda:0", None) == 494e12
+    monkeypatch.setattr(pg.cuda, "get_device_name", lambda device=None: "something new")
+    assert peak_flops("cuda:0", None) is None
+
+
+def test_a_curve_falls_from_its_greatest_to_its_least_value() -> None:
+    lines = curve([3.0, float("nan"), 2.0, 1.0], 2, 2).splitlines()
+    assert lines[0].startswith("3.000 ") and lines[1].startswith("1.000 ")
+    assert curve([], 2, 2) == "" and len(curve(list(np.linspace(1, 0, 999)), 3, 20).splitlines()[0]) == 6 + 20
+
+
+# ---- figures ----
+def test_the_log_has_a_line_for_each_reading_and_each_evaluation(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "log.jsonl"
+    trainer().fit(rows, 40, [Log(path), Every(30, lambda model: {"held out": 0.5})])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], sorted(line)) for line in lines] == [
+        (20, ["loss", "seconds", "step"]),
+        (30, ["held out", "seconds", "step"]),
+        (40, ["held out", "seconds", "step"]),
+        (40, ["loss", "seconds", "step"]),
+    ]
+
+
+def test_a_resumed_run_takes_lines_away_that_it_writes_again(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    trainer().fit(rows, 60, [Log(path)])
+    ours = trainer()
+    ours.done = 30
+    ours.fit(rows, 80, [Log(path)])
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20, 40, 60, 80]
+    path.write_text("no log\n")
+    with pytest.raises(DataError, match="is no log of a training"):
+        ours.fit(rows, 90, [Log(path)])
+    assert path.read_text() == "no log\n"
+
+
+def test_texts_of_every_are_printed_and_a_number_below_1_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().fit(rows, 4, [Every(2, lambda model: f"a sample in {'training' if model.training else 'evaluation'}")])
+    assert capsys.readouterr().err.splitlines() == ["a sample in evaluation"] * 2
+    with pytest.raises(ArgumentError, match="steps must be at least 1, got 0"):
+        Every(0, lambda model: None)
+
+
+def test_tensorboard_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("tensorboard", "tensorboard.compat", "tensorboard.compat.proto", "tensorboard.compat.proto.event_pb2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ArgumentError) as caught:
+        TensorBoard(tmp_path)
+    assert caught.value.hint == "pip install tensorboard"
+
+
+def test_tensorboard_has_the_figures(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is no dependency")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer().fit(rows, 40, [TensorBoard(tmp_path)])
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Scalars("loss")] == [20, 40]
+
+
+# ---- checkpoints ----
+def test_the_last_checkpoints_stay(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "new", every=10, keep=2, facts={"seed": 3})
+    trainer().fit(rows, 45, [checkpoints])
+    assert [path.name for path in checkpoints.paths()] == ["step-00000040.safetensors", "step-00000045.safetensors"]
+    assert pg.load(checkpoints.paths()[-1])["facts"] == {"seed": 3}
+    trainer().fit(rows, 5, [checkpoints])  # a training from the start takes those of the one before away
+    assert [path.name for path in checkpoints.paths()] == ["step-00000000.safetensors", "step-00000005.safetensors"]
+
+
+@pytest.mark.parametrize("fault", ["truncated", "flipped", "empty"])
+def test_of_a_broken_checkpoint_the_one_before_is_used_and_said(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unbroken, ours, again = (trainer(dropout=0.2) for _ in range(3))
+    unbroken.fit(rows, 30, [])
+    checkpoints = Checkpoints(tmp_path, every=10)
+    ours.fit(rows, 25, [checkpoints])
+    newest = checkpoints.paths()[-1]
+    data = bytearray(newest.read_bytes())
+    data[-3] ^= 4
+    newest.write_bytes({"truncated": bytes(data[:-40]), "flipped": bytes(data), "empty": b""}[fault])
+    assert checkpoints.restore(again) and again.done == 20
+    said = capsys.readouterr().err
+    assert str(newest) in said and said.endswith("The checkpoint before it is used.\n")
+    again.fit(rows, 30, [checkpoints])
+    assert same(unbroken, again)
+
+
+def test_a_full_disk_costs_a_checkpoint_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = callbacks.save
+
+    def full(state: Any, path: Path) -> None:
+        if "00000020" in path.name:
+            raise FileError(f"save: {path}: cannot be written: No space left on device.")
+        whole(state, path)
+
+    monkeypatch.setattr(callbacks, "save", full)
+    checkpoints = Checkpoints(tmp_path, every=10)
+    assert trainer().fit(rows, 30, [checkpoints]) == 30
+    assert "No space left on device. The training goes on." in capsys.readouterr().err
+    assert [path.name[5:13] for path in checkpoints.paths()] == ["00000000", "00000010", "00000030"]
+
+
+def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    pg.manual_seed(0)
+    model = nn.Linear(1, 1)
+    ours = Trainer(model, pg.optim.SGD(model.parameters(), lr=1.0), lambda model, x: (model(x) * 0.0).sqrt().sum())
+    checkpoints = Checkpoints(tmp_path, every=5)
+    with pytest.raises(AnomalyError, match="a weight after step 5 is not finite"):
+        ours.fit([Tensor([[1.0]])], 10, [checkpoints])
+    assert [path.name[5:13] for path in checkpoints.paths()] == ["00000000"]
+
+
+def test_a_state_of_another_model_is_refused_and_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10)
+    trainer().fit(rows, 5, [checkpoints])
+    before = checkpoints.paths()[-1].read_bytes()
+    model = nn.Linear(2, 2)
+    other = Trainer(model, pg.optim.SGD(model.parameters(), lr=0.1), lambda model, x, y: model(x).sum())
+    with pytest.raises(pg.PicogradError):
+        checkpoints.restore(other)
+    assert checkpoints.paths()[-1].read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"keep": 0}])
+def test_numbers_of_checkpoints_are_checked(wrong: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="every and keep must be at least 1"):
+        Checkpoints(tmp_path, **wrong)
+
+
+PROGRAM = """
+    import sys
+    from picograd_programs.train.callbacks import Checkpoints
+    from tests.train.test_trainer import rows, trainer
+
+    ours, checkpoints = trainer(dropout=0.3, ema=0.9), Checkpoints(sys.argv[1], every=1, keep=2)
+    checkpoints.restore(ours)
+    print(ours.done, flush=True)
+    ours.fit(rows, 60, [checkpoints])
+"""
+
+
+@pytest.mark.variants(first=2)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_that_is_killed_again_and_again_is_the_unbroken_one(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    for _ in range(3):
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None and process.stdout.readline().strip().isdecimal()
+            time.sleep(rng.uniform(0.0, 0.8))
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    unbroken, ours = trainer(dropout=0.3, ema=0.9), trainer(dropout=0.3, ema=0.9)
+    unbroken.fit(rows, 60, [])
+    assert Checkpoints(tmp_path).restore(ours) and ours.done == 60
+    assert same(unbroken, ours)

@@ -1,0 +1,256 @@
+"""Every `picograd train` and `picograd sample`, on little data: it learns, says so, stops, goes on, shows what it knows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd.errors import DataError
+from picograd_programs import cli
+from picograd_programs.data.mnist import Mnist
+from picograd_programs.data.tables import Table
+from picograd_programs.models import bigram, digits, names, regression, sentiment, vae
+from picograd_programs.models import diffusion as diffusion_model
+from picograd_programs.train.program import HEARD_CTRL_C, newest
+from picograd_programs.train.trainer import Trainer
+
+TEXT = "the quick brown fox jumps over the lazy dog.\n" * 30
+NAMES = [first + "nn" + last for first in "abcdefghij" for last in ("a", "ie", "y", "o")]
+NUMBER = r"\d+\.\d+"
+
+# command -> options of a small run, what its results say, and what `picograd sample` is asked and answers
+SMALL: dict[str, tuple[str, str, str, str]] = {
+    "linear": ("", rf"mean squared error by gradient descent: {NUMBER}; by least squares: {NUMBER}\nheld out: .*%", "", ""),
+    "logistic": ("", rf"by Newton's method: {NUMBER}\nheld-out accuracy: \d+\.\d\d%", "", ""),
+    "bigram": ("", rf"loss by counting: {NUMBER}; by gradient descent: {NUMBER}\nnew names: .+", "--num 3", r"(\w+\n){3}"),
+    "sentiment": (
+        "--embedding 8 --batch 16", r"held-out accuracy: \d+\.\d\d% \(\d+\.\d\d% by always", "--text 'good film'",
+        r".*% praise .*\n",
+    ),
+    "names": (
+        "--hidden 16 --lr 0.1", rf"loss: train {NUMBER}, dev {NUMBER}, test {NUMBER}\nnew names: .+", "--num 3",
+        r"(\w*\n){3}",
+    ),
+    "bag": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "rnn": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "gru": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "lstm": ("--width 8 --layers 2", "new names: .+", "--num 3 --temperature 0", r"(\w*\n){3}"),
+    "wavenet": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "transformer": ("--width 8 --layers 1 --dropout 0.1", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "mnist": ("--hidden 16 --batch 32 --lr 0.01", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "", ""),
+    "cnn": ("--channels 2 --batch 16", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "", ""),
+    "bert": (
+        "--width 16 --layers 1 --heads 2 --block 8 --text {text}", rf"validation loss: {NUMBER}; hidden characters told",
+        "--text 'qu_ck'", r"qu.ck\n",
+    ),
+    "gpt": (
+        "--width 16 --layers 1 --heads 2 --block 8 --sample 20 --text {text}", rf"validation loss: {NUMBER}\n(.|\n)*",
+        "--prompt the --length 10 --num 2", r"the(.|\n){10}\n-{20}\nthe(.|\n){10}\n",
+    ),
+    "diffusion": (
+        "--channels 8 --times 3 --batch 4 --ema 0.5", r"test loss: .*; pictures: .*",
+        "--num 4 --times 2 --picture {out}/a.png", "4 images.*\n",
+    ),
+    "vae": (
+        "--hidden 8 --code 2 --batch 16", r"test loss: .*; pictures: .*", "--num 4 --picture {out}/a.png", "4 images.*\n"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Little data in the place of the published sets; returns a file of text."""
+    rng = np.random.default_rng(0)
+    patterns, labels = rng.integers(0, 2, (10, 28, 28)) * 200, rng.integers(0, 10, 120).astype(np.uint8)
+    images = (patterns[labels] + rng.integers(0, 56, (120, 28, 28))).astype(np.uint8)
+    pictures = Mnist(images[:80], labels[:80], images[80:], labels[80:])
+    for module in (digits, vae, diffusion_model):
+        monkeypatch.setattr(module, "load_images", lambda name: pictures)
+    for module in (names, bigram):
+        monkeypatch.setattr(module, "load_names", lambda: NAMES)
+    x = rng.normal(size=(60, 3))
+    monkeypatch.setattr(regression, "load_diabetes", lambda: Table(x, x @ [1.0, 2.0, 3.0] + 5.0))
+    monkeypatch.setattr(regression, "load_cells", lambda: Table(x, (x[:, 0] > 0).astype(np.float64)))
+    words = [("a good film", 2.0), ("good fun", 1.0), ("a bad film", -2.0), ("bad and dull", -1.0)] * 15
+    monkeypatch.setattr(sentiment, "load_reviews", lambda: words)
+    text = tmp_path / "text"
+    text.write_text(TEXT)
+    return text
+
+
+def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
+    words = SMALL[name][0].format(text=text).split()
+    return ["train", name, *words, "--steps", "12", "--eval-every", "6", "--save-every", "4", "--out", str(out), *more]
+
+
+@pytest.mark.req("D3", "D5", "D6", "J4")
+@pytest.mark.parametrize("name", SMALL)
+def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
+    name: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main(options(name, little, out)) == 0
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    _, results, asked, answer = SMALL[name]
+    assert re.match(rf"{name}: .*[\d,]+ parameters\n", printed)
+    assert "trained 12 of 12 steps in " in printed and f"checkpoint: {out}/step-00000012.safetensors" in printed
+    assert re.search(results, printed), printed
+    assert (out / "log.jsonl").is_file()
+    for picture in re.findall(r"\S+\.png", printed):
+        assert Path(picture).read_bytes()[:4] == b"\x89PNG"
+    if asked:
+        assert cli.main(["sample", name, "--checkpoint", str(out), *shlex.split(asked.format(out=out))]) == 0
+        assert re.fullmatch(answer, capsys.readouterr().out)
+
+
+@pytest.fixture
+def pressed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Presses Ctrl-C after a step, once."""
+    made = Trainer.make_step
+
+    def press_at(step: int) -> None:
+        def make_step(self: Trainer, parts: Any) -> Any:
+            figures = made(self, parts)
+            if self.done == step:
+                monkeypatch.setattr(Trainer, "make_step", made)
+                signal.raise_signal(signal.SIGINT)
+            return figures
+
+        monkeypatch.setattr(Trainer, "make_step", make_step)
+
+    return press_at
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("name", SMALL)
+def test_a_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
+    name: str, little: Path, tmp_path: Path, pressed: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(options(name, little, tmp_path / "unbroken")) == 0
+    capsys.readouterr()
+    out = tmp_path / "stopped"
+    pressed(7)
+    assert cli.main(options(name, little, out)) == HEARD_CTRL_C
+    said = capsys.readouterr().out
+    assert "trained 7 of 12 steps in " in said
+    go_on = said.splitlines()[-1]
+    assert go_on.startswith(f"go on with: picograd train {name} ") and " --resume" in go_on
+    assert cli.main(shlex.split(go_on.removeprefix("go on with: picograd "))) == 0
+    expected, actual = (list(_arrays(pg.load(newest(place)))) for place in (tmp_path / "unbroken", out))
+    assert [name for name, _ in expected] == [name for name, _ in actual]
+    for (key, before), (_, after) in zip(expected, actual):
+        assert before.tobytes() == after.tobytes(), key
+
+
+def _arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the tensors of a checkpoint and their places."""
+    if isinstance(state, pg.Tensor):
+        yield path, state.detach().numpy()
+    elif isinstance(state, dict):
+        for name, value in state.items():
+            yield from _arrays(value, f"{path}.{name}")
+
+
+# ---- what is refused ----
+@pytest.mark.parametrize(
+    ("more", "said", "hint"),
+    [
+        (["--batch", "5"], "made with batch 12, this run has batch 5: the next batch would not be", "--batch 12"),
+        (["--seed", "1"], "made with seed 0, this run has seed 1", "--seed 0"),
+        (["--block", "4"], "made with block 8, this run has block 4", "--block 8"),
+        (["--heads", "1"], "made with heads 2, this run has heads 1", "--heads 2"),
+        (["--text", "OTHER"], "the characters that it was made with are not", "resume with the data the checkpoint"),
+        (["--width", "32"], "wte.weight", None),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_and_kept(
+    more: list[str], said: str, hint: str | None, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    cli.main(options("gpt", little, out))
+    before = newest(out).read_bytes()
+    (tmp_path / "other").write_text(TEXT.upper())
+    more = [word.replace("OTHER", str(tmp_path / "other")) for word in more]
+    capsys.readouterr()
+    assert cli.main([*options("gpt", little, out, "--resume"), *more]) == 1
+    printed = capsys.readouterr().err
+    assert said in printed and (hint is None or hint in printed)
+    assert newest(out).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "mnist", "--batch", "81"], "--batch: got 81, it must be 1 to 80."),
+        (["train", "names", "--steps", "0"], "--steps: got 0, it must be at least 1."),
+        (["train", "names", "--seed", "-1"], "--seed: got -1, it must be at least 0."),
+        (["train", "names", "--lr", "nan"], "--lr: got nan, it must be a finite number, 0 or more."),
+        (["train", "wavenet", "--context", "6"], "context must be a power of two, got 6."),
+        (["train", "gpt", "--heads", "3"], "heads must divide width, got 3 heads and width 128."),
+        (["train", "gpt", "--text", "/nowhere"], "/nowhere: "),
+        (["train", "names", "--resume"], "no checkpoint is there."),
+        (["train", "names", "--out", "FILE"], "cannot be written"),
+        (["sample", "gpt"], "no checkpoint is there."),
+        (["sample", "gpt", "--checkpoint", "FILE"], "FILE"),
+    ],
+)
+def test_wrong_settings_are_named_before_any_time_is_spent(
+    words: list[str],
+    said: str,
+    little: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([str(little) if word == "FILE" else word for word in words]) == 1
+    printed = capsys.readouterr().err
+    assert said.replace("FILE", str(little)) in printed and "Traceback" not in printed
+
+
+def test_a_checkpoint_of_another_program_is_named(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(options("rnn", little, tmp_path / "run"))
+    capsys.readouterr()
+    assert cli.main(["sample", "gru", "--checkpoint", str(tmp_path / "run")]) == 1
+    assert "a checkpoint of `train rnn`, not of `train gru`." in capsys.readouterr().err
+    with pytest.raises(DataError, match="no checkpoint is there"):
+        newest(tmp_path)
+
+
+def test_a_text_to_fill_is_checked(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(options("bert", little, tmp_path / "run"))
+    for text, said in (("q" * 9, "--text: 9 characters; the model reads 1 to 8."), ("QU_", "--text: 'Q' is not one of")):
+        capsys.readouterr()
+        assert cli.main(["sample", "bert", "--checkpoint", str(tmp_path / "run"), "--text", text]) == 1
+        assert said in capsys.readouterr().err
+
+
+# ---- figures on published data ----
+@pytest.mark.req("D4")
+@pytest.mark.variants(first=1)
+def test_names_reach_the_published_loss_of_so_many_steps(
+    published_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(names, "load_names", lambda: published_names)
+    assert cli.main(["train", "names", "--steps", "3000", "--out", str(tmp_path)]) == 0
+    losses = re.search(rf"loss: train ({NUMBER}), dev ({NUMBER})", capsys.readouterr().out)
+    assert losses is not None and float(losses[2]) < 2.55
+
+
+@pytest.mark.req("B8")
+@pytest.mark.variants(first=1)
+def test_mnist_reaches_98_percent(
+    published_mnist: Mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(digits, "load_images", lambda name: published_mnist)
+    assert cli.main(["train", "mnist", "--out", str(tmp_path)]) == 0
+    accuracy = re.search(r"^test accuracy: (\d+\.\d\d)%", capsys.readouterr().out, re.M)
+    assert accuracy is not None and float(accuracy[1]) >= 98
