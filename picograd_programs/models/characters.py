@@ -93,7 +93,7 @@ class TextProgram(Program):
         return [Windows(*(part[i : i + batch] for part in windows)) for i in range(0, num_batches * batch, batch)]
 
     def describe(self) -> str:
-        """Returns what the text is, and the number of weights."""
+        """Returns the size of the text and the number of weights."""
         characters = f"{len(self.text):,} characters of {self.settings.text}, {len(self.vocabulary)} different"
         return f"{characters}; {super().describe()}"
 

@@ -1,4 +1,4 @@
-"""What happens between the steps of a training: a bar, a log, evaluations, checkpoints, TensorBoard.
+"""Callbacks of a training: a bar, a log, evaluations, checkpoints, TensorBoard.
 
 Each is a class that `Trainer.fit` tells of its steps. Figures go to standard error (results to standard output, so the
 two can be told apart), and to files for curves.
@@ -23,11 +23,11 @@ from rich.text import Text
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.files import write_whole
-from picograd_formats.state_file import load, save
 from picograd.ir.origin import format_nbytes
 from picograd.tensor.costs import max_memory_allocated
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd_formats.state_file import load, save
 from picograd_programs.train.curve import curve
 from picograd_programs.train.peaks import peak_flops
 from picograd_programs.train.trainer import Batch, Callback, NotFinite, Trainer
@@ -95,7 +95,7 @@ class Progress(Callback):
 
     Where standard error is no terminal, some ten lines are printed instead. The rate counts from the end of the first
     step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is known
-    (train/peaks.py); else FLOP/s are shown.
+    (peaks.py); else FLOP/s are shown.
 
     Args:
       title:  what is trained, before the bar
@@ -205,7 +205,7 @@ def num_items(batch: Batch, per: str) -> int:
 class Log(Callback):
     """Adds figures to a file, a JSON object a line, for curves: {"step": 20, "seconds": 1.2, "loss": 2.3}.
 
-    A run that begins at step 0 writes the file anew; one that is resumed adds to it, after the lines of steps that are
+    A run that begins at step 0 begins the file; one that is resumed adds to it, after the lines of steps that are
     made again are taken away.
 
     Args:

@@ -7,6 +7,7 @@ its name, so none is here.
 
 from __future__ import annotations
 
+from picograd.cuda import get_device_name
 from picograd.dtype import DType, bfloat16, float16
 
 HALF: dict[str, float] = {  # 16-bit floats
@@ -29,8 +30,6 @@ def peak_flops(device: str | None, precision: DType | None) -> float | None:
     """
     if device is None or not device.lower().startswith("cuda"):
         return None
-    from picograd import cuda  # late: it loads what a processor does not need
-
     table = HALF if precision in (bfloat16, float16) else TF32
-    name = cuda.get_device_name(device)
+    name = get_device_name(device)
     return next((peak for part, peak in table.items() if part in name), None)

@@ -1,7 +1,7 @@
-"""What `picograd train NAME` and `picograd sample NAME` do, for every model alike.
+"""Programs: `picograd train NAME` and `picograd sample NAME`, for every model alike.
 
 A `Program` is a model, its data and its loss; `train` makes it a run: settings checked, checkpoints in a folder, figures
-on the way, results at the end. Each stands in the file of its model, picograd_programs/models/NAME.py.
+on the way, results at the end. Each is in the file of its model (picograd_programs/models).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Literal
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DataError
-from picograd_formats.state_file import load
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd_formats.state_file import load
 from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
@@ -172,7 +172,7 @@ class Program:
         return None
 
     def describe(self) -> str:
-        """Returns what is trained on what, before the training."""
+        """Returns the sizes of the data and of the model, to be printed before the training."""
         return f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters"
 
     def report(self, model: Any) -> str:
@@ -181,7 +181,7 @@ class Program:
 
     @classmethod
     def sample(cls, settings: Any) -> str:
-        """Returns what `picograd sample` prints."""
+        """Returns the text that `picograd sample` prints."""
         raise NotImplementedError
 
 

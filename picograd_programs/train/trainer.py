@@ -1,7 +1,7 @@
 """The loop of a training: steps, and what happens between two of them.
 
 `Trainer.step` is all that a step does, in a dozen lines; `Trainer.fit` makes one after the other. Everything else, from
-the bar to the checkpoint, is a callback (train/callbacks.py) that is told of each step.
+the bar to the checkpoint, is a callback (callbacks.py) that is told of each step.
 
 A step draws (dropout, augmentation) from a seed of its own, and the learning rate and the batch follow from the step's
 number. So a run that is stopped and resumed is the unbroken one, bit for bit.
@@ -101,7 +101,7 @@ class NotFinite(Exception):
 
 
 class Callback:
-    """What a training tells of itself; a method that is left out does nothing.
+    """Something that a training tells of its steps; a method that is left out does nothing.
 
     >>> class Count(train.Callback):
     ...     steps = 0
@@ -229,7 +229,7 @@ class Trainer:
         return nullcontext() if self.precision is None else autocast(str(device), dtype=self.precision)
 
     # ---- steps ----
-    def fit(self, batches: Batches, steps: int, callbacks: Sequence[Callback] | None = None) -> int:
+    def fit(self, batches: Batches, steps: int, callbacks: Sequence[Callback] = ()) -> int:
         """Makes the steps `done` .. `steps` - 1.
 
         Ctrl-C lets the step in progress end, so that no half-made update is ever saved; a second one stops at once.
@@ -237,7 +237,7 @@ class Trainer:
         Args:
           batches:    step, counted from 0 -> batch; or a DataLoader or other iterable, which is begun again at its end
           steps:      of the whole training, those done before included
-          callbacks:  told of the beginning, of each step and of the end, in this order; default: a bar, `Progress()`
+          callbacks:  told of the beginning, of each step and of the end, in this order: `Progress()` shows a bar
 
         Returns:      steps done: less than `steps` if Ctrl-C or a callback stopped the training
 
@@ -245,11 +245,9 @@ class Trainer:
           ArgumentError: an iterable has no batches.
           AnomalyError: the loss is not finite. The step is named, and where callbacks keep checkpoints the line, too.
         """
-        from picograd_programs.train.callbacks import Progress  # late: callbacks are of this file's classes
-
         self.steps, self.should_stop = steps, False
         self._run = _jitted(self) if self.jit else self.step
-        self.callbacks = [Progress()] if callbacks is None else list(callbacks)
+        self.callbacks = list(callbacks)
         source = stream(batches, self.done * self.accumulate, self.seed)
         self.model.train()
         with Interrupt() as interrupt, ExitStack() as ends:
@@ -437,7 +435,7 @@ class Interrupt:
 def stream(batches: Batches, first: int, seed: int) -> Iterator[Batch]:
     """Yields batches from number `first` on, as a run that was never stopped sees them.
 
-    An iterable is begun again at its end, each time with a seed of its own, so that a DataLoader shuffles anew; of one
+    An iterable begins again at its end, each time with a seed of its own, so that a DataLoader shuffles again; of one
     that is resumed the batches before are passed over.
 
     Raises:

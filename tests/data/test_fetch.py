@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
+import shutil
 import subprocess
+import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ import pytest
 from picograd.data import load_names, load_text
 from picograd.errors import DataError
 from picograd_programs.data import fetch
-from picograd_programs.data.fetch import Carrier, DataFile, get_files, sha256_of
+from picograd_programs.data.fetch import Carrier, DataFile, DebianCarrier, SourceCarrier, get_files, sha256_of
+from tests.data.conftest import Server
 
 BODY = b"some bytes of a data set" * 100
 
@@ -232,3 +237,79 @@ def test_small_texts_come_with_picograd(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(fetch, "download_package", None)
     assert len(load_names()) == 32_033
     assert load_text("shakespeare").startswith("First Citizen:")
+
+
+# ---- packages of Debian, and source archives ----
+def tar_of(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name.replace("__", "/").replace("_gz", ".gz").replace("_bin", ".bin"))
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("packed", [{"usr__share__digits_bin": BODY}, {"usr__digits_bin_gz": gzip.compress(BODY)}])
+def test_a_package_of_debian_is_downloaded_and_not_installed(
+    packed: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], cwd: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        commands.append(command)
+        if command[0] == "apt-get":
+            (Path(cwd) / "digits_1.0_all.deb").write_bytes(b"a package")
+        return subprocess.CompletedProcess(command, 0, tar_of(**packed) if command[0] == "dpkg-deb" else b"", b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert get_files("set", [data_file()], DebianCarrier("digits")) == {"digits.bin": BODY}
+    assert [command[:2] for command in commands] == [["apt-get", "download"], ["dpkg-deb", "--fsys-tarfile"]]
+    assert (cache / "data" / "set" / "digits.bin").read_bytes() == BODY
+
+
+def test_without_apt_the_source_is_passed_over(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(DataError, match="tried Debian's package digits: this machine has no apt-get"):
+        get_files("set", [data_file()], DebianCarrier("digits"))
+
+
+@pytest.fixture
+def index(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A registry on this machine, with one source archive."""
+
+    def publish(archive: bytes, digest: str | None = None) -> None:
+        server.bodies["simple/some-digits/"] = (
+            f'<a href="../../files/some_digits-1.0.tar.gz#sha256={digest or sha256_of(archive)}">1.0</a>'
+        ).encode()
+        server.bodies["files/some_digits-1.0.tar.gz"] = archive
+
+    monkeypatch.setenv("PIP_INDEX_URL", server.url("simple/"))
+    return publish
+
+
+def test_a_source_archive_is_unpacked_and_nothing_of_it_is_run(cache: Path, index: Callable[..., None]) -> None:
+    index(tar_of(setup__py=b"raise SystemExit", some__inner_gz=tar_of(a__digits_bin=BODY)))
+    found = get_files("set", [data_file()], SourceCarrier("some_digits==1.0", "inner.gz"))
+    assert found == {"digits.bin": BODY}
+
+
+@pytest.mark.parametrize(
+    ("archive", "digest", "carrier", "said"),
+    [
+        (tar_of(a__digits_bin=BODY), None, SourceCarrier("some-digits==2.0"), "the registry has no source archive of it"),
+        (tar_of(a__digits_bin=BODY), "0" * 64, SourceCarrier("some-digits==1.0"), "it must be 0000"),
+        (b"no archive", None, SourceCarrier("some-digits==1.0"), "does not unpack"),
+        (tar_of(a__other_bin=BODY), None, SourceCarrier("some-digits==1.0"), "it has no 'digits.bin'"),
+        (tar_of(a__digits_bin=BODY), None, SourceCarrier("some-digits==1.0", "inner.gz"), "does not unpack"),
+        (tar_of(a__digits_bin=BODY[1:]), None, SourceCarrier("some-digits==1.0"), "it must be"),
+    ],
+)
+def test_a_source_archive_that_is_wrong_is_passed_over(
+    archive: bytes, digest: str | None, carrier: SourceCarrier, said: str, cache: Path, index: Callable[..., None]
+) -> None:
+    index(archive, digest)
+    with pytest.raises(DataError, match=said):
+        get_files("set", [data_file()], carrier)
+    assert not (cache / "data" / "set").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from picograd.errors import DataError
 from picograd_programs.data import mnist
-from picograd_programs.data.fetch import DataFile, sha256_of
+from picograd_programs.data.fetch import sha256_of
 from picograd_programs.data.mnist import format_idx, parse_idx
 
 
@@ -106,12 +106,13 @@ def test_user_files_are_parsed(tmp_path: Path, cache: Path, monkeypatch: pytest.
     raw = {name: format_idx(array) for name, array in arrays.items()}
     for name, data in raw.items():
         (tmp_path / name).write_bytes(data)
-    files = tuple(DataFile(name, sha256_of(data), ()) for name, data in raw.items())
-    monkeypatch.setattr(mnist, "FILES", files)
+    for digests in ("DIGESTS", "FASHION_DIGESTS"):
+        monkeypatch.setattr(mnist, digests, {name: sha256_of(data) for name, data in raw.items()})
     monkeypatch.setenv("PICOGRAD_DATA", str(tmp_path))
-    data = mnist.load_mnist()
-    assert data.train_images.shape == (4, 28, 28)
-    assert data.test_labels.tolist() == [0, 1]
+    for name in ("mnist", "fashion"):
+        data = mnist.load_images(name)
+        assert data.train_images.shape == (4, 28, 28)
+        assert data.test_labels.tolist() == [0, 1]
 
 
 def test_published_files_come_out_of_some_source(published_mnist: mnist.Mnist) -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 import picograd as pg
 from picograd import Tensor, nn
 from picograd.errors import AnomalyError, ArgumentError, DataError, FileError
-from picograd_programs.train import callbacks
+from picograd_programs.train import callbacks, peaks
 from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard, num_items, rate_text
 from picograd_programs.train.curve import curve
 from picograd_programs.train.peaks import peak_flops
@@ -66,9 +66,9 @@ def test_rates_have_units() -> None:
 
 def test_peaks_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_flops("cpu", None) is peak_flops(None, None) is None
-    monkeypatch.setattr(pg.cuda, "get_device_name", lambda device=None: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(peaks, "get_device_name", lambda device=None: "NVIDIA H100 80GB HBM3")
     assert peak_flops("cuda:0", pg.bfloat16) == 989e12 and peak_flops("cuda:0", None) == 494e12
-    monkeypatch.setattr(pg.cuda, "get_device_name", lambda device=None: "something new")
+    monkeypatch.setattr(peaks, "get_device_name", lambda device=None: "something new")
     assert peak_flops("cuda:0", None) is None
 
 
