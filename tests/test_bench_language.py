@@ -112,6 +112,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(("workload", "variant"), RUNS, ids=lambda part: part if isinstance(part, str) else part.name)
 def test_picograd_computes_what_float64_says(workload: Language | Generation | Overhead, variant: str) -> None:
     runner = make_runner(load(variant), workload, variant, make_data(workload))

@@ -99,6 +99,7 @@ def test_an_interrupt_while_opencl_is_waited_for_loses_nothing(device: str, monk
     assert (x * 3).tolist() == [3, 6] and x.add_(1).tolist() == [2, 3]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("device", device_params("OPENCL", "CUDASIM"))
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_state_that_is_written_over_is_all_new_or_all_old(

@@ -118,6 +118,7 @@ def test_work_grows_as_the_graph_does(
     assert text[1] <= 4.6 * text[0]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("G8")
 @pytest.mark.parametrize(("make", "most"), [(chain, 16), (layers, 10), (rows, 24), (parameters, 4)])
 def test_many_equal_kernels_are_few_distinct_ones(make: Callable[[int], Roots], most: int) -> None:

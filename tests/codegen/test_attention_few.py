@@ -218,6 +218,7 @@ def test_nothing_is_guarded() -> None:
                     assert lower(kernel_of(lengths, arg, dtype, target, keys, mask), target).num_guards == 0
 
 
+@pytest.mark.variants(every=2)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 def test_a_row_has_the_bits_alone_that_it_has_among_others(dtype: DType) -> None:

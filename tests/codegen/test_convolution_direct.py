@@ -159,6 +159,7 @@ def test_how_it_is_cut() -> None:
     assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_nothing_is_guarded(case: Case) -> None:
     _, _, out = operands(case)

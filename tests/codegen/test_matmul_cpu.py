@@ -94,6 +94,7 @@ def test_a_last_panel_that_half_a_tile_computes_has_loops_of_its_own(n: int, gri
     check_same_meaning([root], {p: v for p, v in arrays.items() if p in toposort([root])}, targets=CPU_TARGETS)
 
 
+@pytest.mark.variants(every=3)
 # ---- the last columns ----
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 14, 15, 17, 30, 47, 62, 300])
 def test_the_last_columns_of_a_dear_epilogue_mean_the_same(n: int) -> None:

@@ -70,6 +70,7 @@ SHAPES: list[Case] = [
 ]
 
 
+@pytest.mark.variants(every=3, first=1)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
     x, w, out = operands(case)
@@ -96,6 +97,7 @@ def test_programs_on_each_width_of_vectors(case: Case, scheme: Winograd, rng: np
     check(rng, out, x, w, targets=CPU_TARGETS)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_nothing_is_guarded(case: Case) -> None:
     _, _, out = operands(case)

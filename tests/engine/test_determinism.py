@@ -80,6 +80,7 @@ def one_thread(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str]
     return run(1, folder), folder
 
 
+@pytest.mark.variants(every=3, first=1)
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
 def test_any_number_of_threads_and_a_warm_cache_give_the_same_bits(
     num_threads: int, one_thread: tuple[dict[str, str], str]

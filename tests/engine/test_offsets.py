@@ -99,6 +99,7 @@ ALIKE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_bits_are_those_of_a_jitted_function(name: str, axis: int) -> None:

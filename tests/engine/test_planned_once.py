@@ -123,6 +123,7 @@ def policy() -> Step:
     return trained(loss_of, [net])
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("program", [classifier, auto_encoder, language_model, convolutional, diffusion, policy])
 def test_steps_are_planned_in_the_first_ones(program: Callable[[], Step]) -> None:
     step, planned = program(), []

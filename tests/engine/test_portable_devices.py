@@ -65,6 +65,7 @@ print(counts.compiled, counts.disk_hits > 0)
 """
 
 
+@pytest.mark.variants(every=2)
 @on_each
 def test_a_second_process_compiles_nothing(device: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PICOGRAD_CACHE": str(tmp_path)}

@@ -272,6 +272,7 @@ def random_function(seed: int) -> tuple[Function, tuple[int, ...]]:
     return partial(gradients, function) if seed % 2 else function, shape
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_functions_of_rows(seed: int) -> None:
     function, shape = random_function(seed)

@@ -22,11 +22,13 @@ from tests.on_devices import check_interrupt, check_threads, device_params
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("device", device_params("CPU", "C", "OPENCL", "CUDASIM", "CUDA", "PTX"))
 def test_threads_that_run_one_plan_do_not_see_each_other(device: str) -> None:
     check_threads(device)
 
 
+@pytest.mark.variants(every=2, first=1)
 @pytest.mark.parametrize("device", device_params("OPENCL", "CUDASIM"))
 def test_an_interrupt_waits_until_state_is_written(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: dict[str, Any] = {"OPENCL": OpenClDevice, "CUDASIM": CudaSimDevice}

@@ -43,6 +43,7 @@ def expected(x: Array, w: Array, start: Array) -> tuple[Array, Array, Array]:
     return states[-1], total, by_w
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_scan_of_a_symbolic_number_of_steps_and_its_gradient(device: str, rng: np.random.Generator) -> None:
     rows, matrix = rng.standard_normal((MOST, 3), np.float32), rng.standard_normal((3, 3), np.float32) / 2
@@ -64,6 +65,7 @@ def test_a_scan_of_a_symbolic_number_of_steps_and_its_gradient(device: str, rng:
             np.testing.assert_allclose(value.numpy(), right, atol=3e-5)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_loops_in_loops_from_the_end_and_over_what_is_stacked(device: str, rng: np.random.Generator) -> None:
     values = rng.integers(-3, 4, (MOST, 5)).astype(np.float32)

@@ -115,6 +115,7 @@ def check_write(
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12, err_msg=said)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("B7")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_index_reads_and_writes_as_in_pytorch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,6 +238,7 @@ def check(seed: int, ways: tuple[str, ...] = ("eager", "jit")) -> None:
                 np.testing.assert_allclose(grad.numpy(), value, 1e-9, 1e-9, err_msg=f"gradient of t{n} of {said}")
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("B7")
 @pytest.mark.req("G10")
 @pytest.mark.parametrize("seed", SEEDS)

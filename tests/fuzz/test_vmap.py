@@ -86,6 +86,7 @@ def first_failing_part(graph: Graph, seed: int) -> Op | None:
     return None
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_WITH_BODIES])
 def test_a_random_graph_of_all_examples_is_that_of_each(seed: int) -> None:

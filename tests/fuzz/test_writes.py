@@ -11,6 +11,7 @@ from picograd_lab.fuzz.writes import Pair, check_writes
 SEEDS = range(80)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("G10")
 @pytest.mark.req("B7")
 @pytest.mark.parametrize("seed", SEEDS)

@@ -56,6 +56,7 @@ def check_sum(name: str, distribution: str, length: int, device: str) -> None:
     check(Tensor(array, device=device).mean(axes).numpy(), exact / count, magnitudes / count, 4 * log2(length) + 1)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("length", [700, 200_000])

@@ -83,6 +83,7 @@ def test_updates_alone_share_where_self_is_left_out(reduce: str) -> None:
     assert gradients(rows, [[9.0]] * 4, [[one] for one in updates])[1] == [[0.5], [0.5], [0.0], [1.0], [1.0]]
 
 
+@pytest.mark.variants(every=2, first=1)
 def test_second_derivatives_at_poles_are_the_limits() -> None:
     """The second derivative is NaN where both sides differ and the first derivative is NaN."""
     both_ends = [-1.0, 1.0]

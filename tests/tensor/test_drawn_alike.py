@@ -39,6 +39,7 @@ def test_what_is_drawn_has_the_same_bits_on_every_device(name: str, on: str) -> 
     check_draw(name, on)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("C1")
 @pytest.mark.parametrize("name", FILLS)
 def test_jit_draws_what_is_drawn_without(name: str, device: str) -> None:

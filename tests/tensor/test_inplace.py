@@ -76,6 +76,7 @@ def test_it_stores_what_the_function_returns(name: str, device: str) -> None:
     np.testing.assert_array_equal(part.numpy(), expected[0])
 
 
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C3")
 @pytest.mark.parametrize("name", ROWS)
 def test_a_view_is_written_through(name: str) -> None:

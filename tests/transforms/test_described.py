@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]]]] = {
 }
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_few_plans_and_the_results_of_no_jit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, make = FUNCTIONS[name]

@@ -66,6 +66,7 @@ def written_in_place(jitted: bool) -> Any:
 PROGRAMS: list[Callable[[bool], Any]] = [perceptron, recurrent, attention, convolutions, written_in_place]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_program_has_the_same_bits_while_it_is_profiled(program: Callable[[bool], Any], jitted: bool) -> None:

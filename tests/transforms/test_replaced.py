@@ -106,6 +106,7 @@ def test_a_check_that_runs_before_lets_the_memory_be_used(monkeypatch: pytest.Mo
         assert address(filled.cache) == where and filled.holds_rows_of(number)
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("place", ["CPU", "NUMPY", pytest.param("CUDASIM", marks=needs_compiler)])
 @pytest.mark.parametrize("wrong", ["rows", "target"])
 def test_after_an_error_the_state_is_as_it_was(wrong: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +123,7 @@ def test_after_an_error_the_state_is_as_it_was(wrong: str, place: str, monkeypat
         assert filled.holds_rows_of(number)
 
 
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("place", ["CPU", "NUMPY", pytest.param("CUDASIM", marks=needs_compiler)])
 @pytest.mark.parametrize("num_products", [6, 7])
 def test_temporaries_in_the_memory_of_replaced_state_wait_for_the_checks(

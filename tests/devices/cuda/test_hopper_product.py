@@ -58,6 +58,7 @@ def outcome(device: object, binary: Binary) -> Array:
     return found
 
 
+@pytest.mark.variants(every=3, first=2)
 @needs_compiler
 @pytest.mark.parametrize("order", ORDERS)
 def test_it_is_exact_in_every_order(order: str) -> None:

@@ -48,10 +48,12 @@ def test_row_sums(device: CudaSimDevice) -> None:
     check_row_sums(device, load(device, row_sums(5, 300)), 5, 300)
 
 
+@pytest.mark.variants(every=3)
 def test_matmul(device: CudaSimDevice) -> None:
     check_matmul(device, load(device, matmul(128, 32, 48)), 128, 32, 48)
 
 
+@pytest.mark.variants(every=3)
 def test_fibers_without_assembly(device: CudaSimDevice) -> None:
     """The way processors other than x86-64 switch threads."""
     check_row_sums(device, load(device, row_sums(3, 100), "-DCUDASIM_UCONTEXT"), 3, 100)

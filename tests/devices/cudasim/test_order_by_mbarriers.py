@@ -63,6 +63,7 @@ BUGS = {
 }
 
 
+@pytest.mark.variants(every=3)
 @needs_compiler
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
