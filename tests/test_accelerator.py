@@ -20,8 +20,7 @@ from tests.conftest import DEVICES
 from tests.device_checks import Check, checks
 from tests.on_devices import check_interrupt, check_threads
 from tests.operations.table import Operation
-from tests.operations.test_operations import OPERATIONS
-from tests.operations.test_operations import test_values as check_values
+from tests.operations.test_operations import OPERATIONS, compare_values
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "accelerator"
 ROWS = OPERATIONS if "LOOM" in DEVICES else OPERATIONS[::17]  # TEST_DEVICES=LOOM asks for all of them
@@ -96,7 +95,7 @@ def test_operations_give_what_pytorch_gives(
     row: Operation, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "LOOM")
-    check_values(row, "LOOM", rng)
+    compare_values(row, rng)
 
 
 @pytest.mark.req("G7")

@@ -29,7 +29,7 @@ DEVICES = device_params("CUDASIM", "CUDA")
 NOT_ASKED = ("more", "remainder", "index outside", "memory that begins anywhere", "draws")
 
 
-@pytest.mark.variants(every=7, first=3)
+@pytest.mark.variants(every=7, first=4)
 @pytest.mark.parametrize("check", checks(without=NOT_ASKED))
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_computes_what_the_evaluator_does(

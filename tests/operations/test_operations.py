@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import picograd as pg
 from picograd import Tensor
+from tests.conftest import DEVICES
 from tests.operations.table import Array, Operation, Sample, all_operations, with_arrays
 
 OPERATIONS = all_operations()
@@ -118,8 +119,25 @@ def backwards(tensor: Any) -> Any:
 # ---- values ----
 @pytest.mark.req("C3")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
-def test_values(row: Operation, device: str, rng: np.random.Generator) -> None:
-    for call in row.samples(rng):
+def test_values(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """Of every sample, on the evaluator."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    compare_values(row, rng)
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+@pytest.mark.parametrize("device", [device for device in DEVICES if device != "NUMPY"], indirect=True)
+def test_values_on_a_device(row: Operation, part: int, device: str, rng: np.random.Generator) -> None:
+    """Of every third sample, the first among them; the other two parts are variants."""
+    compare_values(row, rng, slice(part, None, 3))
+
+
+def compare_values(row: Operation, rng: np.random.Generator, part: slice = slice(None)) -> None:
+    """Runs some samples of a row in both libraries."""
+    for call in row.samples(rng)[part]:
         compare(row, call, "float32")
 
 
