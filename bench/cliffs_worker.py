@@ -29,7 +29,7 @@ class Run:
 
     epoch_s:    seconds, the first from before the model is made
     step_s:     median of the seconds between two losses: of a batch; of REINFORCE an episode and the update after it
-    scheduled, compiled, disk_hits:  as `picograd.engine.watch` counts; nothing for PyTorch
+    scheduled, compiled, disk_hits:  as `picograd.look` counts; nothing for PyTorch
     nbytes:     peak resident memory, less that of the process before it imported the library
     losses:     of the first three steps
     problem:    the reason why there are no more epochs, in one line
@@ -86,7 +86,7 @@ def _run(program: Any, num_epochs: int, jit: bool, sizes: dict[str, Any], counts
 
 
 def _watch() -> Any:
-    from picograd.engine.watch import watch  # not where PyTorch is measured
+    from picograd.look import watch  # not where PyTorch is measured
 
     return watch()
 

@@ -53,8 +53,8 @@ def kernel_of(problem: Problem) -> Any:
 
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the first choice first, with the generated kernel last."""
+    from picograd.codegen.emit import guess
     from picograd.codegen.hopper import cut_gradients
-    from picograd.codegen.opts import guess
     from picograd.engine.choose import written_candidates
     from picograd.ir.opts import Generated
 

@@ -56,8 +56,8 @@ def kernel_of(problem: Problem) -> Any:
 
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the one that is thought to be fastest first."""
+    from picograd.codegen.emit import guess
     from picograd.codegen.hopper import GROUP
-    from picograd.codegen.opts import guess
     from picograd.engine import choose as written
     from picograd.ir.opts import Generated
 

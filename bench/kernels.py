@@ -90,7 +90,7 @@ def kernel_times() -> list[tuple[str, str, list[float], int]]:
     import picograd as pg
     from picograd.engine.plan import template
     from picograd.engine.realize import find_plan
-    from picograd.engine.watch import watch
+    from picograd.look import watch
 
     rng = np.random.default_rng(0)
     (pg.Tensor(rng.standard_normal((3, 5))) @ pg.Tensor(rng.standard_normal((5, 7)))).realize()

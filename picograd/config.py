@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from picograd.errors import ArgumentError, DeviceError, warn_user
@@ -91,10 +91,15 @@ def shown_stages() -> frozenset[str]:
     Raises:
       ArgumentError: a stage has no such name.
     """
-    named = {part.strip() for part in setting("PICOGRAD_SHOW").split(",") if part.strip()}
+    return _stages(setting("PICOGRAD_SHOW"), setting("DEBUG"))
+
+
+@lru_cache(maxsize=8)
+def _stages(shown: str, level: str) -> frozenset[str]:
+    named = {part.strip() for part in shown.split(",") if part.strip()}
     for name in sorted(named - {*STAGES}):
         raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
-    level = setting("DEBUG")  # other programs read it too: what is no number is meant for them
+    # Other programs read DEBUG too: what is no number is meant for them.
     return frozenset(named | set(STAGES[: _count(level) or 0]))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DeviceError
-from picograd.interrupts import Ends
+from picograd.interrupts import Ends, cached_property
 from picograd.record import Record
 
 # The devices of new tensors that blocks of this thread have chosen, the innermost last; before them set_default_device's.
@@ -147,7 +147,7 @@ def language_of(name: str) -> Language:
 DECLARED_SHARED_BYTES = 48 * 1024
 
 
-class Target(Record):
+class Target(Record, dict=True):
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"
@@ -189,7 +189,7 @@ class Target(Record):
     has_shuffle: bool = True
     compiler: str = ""
 
-    @property
+    @cached_property
     def is_gpu(self) -> bool:
         return self.block_threads > 1
 

@@ -4,7 +4,7 @@ In:    objects; blocks of code; locks
 Out:   `LivingSet`, `LivingKeys`, `LivingValues`, `AtDeath`; `later`, work left over by finalizers, and `finish_later`
        `held_back`, `Ends`, `whole_context`: an interrupt waits until a block ends;  `wait_until`: it is heard meanwhile
        `lock`, `rlock`: free in a child;  `whole_at_fork`, `forks_wait`: a fork waits until one is free, or a block ends;
-       `cached_property`, which has no lock
+       `cached_property`, which has no lock;  `Latest`: a table that makes room for new entries, whole at any moment
 
 Python hears a signal between two steps of a program in Python, wherever that is. In a `__del__`, or in the callback of a
 weak reference, the KeyboardInterrupt has nowhere to go: it is printed and dropped, the finalizer is left half done, and the
@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from functools import partial
@@ -456,3 +456,32 @@ class cached_property(Generic[T]):
             return self
         value: T = self.function(instance)
         return instance.__dict__.setdefault(self.name, value)  # type: ignore[no-any-return]
+
+
+# ---- tables of the latest entries ----
+class Latest(OrderedDict[K, V]):
+    """A dict of at most `most` entries. What was put there first goes first; threads may use it at once.
+
+    A plain dict cannot do that: `del table[next(iter(table))]` fails where another thread adds an entry in between, while
+    `OrderedDict.popitem` is one step.
+
+    >>> table = Latest(2)
+    >>> for name in "abac":
+    ...     table.put(name, name.upper())
+    >>> list(table)
+    ['a', 'c']
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.most,), None, None, iter(self.items())
+
+    def put(self, key: K, value: V) -> None:
+        """Puts an entry behind all others, and takes out the first ones while there are too many."""
+        self.pop(key, None)
+        self[key] = value
+        while len(self) > self.most:
+            self.popitem(last=False)

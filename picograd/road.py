@@ -5,7 +5,8 @@
 In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
 
-A pass takes the record on its right and gives the one on its left; its file says what holds after it. `look` checks,
+A pass takes the record on its right and gives the one on its left; its file says what holds after it. A pass whose line
+begins with `if` is about some opcodes: where a graph or a Program has none of them, nothing is to be done. `look` checks,
 prints and keeps what a pass has made, where settings ask for that. The engine is around this page: it keeps results, tries
 several choices, and compiles kernels at the same time.
 """
@@ -15,31 +16,34 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
-from picograd.autodiff.gradient import written_out
-from picograd.codegen.emit import each_phase, emit, with_report
-from picograd.codegen.opts import guess
+from picograd.autodiff.gradient import WRITTEN_LATER, written_out
+from picograd.codegen.emit import each_phase, emit, guess, with_report
 from picograd.codegen.passes.bounds import prove_bounds
-from picograd.codegen.passes.legalize import legalize_statements
+from picograd.codegen.passes.legalize import illegal, legalize_statements
 from picograd.codegen.passes.linearize import linearize
 from picograd.codegen.passes.narrow_indices import narrow_indices
-from picograd.codegen.passes.tables import in_tables, may_look_up
+from picograd.codegen.passes.tables import INTEGERS, in_tables, may_look_up
 from picograd.device import Target
 from picograd.ir.attention import has_kernel
-from picograd.ir.bodies import map_bodies
-from picograd.ir.op import Op
+from picograd.ir.bodies import WITH_BODY, map_bodies
+from picograd.ir.op import CODE, Op, codes_in, toposort
+from picograd.ir.opcode import ATTENTIONS, OpCode
 from picograd.ir.opts import Opts
-from picograd.ir.pattern import graph_rewrite
 from picograd.ir.stages import Kernel, Program, Schedule, Source
+from picograd.ir.statements import held
 from picograd.look import look
-from picograd.rewrites.contract import compose_attention, contract
+from picograd.rewrites.contract import MANY_TERMS, PRODUCTS, compose_attention, contract
 from picograd.rewrites.merge_bodies import merge_bodies
-from picograd.rewrites.simplify import simplify_graph, strip_identity
+from picograd.rewrites.simplify import DETOURS, simplify_graph, strip_identity
 from picograd.schedule.create import group, make_step, scheduled
 from picograd.schedule.fuse import fuse
 from picograd.schedule.loops import normalize_loops
 from picograd.schedule.memory import Order, order_steps, versions_of, write_blocks
+
+DTYPE, CODE_AND_DTYPE = attrgetter("dtype"), attrgetter("code", "dtype")
 
 
 # ---- graphs -> Schedule ----
@@ -50,23 +54,30 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
       target:  whose kernels they become; None: any CPU's
     """
     roots = look("graph", roots)
-    roots = written_out(roots)  # gradients and functions that waited for this moment are graphs
-    roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
-    roots = merge_bodies(roots)  # loops over the same are one
-    roots = map_bodies(roots, simplify)  # rules of algebra, in bodies first
+    if codes_in(roots) & WRITTEN_LATER:
+        roots = written_out(roots)  # gradients and functions that waited for this moment are graphs
+    codes = codes_in(roots)
+    if codes & (ATTENTIONS | WITH_BODY):
+        roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
+    if codes & WITH_BODY:
+        roots = merge_bodies(roots)  # loops over the same are one
+        roots = map_bodies(roots, simplify)  # rules of algebra, in bodies first
     roots = look("simplify", simplify(roots))
     return look("schedule", create_schedule(roots, target))
 
 
-def simplify(roots: Sequence[Op]) -> list[Op]:
+def simplify(roots: Sequence[Op]) -> Sequence[Op]:
     """Returns graphs by the rules of algebra, once detours are out of their way."""
-    stripped = graph_rewrite(roots, strip_identity)
-    return simplify_graph([stripped[root] for root in roots])
+    if codes_in(roots) & DETOURS:
+        roots = simplify_graph(roots, strip_identity)
+    return simplify_graph(roots)
 
 
 def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedule:
     """Returns the Schedule of simplified graphs. A root that is a BUFFER already is its own output and runs nothing."""
-    return _schedule(normalize_loops(roots), {}, True, target)  # every result of a loop has memory of its own
+    if codes_in(roots) & WITH_BODY:
+        roots = normalize_loops(roots)  # every result of a loop has memory of its own
+    return _schedule(roots, {}, True, target)
 
 
 def _schedule(
@@ -80,16 +91,22 @@ def _schedule(
         return bodies[roots]
 
     refused = set[int]()
+    order = toposort(roots)
+    codes = set(map(CODE, order))
+    long_sums = [op for op in order if op.code is OpCode.REDUCE and op.src[0].numel >= MANY_TERMS]
     while True:
-        graph = write_blocks(roots, refused) if is_outermost else roots  # a block of a buffer is written in its place
-        graph = contract(graph, target)  # products and convolutions as their kernels take them
+        graph = roots
+        if is_outermost and OpCode.PAD in codes:
+            graph = write_blocks(graph, refused)  # a block of a buffer is written in its place
+        if codes & PRODUCTS or long_sums:
+            graph = contract(graph, target)  # products, convolutions and long sums as their kernels take them
         fused = fuse(graph, target)  # nests of loops, and which values they store
         groups = group(fused)  # kernels: nests that run one after the other on the same elements
         steps = [make_step(each, fused, of_body) for each in groups]
-        order = order_steps(steps, graph) if is_outermost else Order([*range(len(steps))])
-        if not order.refused:
-            return scheduled(graph, steps, order, of_body, is_outermost)  # and the place of each value in memory
-        refused |= {i for i, root in enumerate(graph) if order.refused & set(versions_of(root))}
+        sequence = order_steps(steps, graph) if is_outermost else Order([*range(len(steps))])
+        if not sequence.refused:
+            return scheduled(graph, steps, sequence, of_body, is_outermost)  # and the place of each value in memory
+        refused |= {i for i, root in enumerate(graph) if sequence.refused & set(versions_of(root))}
 
 
 # ---- Kernel -> Program -> Source ----
@@ -99,7 +116,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     After:  every phase is in the linear form, with only operations the target has.
     """
     program = emit(kernel, target, guess(kernel, target) if opts is None else opts)  # each nest by its emitter
-    if may_look_up(kernel, target):
+    if not INTEGERS.isdisjoint(map(DTYPE, toposort(kernel.values()))) and may_look_up(kernel, target):
         program = each_phase(program, in_tables)  # functions of small integers
     return finish(program, target)
 
@@ -107,9 +124,12 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
 def finish(program: Program, target: Target) -> Program:
     """Returns a Program in the free form as one in the linear form."""
     numbers = itertools.count(1)  # of its variables
-    program = each_phase(program, partial(legalize_statements, target=target))  # operations that the target has
+    ops = toposort(held(program.phases))
+    if not illegal(target).isdisjoint(map(CODE_AND_DTYPE, ops)):
+        program = each_phase(program, partial(legalize_statements, target=target))  # operations that the target has
     program = each_phase(program, partial(linearize, numbers=numbers))  # one a line, where it is first known
-    program = with_report(program)  # memory for what a CHECK has found
+    if OpCode.CHECK in map(CODE, ops):
+        program = with_report(program)  # memory for what a CHECK has found
     program = prove_bounds(program, numbers)  # what is not proved to be inside its memory has a condition
     return narrow_indices(program, numbers) if target.is_gpu else program  # integers of 32 bits
 

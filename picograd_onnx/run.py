@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DataError, UnsupportedOp
-from picograd.latest import Latest
+from picograd.interrupts import Latest
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.fit import check_fit, check_results, check_types, fitted, signature, type_of
 from picograd_onnx.plan import Planner

@@ -60,7 +60,7 @@ cublaslt_calls.import_module = lambda name: SimpleNamespace(
 TUNED = LIBRARY + """
 from picograd.engine import choose as tune
 from picograd.engine import realize
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.ir.opts import Library
 from picograd.devices.cuda import cublaslt
 def library_wins(kernel, found, device, make):

@@ -17,9 +17,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.devices import why_not
-from picograd.engine.watch import watch
 from picograd.errors import IndexingError
 from picograd.evaluator.program import as_tf32
+from picograd.look import watch
 from picograd.nn import functional as F
 from picograd.optim import SGD
 from tests.threads import in_threads

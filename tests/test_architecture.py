@@ -16,15 +16,15 @@ import pytest
 import picograd
 from picograd.device import LANGUAGES
 from picograd.engine.devices import FACTORIES
-from picograd.engine.watch import Counts, watch
 from picograd.errors import PACKAGES
+from picograd.look import Counts, watch
 from tests.test_words import comments, docstrings, files
 
 PACKAGE = Path(picograd.__file__).parent
 ROOT = PACKAGE.parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "render", "compilers", "runtime"}
 ORDER = [
-    {"record", "latest", "interrupts"}, {"loading"},
+    {"record", "interrupts"}, {"loading"},
     {"errors"}, {"files"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, {"look"},
     STAGES, {"road"}, {"engine"}, {"backend"}, {"tensor"}, {"linalg"}, {"control"}, {"nn"},
     {"optim", "utils"}, {"transforms"}, {"amp", "random"},
@@ -33,7 +33,7 @@ ORDER = [
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a
 # published function calls the one that does the work; a table that makes room lets what it held die; an attribute asks
 # the method that works it out; and what an interrupt may end is called by who holds it back otherwise.
-BETWEEN = {"ir", "public", "latest", "interrupts"}
+BETWEEN = {"ir", "public", "interrupts"}
 # The packages beside the core: each imports the core and those before it, and is no part of the core but by a page.
 BESIDE = [package for package in PACKAGES if package != "picograd"]
 # Names that users know: picograd.onnx is the package picograd_onnx.

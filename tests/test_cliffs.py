@@ -19,7 +19,7 @@ import picograd as pg
 from bench.cliffs import SETTLED, Row, table, worst
 from bench.cliffs_worker import Run, run
 from bench.programs import TINY, equal_work, load
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 NUM_STEPS = 4
 # A jitted step reads a stored batch; an eager one may compute it within its own kernels, and sum in another order.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd.engine.watch import watch
+from picograd.look import watch
 from tests.helpers import same_value
 
 D, T = pg.distributions, torch.distributions

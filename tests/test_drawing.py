@@ -12,10 +12,10 @@ import pytest
 import picograd as pg
 from picograd import Tensor, draw
 from picograd.engine.realize import realized
-from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, GradientError, JitError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd_lab import drawing
 from picograd_lab.drawing import lay_out
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import gc
+import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import picograd
-from picograd.interrupts import AtDeath, LivingKeys, LivingSet, LivingValues, finish_later, later
+from picograd.interrupts import AtDeath, Latest, LivingKeys, LivingSet, LivingValues, finish_later, later
 
 PACKAGE = Path(picograd.__file__).parent
 IN_C = ("pop", "append", "discard")  # methods of dict, deque and set
@@ -139,3 +141,14 @@ def test_work_left_over_is_done_once_and_again_after_an_interrupt() -> None:
     finish_later()
     finish_later()
     assert done == [0, 1]
+
+
+# ---- tables of the latest entries ----
+def test_a_table_is_copied_with_its_bound() -> None:
+    table: Latest[str, int] = Latest(2)
+    table.put("a", 1)
+    table.put("b", 2)
+    for copied in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert copied == table and copied is not table
+        copied.put("c", 3)
+        assert list(copied) == ["b", "c"] and list(table) == ["a", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import subprocess
@@ -11,21 +12,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import picograd
+from tests.test_architecture import STAGES, part_at
 
 PACKAGE = Path(picograd.__file__).parent
 FILES_MAX, LINES_MAX = 25, 7_000  # of the road
-ENTERED_MAX, FUNCTIONS_MAX = 76, 800  # files and functions of the example, cold
+ENTERED_MAX, FUNCTIONS_MAX, SWITCHES_MAX = 54, 680, 6  # files, functions and changes of stage of the example, cold
 TRACE = """
 import json, os, sys
 import picograd as pg
 
-root, functions = os.path.dirname(pg.__file__) + "/", {}
+root, functions, calls = os.path.dirname(pg.__file__) + "/", {}, []
 
 
 def look(frame, event, arg):
     name = frame.f_code.co_filename
     if event == "call" and name.startswith(root):
-        functions.setdefault((name[len(root) :], frame.f_code.co_firstlineno, frame.f_code.co_qualname))
+        calls.append(name[len(root) :])
+        functions.setdefault((calls[-1], frame.f_code.co_firstlineno, frame.f_code.co_qualname))
 
 
 a, b = pg.tensor([1.0, 2.0, 3.0]), pg.tensor([4.0, 5.0, 6.0])
@@ -33,7 +36,7 @@ a, b = pg.tensor([1.0, 2.0, 3.0]), pg.tensor([4.0, 5.0, 6.0])
 sys.setprofile(look)
 ((a * 2 + b).sum()).tolist()
 sys.setprofile(None)
-print(json.dumps(list(functions)))
+print(json.dumps([list(functions), calls]))
 """
 
 
@@ -80,7 +83,7 @@ def test_a_first_sum_goes_along_the_road(tmp_path: Path) -> None:
     own = {"PYTHONPATH": str(PACKAGE.parent), "XDG_CACHE_HOME": str(tmp_path), "PICOGRAD_THREADS": "1"}
     command, own = [sys.executable, "-c", TRACE], {"PATH": "/usr/bin:/bin", **own}
     ran = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
-    functions = json.loads(ran.stdout)
+    functions, calls = json.loads(ran.stdout)
     begun = dict[str, list[int]]()  # file -> lines where functions begin that are entered
     for file, line, _ in functions:
         begun.setdefault(file, []).append(line)
@@ -90,4 +93,6 @@ def test_a_first_sum_goes_along_the_road(tmp_path: Path) -> None:
     for stop in road()[DEFINITIONS:]:
         is_entered = [any(line in part for line in begun[stop.file]) for part in stop.lines()]
         assert all(is_entered) or stop.file == "rewrites/simplify.py", f"{stop}: {is_entered}"  # whose tables are data
+    stages = [stage for stage in map(part_at, map(Path, calls)) if stage in STAGES]
+    assert len(list(itertools.groupby(stages))) - 1 <= SWITCHES_MAX
     assert len(begun) <= ENTERED_MAX and len({(file, name) for file, _, name in functions}) <= FUNCTIONS_MAX

@@ -17,8 +17,8 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
-from picograd.engine.watch import watch
 from picograd.ir.op import Buffer, Op
+from picograd.look import watch
 
 pytestmark = pytest.mark.req("G8")
 F = pg.nn.functional

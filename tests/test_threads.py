@@ -14,9 +14,9 @@ from picograd.engine import realize as realizing
 from picograd.engine.known import Scalars
 from picograd.engine.plan import template
 from picograd.engine.realize import realize
+from picograd.interrupts import Latest
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.latest import Latest
 from tests.threads import NUM_THREADS, in_threads
 
 

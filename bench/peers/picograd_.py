@@ -17,7 +17,7 @@ from bench.peers import picograd_language
 from bench.runner import Runner
 from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 VARIANTS = ("picograd", "picograd_eager", "picograd_loop", "picograd_layers")
 F = pg.nn.functional

@@ -97,6 +97,9 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
     return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
 
 
+WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about
+
+
 def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> list[Op]:
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 

@@ -1,7 +1,10 @@
-"""Writes the loops of a Kernel: an emitter for each nest.
+"""Writes the loops of a Kernel: an emitter for each nest, and a tile for each product.
 
-In:    Kernel, Target, Opts
-Out:   Program in the free form
+In:    Kernel, Target
+Out:   `guess`, `candidates`: Opts, the best guess first;  `emit`: Program in the free form
+
+The guess looks at shapes and the target alone. No proposal changes a bit of the result: the order of the sum over K
+is the same in all of them.
 
 A file whose name ends in _cpu or _gpu is of one machine and does not know those of the other.
 """
@@ -17,9 +20,17 @@ from picograd.codegen.builder import Context
 from picograd.codegen.convolution_cpu import emit_convolution
 from picograd.codegen.convolution_direct import emit_direct, is_direct
 from picograd.codegen.elementwise import emit_elementwise, emit_update
-from picograd.codegen.matmul_cpu import as_reduction, emit_few_rows, emit_matmul, has_few_rows
-from picograd.codegen.matmul_gpu import emit_convolution_gpu, emit_matmul_gpu
-from picograd.codegen.reduce_cpu import emit_reduce, emit_reduce_both, in_one_pass
+from picograd.codegen.matmul_cpu import (
+    as_reduction,
+    better_transposed,
+    emit_few_rows,
+    emit_matmul,
+    has_few_rows,
+    register_tile,
+    register_tiles,
+)
+from picograd.codegen.matmul_gpu import emit_convolution_gpu, emit_matmul_gpu, gpu_tile, other_block_tiles, other_warp_tiles
+from picograd.codegen.reduce_cpu import Both, emit_reduce, emit_reduce_both, in_one_pass
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan, emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter, emit_scatter_gpu, sorts_updates
@@ -29,10 +40,51 @@ from picograd.dtype import DType
 from picograd.ir.attention import parts_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Opts
+from picograd.ir.opts import BlockTile, Opts, Tile, WarpTile
+from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
 from picograd.ir.statements import Check, For, If, Let, Statement
 from picograd.record import replace
+
+
+# ---- choices: the one a rule of thumb takes, then the few that are worth timing ----
+def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
+    """Returns the candidates of tuning: the best guess first, then others that cut one product differently."""
+    best = guess(kernel, target)
+    found = [best]
+    for place, (nest, tile) in enumerate(zip(_products(kernel, target), best.products)):
+        for other in _others(nest, tile, target):
+            found.append(Opts((*best.products[:place], other, *best.products[place + 1 :])))
+    return tuple(dict.fromkeys(found))
+
+
+def _others(nest: Nest, tile: Tile, target: Target) -> Sequence[Tile]:
+    """Returns other tiles of a product."""
+    if isinstance(tile, BlockTile):
+        return other_block_tiles(tile)
+    return other_warp_tiles(tile) if isinstance(tile, WarpTile) else register_tiles(nest, tile, target)
+
+
+def guess(kernel: Kernel, target: Target) -> Opts:
+    """Returns the choices that a rule of thumb takes."""
+    return Opts(tuple(best_guess(nest, target) for nest in _products(kernel, target)))
+
+
+def _products(kernel: Kernel, target: Target) -> list[Nest]:
+    """Returns the matrix products whose tile can be tuned."""
+    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
+    return [nest for nest in nests if not has_few_rows(nest, target)]
+
+
+def best_guess(nest: Nest, target: Target) -> Tile:
+    """Returns the tile of a product that a rule of thumb takes."""
+    if target.is_gpu:
+        anchor = nest.anchor
+        assert anchor is not None
+        *batch, m, n = anchor.shape
+        return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target, takes_tf32(anchor))
+    return register_tile(nest, better_transposed(nest), target)
+
 
 # ---- which emitter writes which nest: the first whose condition holds ----
 Condition = Callable[[Nest, Target], bool]
@@ -110,7 +162,9 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
 
     context = Context(params, target, new_scratch, iter(opts.products))
     phases: list[tuple[Statement, ...]] = []
-    planned, both = in_one_pass(kernel.phases, params, target, new_scratch)
+    planned, both = kernel.phases, dict[Nest, Both]()
+    if not target.is_gpu and sum(map(len, planned)) > 1:
+        planned, both = in_one_pass(planned, params, target, new_scratch)
     for nests in planned:
         for nest in nests:
             if both and nest in both:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
@@ -46,15 +45,8 @@ FIRST_SEEN = -1000  # the id of a RANGE in place of a position that is read; ano
 INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 
-class Point(NamedTuple):
-    """One element of one Op.
-
-    valid:  where it matters; elsewhere memory must not be touched
-    """
-
-    op: Op
-    coords: Coords
-    valid: Op | bool
+# One element of one Op: the Op, its coordinates, and where it matters; elsewhere memory must not be touched.
+Point = tuple[Op, Coords, Op | bool]
 
 
 def element(root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True) -> Op:
@@ -81,7 +73,7 @@ def elements(
     known = known or {}
     done: dict[Point, Op] = {}
     waiting: dict[Point, list[Point]] = {}  # those on the stack -> what they are computed from
-    starts = [Point(root, coords, valid) for root in roots]
+    starts = [(root, coords, valid) for root in roots]
     stack = starts[::-1]
     while stack:
         point = stack[-1]
@@ -89,14 +81,15 @@ def elements(
             stack.pop()
             continue
         sources = waiting.get(point)
-        if sources is None or point.op.code is OpCode.GATHER:  # where that reads depends on its index
+        if sources is None or point[0].code is OpCode.GATHER:  # where that reads depends on its index
             sources = waiting[point] = _sources(point, known, done)
-        missing = [s for s in sources if s not in done]
-        if missing:
-            stack += missing[::-1]
-            continue
-        done[point] = _value(point, known, list(map(done.__getitem__, sources)))
-        stack.pop()
+        num_waiting = len(stack)
+        for source in reversed(sources):
+            if source not in done:
+                stack.append(source)
+        if len(stack) == num_waiting:
+            done[point] = _value(point, known, list(map(done.__getitem__, sources)))
+            stack.pop()
     return [done[start] for start in starts]
 
 
@@ -175,11 +168,11 @@ def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[
     if op in known or not op.src or op.code is OpCode.BIND:
         return []
     if op.code in ELEMENTWISE or op.code in IDENTITY:
-        return [Point(s, coords, valid) for s in op.src]
+        return [(s, coords, valid) for s in op.src]
     if op.code is OpCode.GATHER:
         return _gather_sources(point, done)
     moved, inside = move(op, coords)
-    return [] if inside is False else [Point(op.src[0], moved, both(valid, inside))]
+    return [] if inside is False else [(op.src[0], moved, both(valid, inside))]
 
 
 def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
@@ -187,11 +180,11 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
     op, coords, valid = point
     (axis, batch), (x, index) = op.arg, op.src
     num_index = len(index.shape) - batch
-    at = Point(index, coords[:batch] + coords[axis : axis + num_index], valid)
+    at = (index, coords[:batch] + coords[axis : axis + num_index], valid)
     if at not in done:
         return [at]
     place, inside = _place(op, done[at])
-    return [at, Point(x, coords[:axis] + (_seen_place(point, place),) + coords[axis + num_index :], both(valid, inside))]
+    return [at, (x, coords[:axis] + (_seen_place(point, place),) + coords[axis + num_index :], both(valid, inside))]
 
 
 def _seen_place(point: Point, place: Dim) -> Dim:
@@ -199,11 +192,12 @@ def _seen_place(point: Point, place: Dim) -> Dim:
 
     Why: of (16, 784) seen as (16, 28, 28), place 30 of row c is in row c, too; a place that may be anything is not.
     """
-    length = point.op.src[0].shape[point.op.arg[0]]
+    op, coords, _ = point
+    length = op.src[0].shape[op.arg[0]]
     low, high = bounds(place)
     if (low >= 0 and less(high, length) is True) or not isinstance(length, int):
         return place
-    around = [dim for dim in (place, *point.coords) if isinstance(dim, Op)]
+    around = [dim for dim in (place, *coords) if isinstance(dim, Op)]
     depth = sum(op.code is OpCode.RANGE and op.arg[0] <= FIRST_SEEN for op in toposort(around))
     return Op(OpCode.RANGE, dtypes.int64, (to_op(length),), (FIRST_SEEN - depth, AxisKind.LOOP))
 

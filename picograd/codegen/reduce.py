@@ -26,11 +26,12 @@ from picograd.codegen.index import (
     spread,
 )
 from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, prefetch_lines, split
-from picograd.codegen.scalar import combined, multiply_add
+from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.interrupts import cached_property
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import cast, where
+from picograd.ir.build import cast, combined, where
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -59,7 +60,7 @@ Results = dict[Op, Op]  # reductions that are done, with their values
 Where = tuple[Op, Dim, Op]  # memory, index, value
 
 
-class Rows(Record):
+class Rows(Record, dict=True):
     """An iteration space whose axes are either rows or reduced.
 
     groups:      loops in the order of the domain's axes, from `merge_axes`
@@ -95,7 +96,7 @@ class Rows(Record):
         """Returns all that is computed for an element, as if every reduction were 0."""
         levels = [r for level in self.levels for r in level]
         known = {r: const(0, r.dtype) for r in levels}
-        outputs = [value for _, value in self.nest.outputs if value.shape == self.nest.domain]
+        outputs = [value for _, value in self.of_elements]
         return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
 
     def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
@@ -110,18 +111,28 @@ class Rows(Record):
             total = term if total is None else multiply_add(term.src[0], term.src[1], total, self.has_fma)
         return total or value
 
-    @property
+    @cached_property
     def row_extents(self) -> list[Dim]:
         return [self.extents[g] for g in self.row_groups]
 
-    @property
+    @cached_property
     def column_loops(self) -> list[Dim]:
         """Extents of the column loops; [1] if the nest has none."""
         return self.column_extents or [1]
 
-    @property
+    @cached_property
     def column_extents(self) -> list[Dim]:
         return [self.extents[g] for g in self.column_groups]
+
+    @cached_property
+    def columns_max(self) -> int:
+        """Elements of a row, at most."""
+        return greatest(numel(self.column_extents))
+
+    @cached_property
+    def of_elements(self) -> list[tuple[int, Op]]:
+        """The outputs that are computed for each element of a row, with their slots."""
+        return [(slot, value) for slot, value in self.nest.outputs if value.shape == self.nest.domain]
 
 
 def _terms(value: Op) -> list[Op]:
@@ -227,15 +238,14 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
 
 def is_short(rows: Rows, limit: int) -> bool:
     """True for rows of at most so many elements, for every length they may have."""
-    return greatest(numel(rows.column_extents)) <= limit
+    return rows.columns_max <= limit
 
 
 def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:
     """Returns the values computed per element of a row, and their places."""
     coords = rows.coords(at, columns)
-    found = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
     index = flatten(coords, rows.nest.domain)
-    return [(rows.params[slot], index, rows.value(value, coords, results)) for slot, value in found]
+    return [(rows.params[slot], index, rows.value(value, coords, results)) for slot, value in rows.of_elements]
 
 
 def row_stores(rows: Rows, here: Coords, results: Results) -> list[Where]:
@@ -253,7 +263,7 @@ def write_stores(build: Builder, stores: Sequence[Where]) -> None:
 
 def has_elements(rows: Rows) -> bool:
     """True where something is computed for each element of a row."""
-    return any(value.shape == rows.nest.domain for _, value in rows.nest.outputs)
+    return bool(rows.of_elements)
 
 
 # ---- who adds up: places of running values ----
@@ -380,7 +390,7 @@ def emit_rows(
 
     if has_elements(rows) or down_columns is not None:
         *outer, last = rows.column_loops
-        rest = rest_in_vectors(lambda: _of_elements(_outputs(rows), values)[0], last, lanes)
+        rest = rest_in_vectors(lambda: _of_elements([value for _, value in rows.of_elements], values)[0], last, lanes)
         nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
     for at, of_row in zip(places, known):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
@@ -417,15 +427,17 @@ def reduce_rows(
 
 def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
     """The results of a row, with the kept values of one of its elements."""
+    if not memories:
+        return results
     place = flatten(columns, tuple(rows.column_loops))
     return results | {value: read(memory, place) for value, memory in memories.items()}
 
 
 def worth_keeping(rows: Rows) -> list[list[Op]]:
     """Returns for each level of reductions which values of elements should be stored: those dear and needed again."""
-    if not _length_kept(rows):
+    if not _length_kept(rows) or not (rows.of_elements or len(rows.levels) > 1):
         return []
-    outputs = _outputs(rows)
+    outputs = [value for _, value in rows.of_elements]
     sources = [[r.src[0] for r in level] for level in rows.levels]
     known: set[Op] = set()
     found = []
@@ -439,11 +451,6 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
         found.append([op for op in dear if op in shared - inner])
         known |= set(found[-1])
     return found
-
-
-def _outputs(rows: Rows) -> list[Op]:
-    """Returns the values stored per element."""
-    return [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
 
 
 def _of_elements(roots: Sequence[Op], known: Collection[Op]) -> tuple[dict[Op, None], set[Op]]:
@@ -649,10 +656,10 @@ def _num_copies(level: Sequence[Op]) -> int:
 
     Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
     """
-    steps = [op for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
+    steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
     if len(steps) > ADDING_STEPS_MAX:
         return 1
-    return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
+    return 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
 
 
 def _join(r: Op, vector: Op | None, single: Op, build: Builder, lanes: int, copies: int) -> Op:

@@ -52,11 +52,10 @@ from picograd.codegen.reduce import (
     worth_keeping,
     write_stores,
 )
-from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.bodies import substitute
-from picograd.ir.build import cast
+from picograd.ir.build import cast, combined
 from picograd.ir.build import reduce as reduce_axes
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
@@ -434,8 +433,6 @@ def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: S
              each makes down the columns.
     """
     found: dict[Nest, Both] = {}
-    if target.is_gpu:
-        return phases, found
     made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
     for rows, number, columns, place in _crossed(phases):
         if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):

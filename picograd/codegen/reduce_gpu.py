@@ -36,9 +36,8 @@ from picograd.codegen.reduce import (
     row_stores,
     write_stores,
 )
-from picograd.codegen.scalar import combined
 from picograd.device import Target
-from picograd.ir.build import cast, compare
+from picograd.ir.build import cast, combined, compare
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel

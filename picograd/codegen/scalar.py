@@ -59,11 +59,6 @@ def like(value: Scalar, x: Op) -> Op:
     return const(value, x.dtype)
 
 
-def combined(code: OpCode, a: Op, b: Op) -> Op:
-    """Returns a reduction's combination of two elements, in any order."""
-    return Op(code, a.dtype, (a, b))
-
-
 def fma(a: Op, b: Op | float, c: Op | float) -> Op:
     """Returns a * b + c with one rounding."""
     b, c = (v if isinstance(v, Op) else like(v, a) for v in (b, c))

@@ -22,9 +22,8 @@ from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.index import element_within, vector_lanes
 from picograd.codegen.loops import BLOCKS_WANTED, share_columns, split
 from picograd.codegen.reduce import running_dtype, start_of
-from picograd.codegen.scalar import combined
 from picograd.device import Target
-from picograd.ir.build import cast, where
+from picograd.ir.build import cast, combined, where
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel

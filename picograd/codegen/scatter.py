@@ -29,10 +29,9 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within, vector_lanes
 from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split
 from picograd.codegen.reduce import start_of
-from picograd.codegen.scalar import combined
 from picograd.codegen.sort import Phase, Sorted, at_most, integer
 from picograd.device import Target
-from picograd.ir.build import both, cast, compare, reshape, where
+from picograd.ir.build import both, cast, combined, compare, reshape, where
 from picograd.ir.op import Dim, Op, const, filled
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel

@@ -30,13 +30,13 @@ from picograd import dtype as dtypes
 from picograd.config import cache_folder
 from picograd.device import Target
 from picograd.dtype import dtype_named
-from picograd.engine.watch import note
 from picograd.errors import warn_user
 from picograd.files import ABANDONED_SECONDS, WITHOUT_WAITING, is_ours
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Binary, Launch, Param, TileMap
 from picograd.ir.text import format_graph, parse_graph
+from picograd.look import note
 from picograd.record import asdict, astuple
 
 # ---- files ----
@@ -247,8 +247,14 @@ def _target_text(target: Target) -> str:
     return json.dumps(target, sort_keys=True, default=asdict)
 
 
-def kept(name: str, begin: Callable[[], Callable[[], Binary]]) -> Callable[[], Binary]:
-    """Looks for the Binary of an entry; the result gives it, or finishes what is begun and keeps it, on any thread."""
+def kept(name: str | None, begin: Callable[[], Callable[[], Binary]]) -> Callable[[], Binary]:
+    """Looks for the Binary of an entry; the result gives it, or finishes what is begun and keeps it, on any thread.
+
+    Args:
+      name:  None: nothing is looked for nor kept
+    """
+    if name is None:
+        return begin()
     found = load_binary(name)
     if found is not None:
         note("disk_hits")

@@ -21,6 +21,7 @@ from contextlib import suppress
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.codegen.emit import candidates, guess
 from picograd.codegen.hopper import (
     AttentionSplit,
     attention_tiles,
@@ -33,13 +34,11 @@ from picograd.codegen.hopper import (
     split_attention,
     why_not,
 )
-from picograd.codegen.opts import candidates, guess
 from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.devices.cuda.render_hopper import functions_of, header_of
 from picograd.engine.cache import entry_name, read_entry, write_entry
-from picograd.engine.watch import note
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
 from picograd.ir.host import OutOfRange
@@ -74,7 +73,7 @@ from picograd.ir.stages import (
 )
 from picograd.ir.symbolic import dim_value
 from picograd.ir.text import format_kernel
-from picograd.look import show
+from picograd.look import note, show
 from picograd.record import Record, replace
 
 # ---- timing ----
@@ -187,7 +186,7 @@ def _filled(param: Param, device: Device) -> Buffer:
 
 def _num_checks(kernel: Kernel) -> int:
     """Returns how many CHECKs a kernel has: their numbers are 0, 1, ..."""
-    values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
+    values = kernel.values()
     return sum(op.code is OpCode.CHECK for op in toposort(values))
 
 

@@ -22,12 +22,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from picograd.codegen.opts import guess
+from picograd.codegen.emit import guess
 from picograd.config import OF_KERNELS, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine.cache import entry_name, kept, load_binary
-from picograd.engine.choose import choose, library_binary, may_be_tuned, merged, parts_of
-from picograd.engine.watch import note, telling
+from picograd.engine.choose import Parts, choose, library_binary, may_be_tuned, merged, parts_of
 from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.interrupts import lock
@@ -39,7 +38,7 @@ from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Sc
 from picograd.ir.symbolic import forget_sums
 from picograd.ir.text import format_kernel, parse_kernel
 from picograd.ir.text_program import format_program
-from picograd.look import look, place_of_dumps
+from picograd.look import look, note, place_of_dumps, telling
 from picograd.record import Record
 from picograd.road import lower, schedule_graphs, source_of
 
@@ -280,13 +279,19 @@ class Compiler:
         names: list[str | None] = []
 
         def begin(one: Wanted) -> Callable[[], Binary]:
-            finish, name = self._begin_best(one)
+            """Begins a kernel by the best choice; what is returned gives its code."""
+            with _naming_line_of(one.kernel):
+                choice = self._choice(one)
+                name = self._entry_of(one.text, choice)
+                finish = kept(name, partial(self._begin, one.kernel, choice))
             names.append(name)
-            return lambda: noted(finish())
 
-        def noted(binary: Binary) -> Binary:
-            finished.append(binary)
-            return binary
+            def finish_named() -> Binary:
+                with _naming_line_of(one.kernel):
+                    finished.append(binary := finish())
+                return binary
+
+            return finish_named
 
         with telling(lambda: f"{len(finished)} of {len(missing)} kernels are compiled"):
             for number, binary in enumerate(pipelined(missing, begin, num_threads)):
@@ -326,21 +331,14 @@ class Compiler:
 
     def make(self, kernel: Kernel, choice: Choice) -> Executable:
         """Returns callable code for a kernel by a given choice."""
-        return self.device.load(self._begin(kernel, choice, self._entry_of(format_kernel(kernel), choice))())
+        finish = kept(self._entry_of(format_kernel(kernel), choice), partial(self._begin, kernel, choice))
+        return self.device.load(finish())
 
-    def _begin_best(self, wanted: Wanted) -> tuple[Callable[[], Binary], str | None]:
-        """Begins a kernel by the best choice; returned are what gives its code, and the name of the entry for that."""
-        kernel = wanted.kernel
-        with _naming_line_of(kernel):
-            choice = choose(kernel, self.device, self.make, wanted.tune)
-            name = self._entry_of(wanted.text, choice)
-            finish = self._begin(kernel, choice, name)
-
-        def finish_named() -> Binary:
-            with _naming_line_of(kernel):
-                return finish()
-
-        return finish_named, name
+    def _choice(self, wanted: Wanted) -> Choice:
+        """Returns the best choice for a kernel: the guess, where there is no other that may be better."""
+        if wanted.tune or self.device.target.has_warpgroups:
+            return choose(wanted.kernel, self.device, self.make, wanted.tune)
+        return Generated(guess(wanted.kernel, self.device.target))
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
@@ -348,20 +346,15 @@ class Compiler:
             return None
         return entry_name(f"{text}\nopts {choice}", self.device.target)
 
-    def _begin(self, kernel: Kernel, choice: Choice, name: str | None) -> Callable[[], Binary]:
-        """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread."""
-        if name is None:
-            return self._begin_compiling(kernel, choice)
-        return kept(name, lambda: self._begin_compiling(kernel, choice))
-
-    def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
-        """Kernel -> Source by a choice; returned is Source -> Binary.
+    def _begin(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
+        """Goes from Kernel to Source by a choice, as far as Python goes; the rest, Source -> Binary, may be done on another
+        thread.
 
         A part of the kernel may be left to a library, whose call is a Binary already, or to a kernel written by hand.
         """
         target, place = self.device.target, place_of_dumps(kernel, self.device.target)
         look("kernel", kernel, place)
-        parts = parts_of(kernel, choice, target)
+        parts = Parts(kernel, choice.opts) if isinstance(choice, Generated) else parts_of(kernel, choice, target)
         split, source, compile_ = parts.split, None, None
         if split is not None:
             look("split", split.kernel, place)
@@ -406,6 +399,5 @@ def _naming_line_of(kernel: Kernel) -> Iterator[None]:
     try:
         yield
     except PicogradError as error:
-        values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
-        error.made_at(next(filter(None, map(line_of, values)), None))
+        error.made_at(next(filter(None, map(line_of, kernel.values())), None))
         raise

@@ -79,7 +79,7 @@ def share(known: Shared, dtype: DType, device: str) -> Buffer:
 
 def reads_shared(buffers: tuple[Buffer, ...]) -> bool:
     """Returns whether one of these Buffers is on shared memory."""
-    return bool(shared.data) and any(buffer in shared for buffer in buffers)
+    return any(buffer in shared for buffer in buffers)
 
 
 def private_memory(buffer: Buffer) -> Any:
@@ -121,6 +121,9 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
     OpCode.PAD: _padded,
     OpCode.FLIP: lambda array, arg: np.flip(array, arg),
 }
+
+
+LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of what has not been computed only these may be in host memory
 
 
 def value_on_host(op: Op) -> Array | None:

@@ -30,6 +30,7 @@ from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import (
     BLOCKS,
     FIXED,
+    WITH_LENGTHS,
     Lengths,
     Moving,
     Offset,
@@ -42,12 +43,11 @@ from picograd.engine.lengths import (
     regrouped,
 )
 from picograd.engine.plan import Template
-from picograd.errors import PlanningWarning, user_line, warn_user
-from picograd.interrupts import lock
-from picograd.ir.op import Buffer, Op, Shape, const, toposort
+from picograd.errors import PlanningWarning, warn_user
+from picograd.interrupts import Latest, lock
+from picograd.ir.op import Buffer, Op, const, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan
-from picograd.latest import Latest
 from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
@@ -121,16 +121,17 @@ class Known(NamedTuple):
           form:  which the plan was made of
         """
         moving, lengths = form.moving, {} if form.sizes is None else form.sizes.values
-        if len(form.variables) > len(moving.values()) + len(lengths):
+        values = moving.values() if moving.offsets else {}
+        if len(form.variables) > len(values) + len(lengths):
             return None
         place = {buffer: i for i, buffer in enumerate(seen.buffers)}
         place |= {form.leaves[op].arg[0]: ~i for i, op in enumerate(seen.numbers) if op in form.leaves}
         numbers = [None if op in form.leaves else op for op in seen.numbers]
-        free = {
-            (offset.op, offset.axis): (moving.name(group), constant)
-            for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants())
-            if group != FIXED
-        }
+        free = {}
+        if values:
+            for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants()):
+                if group != FIXED:
+                    free[offset.op, offset.axis] = moving.name(group), constant
         offsets = [
             KnownOffset(i, axis, *free.get((block, axis), (None, start)))
             for i, block in enumerate(seen.blocks)
@@ -140,7 +141,7 @@ class Known(NamedTuple):
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
         constants = {leaf.arg[0] for op, leaf in form.leaves.items() if op.code is OpCode.CONST}
         made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]
-        if not constants.issuperset(made) or {offset.name for offset in offsets} - {None} != moving.values().keys():
+        if not constants.issuperset(made) or {offset.name for offset in offsets} - {None} != values.keys():
             return None
         numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
@@ -322,26 +323,26 @@ class Scalars:
           stored:  gives a BUFFER Op that holds a constant
         """
         parts = _parts_of(form)
-        constants, offsets, moving = parts.constants, parts.offsets, Moving(parts.offsets)
-        values = tuple([op.arg for op in constants])
+        constants, offsets = parts.constants, parts.offsets
+        values, places = tuple([op.arg for op in constants]), tuple([(offset.axis, offset.value) for offset in offsets])
         key = (device, *parts.rest)
         with self._lock:
             if key not in self._forms:
                 is_gpu = compiler_for(device).device.target.is_gpu
-                is_refused = any(op not in form.leaves and needs_numbers(op, is_gpu) for op in form.order)
+                is_refused = is_gpu and any(op not in form.leaves and needs_numbers(op) for op in form.order)
                 lengths = Lengths(len(parts.lengths), [parts.sample()], is_refused)
-                self._forms.put(key, _Form(values, moving.places(), lengths))
+                self._forms.put(key, _Form(values, places, lengths))
             known = self._forms[key]
             sizes = known.lengths.sizes(parts.sample(), free_prefix(form.variables, "length"))
             own = (key, parts.lengths if sizes is None else sizes.key)
             if own not in self._seen:
-                first = _Form(values, moving.places(), known.lengths) if sizes is None else known
+                first = _Form(values, places, known.lengths) if sizes is None else known
                 seen = _FormOfLengths(first.values, first.offsets, frozenset(), self._moved(offsets, form))
                 self._seen.put(own, seen)
-            changed, groups = self._changed(self._seen[own], values, moving.places())
-        moving = _moving(parts, groups, sizes, free_prefix(form.variables))
+            changed, groups = self._changed(self._seen[own], values, places)
         if not changed and not any(groups) and sizes is None:
             return form
+        moving = _moving(parts, groups, sizes, free_prefix(form.variables))
         leaves = {constants[i]: stored(constants[i]) for i in sorted(changed)}
         kept = tuple([None if i in changed else _bits(value) for i, value in enumerate(values)])
         return replace(
@@ -366,6 +367,8 @@ class Scalars:
 
         The second step of a training often has another form than the first, which knew no state of the optimizer.
         """
+        if not offsets:
+            return ()
         blocks = [offset.block() if offset.op.src[0] in form.leaves else None for offset in offsets]
         if len(self._first) >= self.most_forms:
             self._first.clear()
@@ -423,7 +426,7 @@ def _parts_of(form: Template) -> _Parts:
         is_leaf = op in form.leaves
         if op.code in BLOCKS and not is_leaf:
             part = (*part[:2], offsets_of(op, part[2], offsets, lengths), *part[3:])
-        else:
+        elif is_leaf or op.code in WITH_LENGTHS:
             part = lengths_of(op, is_leaf, part, lengths)
         rest.append(places.get(op, part))
     return _Parts((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths))  # type: ignore[index]
@@ -471,22 +474,22 @@ class Repeats:
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
-    def note(self, form: Template, shape: Shape) -> None:
+    def note(self, form: Template, root: Op) -> None:
         """Counts a planning, and warns where it is the eighth of graphs that differ in numbers alone.
 
         Args:
-          form:   of the graphs, nothing in it freed
-          shape:  of one of its results
+          form:  of the graphs, nothing in it freed
+          root:  one of them
         """
         parts = zip(form.order, form.key)  # type: ignore[call-overload]
-        skeleton = hash((user_line(), *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
+        skeleton = hash((root.lines, *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
         if len(self._counts) >= MOST_FORMS:
             self._counts.clear()
         count = self._counts[skeleton] = self._counts.get(skeleton, 0) + 1
         if count == PLANNINGS_TO_MENTION:
             warn_user(
                 f"realize: what is computed here has been planned {count} times, each time with other lengths or"
-                f" numbers, the last with a result of shape {shape}. Each plan is scheduled, and may compile."
+                f" numbers, the last with a result of shape {root.shape}. Each plan is scheduled, and may compile."
                 "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)].",
                 PlanningWarning,
             )

@@ -213,6 +213,7 @@ STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from
 MOST_FACTOR = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
+WITH_LENGTHS = SHAPES | LAST_IS_LENGTH
 
 Sample = tuple[int, ...]
 Polynomial = tuple[tuple[tuple[int, ...], int], ...]  # monomials: symbolic integers by number, and their factor
@@ -236,7 +237,7 @@ def with_dims(shape: tuple[Any, ...], dims: Iterator[Dim]) -> tuple[Any, ...]:
 
 
 def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
-    """Returns a part of a form's key without the lengths in it, which are added to `found`; blocks have a key of their own.
+    """Returns the part of a leaf or of one of WITH_LENGTHS in a form's key, without lengths, which are added to `found`.
 
     The words of a CHECK, which have its length, are no part of a plan.
     """
@@ -244,17 +245,15 @@ def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
         rest, lengths = shape_of(part[2])
         found += lengths
         return (*part[:2], rest, *part[3:])
-    if op.code in LAST_IS_LENGTH:
-        *others, length = part[2] if isinstance(part[2], tuple) else (part[2],)
-        rest, lengths = shape_of((length,))
-        found += lengths
-        return (*part[:2], None if op.code is OpCode.CHECK else (*others,), rest, *part[3:])
-    return part
+    *others, length = part[2] if isinstance(part[2], tuple) else (part[2],)
+    rest, lengths = shape_of((length,))
+    found += lengths
+    return (*part[:2], None if op.code is OpCode.CHECK else (*others,), rest, *part[3:])
 
 
-def needs_numbers(op: Op, is_gpu: bool) -> bool:
-    """Returns whether graphs with an Op have a plan for each length: their symbolic kernels have other bits, or none."""
-    return is_gpu and op.code in ATTENTIONS and len(op.src) != 4
+def needs_numbers(op: Op) -> bool:
+    """Returns whether graphs with an Op have a plan for each length on a GPU: symbolic kernels have other bits, or none."""
+    return op.code in ATTENTIONS and len(op.src) != 4
 
 
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:

@@ -25,13 +25,12 @@ from picograd.dtype import DType, dtype_named
 from picograd.engine.cache import dim_text, entry_name, read_dim, read_entry, write_entry
 from picograd.engine.devices import counted
 from picograd.engine.lengths import BLOCKS, LAST_IS_LENGTH, SHAPES, Moving, Sizes, with_held, with_lengths
-from picograd.engine.watch import note, telling
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
-from picograd.ir.host import Refused, Site, Unsolvable, refusal_of, site_of, with_site
-from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
+from picograd.ir.host import MAY_FAIL, Refused, Site, Unsolvable, refusal_of, site_of, with_site
+from picograd.ir.op import CODE, Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import Named, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import numel
@@ -49,7 +48,7 @@ from picograd.ir.stages import (
 )
 from picograd.ir.symbolic import dim_value, with_values
 from picograd.ir.text import RECORDS, format_graph, show
-from picograd.look import look
+from picograd.look import look, note, telling
 from picograd.record import Record, replace
 from picograd.rewrites.merge_bodies import merge_bodies
 
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 # ---- forms of graphs ----
-MAY_FAIL = frozenset({OpCode.CHECK, OpCode.CUSTOM})
 OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
@@ -89,6 +87,9 @@ class Template(Record):
 
     def checks(self) -> list[Op]:
         """Returns the CHECKs, and the CUSTOMs that may fail, by their number in plans; those in bodies come last."""
+        codes = set(map(CODE, self.order))
+        if codes.isdisjoint(MAY_FAIL | WITH_BODY):
+            return []
         outside = [op for op in self.order if op.code in MAY_FAIL and op not in self.leaves]
         inside = [op for body in bodies_in(self.order) for op in toposort(body.src) if op.code in MAY_FAIL]
         return [op for op in dict.fromkeys(outside + inside) if site_of(op) is not None]
@@ -275,9 +276,11 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
         buffer, shape = leaf.arg
         params[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(lengths.pop(op, shape), {})))
     bodies: dict[Op, Op] = {}
-    for body in bodies_in(form.order):
-        bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
-    return _freed(roots, params, {}, bodies, numbers, form.moving.arguments(lengths))
+    if not WITH_BODY.isdisjoint(map(CODE, form.order)):
+        for body in bodies_in(form.order):
+            bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
+    arguments = form.moving.arguments(lengths) if form.moving.offsets or lengths else {}
+    return _freed(roots, params, {}, bodies, numbers, arguments)
 
 
 def symbolic_arguments(form: Template) -> dict[Op, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.autodiff.gradient import written_out
+from picograd.autodiff.gradient import WRITTEN_LATER, written_out
 from picograd.config import setting
 from picograd.device import chosen_device, named
 from picograd.dtype import DType
@@ -26,15 +26,15 @@ from picograd.engine.host_memory import reads_shared, shared
 from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.profile import Profiling
-from picograd.engine.watch import active
 from picograd.errors import ArgumentError, DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
+from picograd.interrupts import Latest
 from picograd.ir.host import Refused
-from picograd.ir.op import Buffer, Op, memory_op, toposort
+from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, like_its_sources
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
-from picograd.latest import Latest
+from picograd.look import active
 
 
 class _Realized:
@@ -108,10 +108,13 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     Args:
       seen:  the graphs as they are looked at, which is enough the next time
     """
-    written = written_out([*missing, *(seen.blocks if seen is not None else ())])
-    graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
-    left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
-    order = order_of(left)
+    blocks, graphs, left = seen.blocks if seen is not None else [], dict(zip(missing, missing)), missing
+    order = order_of(missing)
+    if not WRITTEN_LATER.isdisjoint(map(CODE, order)):
+        written = written_out([*missing, *blocks])
+        graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
+        left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
+        order = order_of(left)
     by_device: dict[str | None, list[Op]] = {}
     for op, device in zip(left, devices_of(left, order)):
         by_device.setdefault(device, []).append(op)
@@ -126,7 +129,7 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
         form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)
         made.update(zip(roots, buffers))
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
-        if name is not None and not reads_shared(form.buffers):
+        if name is not None and not (shared.data and reads_shared(form.buffers)):
             for op in roots:
                 op.realized = made[op]
     for op, graph in graphs.items():
@@ -251,7 +254,7 @@ def find_plan_of_any(
     while True:
         form = scalars.freed(exact, name, lambda op: _stored(op, name))
         if repeats is not None and form.sizes is None and (name, False, form.key) not in _plans:
-            repeats.note(exact, roots[0].shape)
+            repeats.note(exact, roots[0])
         try:
             return form, find_plan(roots, form, name)
         except (ShapeError, UnsupportedOp):  # an Op that needs a number, such as a CONV

@@ -110,8 +110,6 @@ def repeat_axes(x: Op, axes: Iterable[int], shape: Shape) -> Op:
 
 
 # ---- elementwise ----
-
-
 def cast(x: Op, dtype: DType) -> Op:
     """Returns x converted to `dtype`."""
     return x if x.dtype is dtype else Op(OpCode.CAST, dtype, (x,))
@@ -120,6 +118,11 @@ def cast(x: Op, dtype: DType) -> Op:
 def unary(code: OpCode, x: Op) -> Op:
     """Returns an elementwise Op of one operand."""
     return Op(code, x.dtype, (x,))
+
+
+def combined(code: OpCode, a: Op, b: Op) -> Op:
+    """Returns a reduction's combination of two elements, in any order."""
+    return Op(code, a.dtype, (a, b))
 
 
 def rough_exp(x: Op) -> Op:

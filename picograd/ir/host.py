@@ -201,6 +201,9 @@ class Unsolvable(Refused, LinAlgError):
     """A matrix for which a function of the host has no result."""
 
 
+MAY_FAIL = frozenset({OpCode.CHECK, OpCode.CUSTOM})
+
+
 def site_of(op: Op) -> tuple[Site | int, Dim] | None:
     """Returns the error message of an Op that may fail, and the length of its axis; None for one that can't."""
     if op.code is OpCode.CHECK:

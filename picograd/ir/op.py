@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from math import copysign
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
@@ -82,7 +83,9 @@ class Op:
     was_computed: bool  # of a costly Op: a plan computed it, perhaps without keeping its value; so the next one stores it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
-    shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # filled by ir/shape.py
+    # Filled by ir/shape.py: rules, and the opcodes whose result has the shape that all sources have, which need none.
+    shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}
+    alike: ClassVar[set[OpCode]] = set()
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
@@ -94,14 +97,17 @@ class Op:
                 return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
-        rule = _shape_rules.get(code)
-        op.shape = rule(src, arg) if rule is not None else ()
-        depth, needs_grad = -1, code is OpCode.LEAF
+        depth, needs_grad, is_alike = -1, code is OpCode.LEAF, code in _alike
+        shape = src[0].shape if is_alike else ()
         for s in src:
             if s.depth > depth:
                 depth = s.depth
             if s.needs_grad:
                 needs_grad = True
+            if is_alike and s.shape is not shape and s.shape != shape:
+                is_alike = False  # which is an error of the rule's
+        rule = None if is_alike else _shape_rules.get(code)
+        op.shape = shape if rule is None else rule(src, arg)
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
         op.needs_grad, op.depth = needs_grad, depth + 1
@@ -171,7 +177,7 @@ class Op:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rsub__ = _no_number
 
 
-_interned, _shape_rules = Op.interned, Op.shape_rules
+_interned, _shape_rules, _alike = Op.interned, Op.shape_rules, Op.alike
 # NOTE: called as _leave(key, entry) when an Op dies: a function in C, which neither an interrupt nor another thread enters.
 _leave = _interned.pop
 _replacing = threading.RLock()  # a signal handler may make Ops, too
@@ -355,3 +361,16 @@ def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequ
                 return list(order)
             order[op] = None
             op, left = waiting.pop()
+
+
+CODE = attrgetter("code")
+
+
+def codes_in(roots: Iterable[Op]) -> set[OpCode]:
+    """Returns the opcodes of graphs: a pass that is about others has nothing to do there.
+
+    >>> n = Op(OpCode.VARIABLE, int64, (), ("n", 1, 8))
+    >>> sorted(codes_in([n + n]))
+    [OpCode.VARIABLE, OpCode.ADD]
+    """
+    return set(map(CODE, toposort(roots)))

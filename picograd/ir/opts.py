@@ -1,6 +1,6 @@
 """The choices of a kernel, as data: generated with some Opts, written by hand, or with a call of a vendor's library.
 
-An emitter reads Opts, codegen/opts.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are,
+An emitter reads Opts, codegen/emit.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are,
 the kernel computes the same bits; a library adds up in an order of its own.
 """
 

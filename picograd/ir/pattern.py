@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from picograd.dtype import DType
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import copy_lines
@@ -108,6 +109,10 @@ class PatternMatcher:
             if rule.pattern.match(op, found):
                 return rule, found
         return None
+
+    def may_fit(self, code: OpCode, dtype: DType) -> bool:
+        """True where some rule is about Ops of this opcode and dtype."""
+        return any(dtype.kind in rule.pattern.kinds for rule in self._by_code.get(code, ()))
 
     def rewrite(self, op: Op, **extra: Any) -> Any:
         """Returns the result of the first rule that fits `op` and does not decline, else None."""

@@ -360,6 +360,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
 }
 
 Op.shape_rules.update(RULES)
+Op.alike.update(UNARY | BINARY | TERNARY | IDENTITY | {OpCode.COPY, OpCode.CHECK})
 
 
 # ---- arithmetic of an Op ----

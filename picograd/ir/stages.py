@@ -107,6 +107,10 @@ class Kernel(Record):
     variables: tuple[Op, ...]
     phases: tuple[tuple[Nest, ...], ...]
 
+    def values(self) -> list[Op]:
+        """Returns the values that it stores."""
+        return [value for nests in self.phases for nest in nests for _, value in nest.outputs]
+
 
 class ScheduleItem(Record):
     """A kernel and what it runs on.

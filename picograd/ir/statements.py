@@ -407,6 +407,18 @@ def walk(statements: Iterable[Statement]) -> list[Statement]:
     return found
 
 
+def held(phases: Iterable[Iterable[Statement]]) -> list[Op]:
+    """Returns the indices and the values of all statements: every expression, but for extents of loops."""
+    found = []
+    for statements in phases:
+        for statement in walk(statements):
+            for name, _ in CHANGING[type(statement)]:
+                value = getattr(statement, name)
+                if value is not None:
+                    found.append(value)
+    return found
+
+
 def operands(statement: Statement) -> tuple[Op, ...]:
     """Returns the Ops a statement holds, not those of its body."""
     held = [getattr(statement, name) for name in FIELDS[type(statement)]]

@@ -459,6 +459,7 @@ def _is_chosen(op: Op) -> bool:
 
 
 # ---- products and long sums ----
+PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV}
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 MANY_STEPS = 64  # of computing a value
 MOST_PLACES = 64  # of a window: few

@@ -311,6 +311,7 @@ simplify = PatternMatcher(
     ]
 )
 
+DETOURS = frozenset({OpCode.LEAF, OpCode.DETACH})
 strip_identity = PatternMatcher(
     [
         ("strip leaf", Pattern(OpCode.LEAF, (_X,)), lambda x: x),

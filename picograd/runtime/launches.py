@@ -20,7 +20,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
-from picograd.interrupts import held_back, lock
+from picograd.interrupts import Latest, held_back, lock
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Dim, Op, greatest
 from picograd.ir.stages import (
@@ -38,7 +38,6 @@ from picograd.ir.stages import (
     ScheduleItem,
 )
 from picograd.ir.symbolic import dim_value
-from picograd.latest import Latest
 from picograd.record import Record
 from picograd.runtime.scratch import Piece, place_scratch
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.ir.host import site_of, with_site
+from picograd.ir.host import MAY_FAIL, site_of, with_site
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, MemorySpace, OpCode
 from picograd.ir.origin import copy_lines
@@ -248,19 +248,18 @@ def scheduled(
     uses = _Uses({version: root for root in roots for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
     begins = [0]  # the first moment of each item
-    for step in (steps[number] for number in order.steps):
+    for step in map(steps.__getitem__, order.steps):
         now = begins[-1]
         if step.kernel is None:
             items.append(_loop_item(step, uses, now, schedule_of))
             begins.append(now + 1)
         else:
-            buffers = tuple(uses.use(v, now + first, now + last) for v, (first, last) in zip(step.values, step.phases))
+            buffers = tuple([uses.use(v, now + first, now + last) for v, (first, last) in zip(step.values, step.phases)])
             items.append(ScheduleItem(step.kernel, buffers, step.checks))
             begins.append(now + len(step.kernel.phases))
     for value in [*order.over.values(), *roots]:
         uses.use(value, begins[-1], begins[-1])
-    hosts = _hosts(roots, uses, order, begins) if is_outermost else {}
-    return _with_memory(roots, items, uses, order, hosts)
+    return _with_memory(roots, items, uses, order, begins, is_outermost)
 
 
 def _loop_item(step: Step, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
@@ -285,13 +284,13 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
     return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
 
 
-def _hosts(roots: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
-    """Returns the outputs whose memory other values may use before they are written.
+def _hosts(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
+    """Returns those outputs whose memory other values may use before they are written.
 
     That is not where an input may be. What a late output replaces may be there until no CHECK can fail any more.
     """
     found: dict[Op, Host] = {}
-    for op in dict.fromkeys(root for root in roots if not in_memory(root)):
+    for op in outputs:
         numel = _numel(op)
         if isinstance(numel, int) and op not in order.over and not order.also.get(op):
             first = begins[order.commit] if op in order.late else 0
@@ -300,20 +299,24 @@ def _hosts(roots: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]
 
 
 def _with_memory(
-    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, hosts: dict[Op, Host]
-) -> Schedule:
+    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, begins: Sequence[int],
+    is_outermost: bool,
+) -> Schedule:  # fmt: skip
     """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in arena and outputs."""
     values = list(uses.index)
-    wanted = set(roots)
-    inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
-    temporary = [op for op in values if not in_memory(op) and op not in wanted]
-    outputs = {op: i for i, op in enumerate(dict.fromkeys(root for root in roots if not in_memory(root)))}
-    chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
-    host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
-    place = dict(zip(temporary, zip(host_of, offsets)))
+    wanted = dict.fromkeys([root for root in roots if not in_memory(root)])
+    inputs = {op: i for i, op in enumerate([op for op in values if in_memory(op)])}
+    temporary = [op for op in values if op not in inputs and op not in wanted]
+    outputs = {op: i for i, op in enumerate(wanted)}
+    place, arena_nbytes = {}, 0
+    if temporary:
+        hosts = _hosts(list(outputs), uses, order, begins) if is_outermost else {}
+        chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
+        host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
+        place = dict(zip(temporary, zip(host_of, offsets)))
     buffers: list[BufferUse] = []
     for op in values:
-        if in_memory(op):
+        if op in inputs:
             buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
             before = inputs[order.over[op]] if op in order.over else None
@@ -379,7 +382,8 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
         elif op.code is OpCode.CONTIGUOUS:
             became[op] = became[op.src[0]]
         elif op.src:
-            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=numbered(op))
+            arg = numbered(op) if op.code in MAY_FAIL else None
+            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=arg)
         else:
             became[op] = op
         if became[op].code is not OpCode.PARAM:

@@ -25,7 +25,7 @@ from operator import or_
 from picograd.device import Target
 from picograd.errors import UnsupportedOp
 from picograd.ir.bodies import WITH_BODY
-from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.op import CODE, Op, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import line_of
 from picograd.ir.stages import NestKind
@@ -240,7 +240,8 @@ class _Fuser:
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
         is_gpu = target is not None and target.is_gpu
-        self.drawn = set() if is_gpu else drawn_for_several(roots, self.order)
+        draws = not is_gpu and OpCode.THREEFRY in map(CODE, self.order)
+        self.drawn = drawn_for_several(roots, self.order) if draws else set()
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""

@@ -287,7 +287,8 @@ class _Needs:
     def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
         """Returns the inputs that the kernel of an output reads only to compute the element at the same position."""
         step = self.steps[self.home[root]]
-        if step.kernel is None:
+        like = [v for v in step.read if v.shape == root.shape and v.dtype is root.dtype and in_memory(v) and v not in roots]
+        if step.kernel is None or not like:
             return []
         slot = step.values.index(root)
         nest = next(n for phase in step.kernel.phases for n in phase if any(slot == s for s, _ in n.outputs))
@@ -295,8 +296,8 @@ class _Needs:
             return []
         inputs = aligned_params(next(value for s, value in nest.outputs if s == slot))
         elsewhere = _read_elsewhere(step.kernel, nest)
-        found = [step.values[p.arg[0]] for p in inputs if p not in elsewhere and p.dtype is root.dtype]
-        return [v for v in dict.fromkeys(found) if in_memory(v) and v not in roots and v.shape == root.shape]
+        found = [step.values[p.arg[0]] for p in inputs if p not in elsewhere]
+        return [v for v in dict.fromkeys(found) if v in like]
 
     def in_order(self) -> list[int]:
         """Returns the kernels so that each runs after those it needs, else as they came."""
@@ -385,6 +386,8 @@ def place_temporaries(lifetimes: list[Lifetime], hosts: list[Host]) -> tuple[lis
     >>> place_temporaries([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], [Host(64, 0, 2)])
     ([0, None], [0, 0], 64)
     """
+    if not lifetimes:
+        return [], [], 0
     offsets, nbytes = plan_memory(lifetimes)
     nowhere: list[int | None] = [None] * len(lifetimes)
     chosen = _hosted(lifetimes, hosts) if len(lifetimes) <= MANY else nowhere

@@ -17,7 +17,7 @@ import numpy as np
 from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
-from picograd.engine.host_memory import number_on_host, value_on_host
+from picograd.engine.host_memory import LYING, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingSet, LivingValues
@@ -545,13 +545,15 @@ def realize(tensors: Iterable[TensorCore]) -> None:
 
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
-    check_array("numpy", tensor.op.shape, tensor.op.dtype.itemsize)
-    lying = value_on_host(tensor.op)
-    if lying is not None:
-        return lying
-    if tensor.cell.op.numel <= max(4 * tensor.op.numel, FEW):  # else only what is shown is computed
+    op = tensor.op
+    check_array("numpy", op.shape, op.dtype.itemsize)
+    if op.code in LYING or op.realized is not None:
+        lying = value_on_host(op)
+        if lying is not None:
+            return lying
+    if tensor.cell.op.numel <= max(4 * op.numel, FEW):  # else only what is shown is computed
         compute([tensor.cell])
     op = tensor.op
     while op.code in (OpCode.LEAF, OpCode.DETACH):
         op = op.src[0]
-    return to_host(compute([], [op])[0])
+    return to_host(op if op.code is OpCode.BUFFER else compute([], [op])[0])

@@ -168,7 +168,8 @@ class MaxResult(NamedTuple):
 
 
 def _reduced(self: T, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> T:
-    axes = axes_of(function, op.shape, dim, axis)
+    is_whole = dim is None and axis is None
+    axes = tuple(range(len(op.shape))) if is_whole else axes_of(function, op.shape, dim, axis)
     return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
 
 
@@ -187,7 +188,9 @@ def sum(
     >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
     [4, 6]
     """
-    op = cast(self.read(), _sum_dtype(self.dtype) if dtype is None else dtypes.named("sum", dtype))
+    op = self.read()
+    if dtype is not None or not op.dtype.is_float:
+        op = cast(op, dtypes.int64 if dtype is None else dtypes.named("sum", dtype))
     return _reduced(self, "sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
 
 

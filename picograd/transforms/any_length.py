@@ -31,11 +31,10 @@ from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.lengths import Lengths, Sample, needs_numbers, shape_of, with_dims
 from picograd.engine.plan import Template, unbound
 from picograd.errors import UnsupportedOp
-from picograd.interrupts import whole_context
+from picograd.interrupts import Latest, whole_context
 from picograd.ir.op import Dim, Op, Shape, const, length_name, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import dim_value, with_values
-from picograd.latest import Latest
 from picograd.record import replace
 from picograd.tensor.core import ShownLengths, TensorCore
 from picograd.tensor.tensor import Tensor

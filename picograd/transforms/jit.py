@@ -39,12 +39,11 @@ from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
-from picograd.interrupts import LivingSet, cached_property, held_back, rlock
+from picograd.interrupts import Latest, LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
-from picograd.latest import Latest
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import replace

@@ -27,13 +27,13 @@ from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.profile import Profiling
 from picograd.engine.realize import from_host, new_outputs, run, to_host
-from picograd.engine.watch import active
 from picograd.interrupts import AtDeath, later
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless
 from picograd.ir.stages import FixedMemory, Plan
+from picograd.look import active
 from picograd.record import Record, replace
 from picograd.tensor.cell import Arranged, Cell, Held, TakenBuffers
 from picograd.tensor.compute import cell_buffer

@@ -12,7 +12,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.autodiff.gradient import gradient
-from picograd.codegen.opts import candidates, guess
+from picograd.codegen.emit import candidates, guess
 from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program

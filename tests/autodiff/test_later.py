@@ -10,9 +10,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.autodiff.gradient import written_out
-from picograd.engine.watch import watch
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd.nn import functional as F
 
 

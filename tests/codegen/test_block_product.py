@@ -10,8 +10,8 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import matmul_gpu
+from picograd.codegen.emit import candidates, guess
 from picograd.codegen.matmul_gpu import block_tile, num_parts, warp_tile
-from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.build import shrink, swap_last

@@ -7,8 +7,8 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
+from picograd.codegen.emit import candidates, guess
 from picograd.codegen.matmul_cpu import has_few_rows
-from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, shrink, swap_last
 from picograd.ir.op import Op

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.emit import guess
 from picograd.codegen.matmul_cpu import lanes_of
-from picograd.codegen.opts import guess
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import expand

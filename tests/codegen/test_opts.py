@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.emit import candidates, guess
 from picograd.codegen.matmul_cpu import WORTH_ANOTHER_TILE, rows_and_vectors
-from picograd.codegen.opts import candidates, guess
 from picograd.device import Target
 from picograd.engine.devices import compiler_for
 from picograd.evaluator import evaluate_program

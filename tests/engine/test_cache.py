@@ -25,7 +25,7 @@ STEP = """
 import json
 import numpy as np
 import picograd as pg
-from picograd.engine.watch import watch
+from picograd.look import watch
 with watch() as counts:
     pg.manual_seed(0)
     model = pg.nn.MLP(6, [5, 3])

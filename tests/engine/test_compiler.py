@@ -13,10 +13,10 @@ from picograd.device import Target
 from picograd.engine import realize
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
+from picograd.interrupts import Latest
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel
-from picograd.latest import Latest
 from picograd.road import create_schedule, lower
 from picograd_programs.models.gpt import GPT, GPTConfig, optimizer_of
 from tests.calls import calls

@@ -15,8 +15,8 @@ import pytest
 import picograd as pg
 from picograd.engine import cache as entries
 from picograd.engine import devices, realize
-from picograd.engine.watch import watch
-from picograd.latest import Latest
+from picograd.interrupts import Latest
+from picograd.look import watch
 from picograd_lab import doctor
 from picograd_programs.cache import clear_cache
 

@@ -14,9 +14,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.devices import compiler_for
-from picograd.engine.watch import watch
 from picograd.errors import UnsupportedOp
 from picograd.evaluator import host as functions
+from picograd.look import watch
 
 MATRIX = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]], np.float32)
@@ -179,7 +179,7 @@ def test_a_device_whose_plans_cannot_call_the_host_says_so(monkeypatch):
 
 SCRIPT = """
 import picograd as pg
-from picograd.engine.watch import watch
+from picograd.look import watch
 with watch() as counts:
     x = pg.Tensor([[2.0, 1.0], [1.0, 3.0]]).realize()
     y = (pg.linalg.inv(x * 2) + 1).sum()

@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.host_memory import value_on_host
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "itself": lambda x: x,

@@ -10,9 +10,9 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
 from picograd.ir.op import toposort
 from picograd.ir.opcode import COSTLY
+from picograd.look import watch
 
 ROWS, COLUMNS, BATCH = 400, 6, 16
 PREPARED: dict[str, Callable] = {

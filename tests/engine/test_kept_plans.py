@@ -19,9 +19,9 @@ from picograd.autodiff.gradient import written_out
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import find_kept, form_text, keep_plan, parametrize, plan_entry, template
+from picograd.interrupts import Latest
 from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
 from picograd.ir.text_program import format_schedule
-from picograd.latest import Latest
 from picograd.record import replace
 from picograd.road import schedule_graphs
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEP = """
 import json
 import picograd as pg
-from picograd.engine.watch import watch
+from picograd.look import watch
 with watch() as counts:
     pg.manual_seed(0)
     model = pg.nn.MLP(6, [5, 3])

@@ -11,9 +11,9 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.known import Known, Scalars, look_at
-from picograd.engine.watch import watch
+from picograd.interrupts import Latest
 from picograd.ir.stages import Plan
-from picograd.latest import Latest
+from picograd.look import watch
 from picograd.nn import functional as F
 from tests.calls import calls
 

@@ -12,7 +12,7 @@ import picograd as pg
 from picograd import Tensor, nn
 from picograd.engine import realize
 from picograd.engine.lengths import STARTS, Lengths, bucket, solve
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 F = nn.functional
 Array = np.ndarray[Any, Any]

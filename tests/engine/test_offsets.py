@@ -12,7 +12,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor, nn
 from picograd.engine.lengths import regrouped
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 F = nn.functional
 

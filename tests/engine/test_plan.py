@@ -11,7 +11,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.config import STAGES
 from picograd.engine.plan import parametrize, template
-from picograd.engine.watch import Counts, watch
+from picograd.look import Counts, watch
 
 pytestmark = pytest.mark.req("G8")
 

@@ -58,7 +58,7 @@ def test_integers_wrap_and_narrow_floats_round_as_on_the_evaluator(device: str, 
 STEP = """
 import sys
 from picograd import Tensor
-from picograd.engine.watch import watch
+from picograd.look import watch
 with watch() as counts:
     print((Tensor([1.0, 2.0], device=sys.argv[1]) * 3.25).tolist(), file=sys.stderr)
 print(counts.compiled, counts.disk_hits > 0)

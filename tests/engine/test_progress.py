@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.engine import watch as progress
+from picograd import look as progress
 from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
-from picograd.engine.watch import WIPE, telling
 from picograd.ir.stages import Binary, Source
+from picograd.look import WIPE, telling
 
 
 class Terminal(io.StringIO):

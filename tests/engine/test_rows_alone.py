@@ -13,7 +13,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
-from picograd.latest import Latest
+from picograd.interrupts import Latest
 from picograd.nn import functional as F
 from picograd.record import replace
 

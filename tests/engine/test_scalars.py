@@ -7,7 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 
 @pytest.fixture(autouse=True)

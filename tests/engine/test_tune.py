@@ -9,13 +9,13 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, road
-from picograd.codegen.opts import candidates
+from picograd.codegen.emit import candidates
 from picograd.engine import choose as tune
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
-from picograd.engine.watch import watch
 from picograd.errors import JitError
-from picograd.latest import Latest
+from picograd.interrupts import Latest
+from picograd.look import watch
 from picograd.road import lower
 from tests.host_compilers import kernels_asked_for
 

@@ -12,6 +12,7 @@ from picograd import CompileError, Tensor
 from picograd.engine.devices import compiler_for
 from picograd.ir.opts import Opts
 from picograd.ir.stages import Kernel
+from picograd.look import watch
 
 
 def test_a_graph_built_before_a_write_keeps_the_old_value(device: str) -> None:
@@ -40,7 +41,7 @@ def test_many_writes_before_any_read_are_one_plan(monkeypatch: pytest.MonkeyPatc
     for i in range(20):
         seen.append(x * 1)
         x += i
-    with pg.engine.watch.watch() as counts:
+    with watch() as counts:
         pg.realize([x, *seen])
     assert counts.plans == 1
     assert x.item() == 190.0
@@ -87,7 +88,7 @@ def test_a_failed_plan_leaves_tensors_as_they_were(monkeypatch: pytest.MonkeyPat
     x = Tensor([3.0, 1.0, 2.0])
     x *= 2
 
-    def fail(kernel: Kernel, opts: Opts, name: str | None) -> NoReturn:
+    def fail(kernel: Kernel, opts: Opts) -> NoReturn:
         raise CompileError(f"{kernel.name} cannot be compiled.")
 
     with monkeypatch.context() as patch, pytest.raises(CompileError):

@@ -18,9 +18,9 @@ from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.engine import devices, realize
 from picograd.engine.choose import choose
 from picograd.engine.compiler import Backend, Compiler
-from picograd.engine.watch import watch
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Written, WrittenAttention, WrittenGradients
+from picograd.look import watch
 from picograd.record import replace
 from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.host_compilers import kernels_asked_for, needs_compiler

@@ -14,8 +14,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn, optim
-from picograd.engine.watch import watch
 from picograd.errors import PicogradError, VerifyError
+from picograd.look import watch
 from picograd.nn import functional
 
 HERE = os.path.basename(__file__)
@@ -246,7 +246,7 @@ def test_cached_plans_name_the_line_of_the_graph_that_runs(device):
 def test_binaries_from_disk_name_the_line(tmp_path):
     script = (
         "import picograd as pg, numpy as np\n"
-        "from picograd.engine.watch import watch\n"
+        "from picograd.look import watch\n"
         "x = pg.Tensor(np.ones((3, 4), np.float32))\n"
         "{blank}y = x[pg.Tensor([1, 8])]\n"
         "with watch() as counts:\n"

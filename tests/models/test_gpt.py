@@ -10,8 +10,8 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, int64
-from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, ShapeError
+from picograd.look import watch
 from picograd.nn.utils import clip_grad_norm_
 from picograd_programs.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from tests.helpers import same_value

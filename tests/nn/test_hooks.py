@@ -8,7 +8,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 
 def test_hooks_change_arguments_and_results(device):

@@ -8,7 +8,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, optim
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 
 def grads(rng, steps=5, shape=(3, 4)):

@@ -10,8 +10,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine.watch import watch
 from picograd.errors import GradientError
+from picograd.look import watch
 
 F = nn.functional
 

@@ -11,7 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, optim
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 SCHEDULES = [
     ("LambdaLR", {"lr_lambda": lambda epoch: 0.95**epoch}),

@@ -8,10 +8,10 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
 from picograd.errors import IndexingError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd.optim import updates
 
 SETTINGS = [

@@ -9,9 +9,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize
+from picograd.interrupts import Latest
 from picograd.ir.op import greatest
 from picograd.ir.stages import Plan
-from picograd.latest import Latest
 
 MOST = 4095
 X, Y = pg.ones(MOST, 32).clone().realize(), pg.ones(MOST, 8).clone().realize()

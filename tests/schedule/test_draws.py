@@ -9,9 +9,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
 from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
+from picograd.look import watch
 from picograd.nn import functional as F
 from picograd.road import schedule_graphs
 from tests.same_meaning import GPU_TARGET

@@ -9,12 +9,12 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import Counts, watch
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
+from picograd.look import Counts, watch
 from picograd.nn import functional as F
 from picograd.rewrites.simplify import simplify, simplify_graph
 from picograd.road import schedule_graphs

@@ -9,7 +9,6 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.engine.realize import from_host, realize, to_host
-from picograd.engine.watch import watch
 from picograd.errors import PicogradError
 from picograd.evaluator import evaluate
 from picograd.ir.build import compare, expand, gather, reduce, swap_last, where
@@ -17,6 +16,7 @@ from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import LoopItem
 from picograd.ir.text_program import format_schedule
+from picograd.look import watch
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule
 from tests.same_meaning import check_same_meaning

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picograd import Tensor
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.schedule import memory
 from picograd.schedule.memory import ALIGNMENT, Host, Lifetime, place_temporaries, plan_memory
 

@@ -12,7 +12,7 @@ import torch
 
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
-from picograd.engine.watch import watch
+from picograd.look import watch
 from tests.helpers import same_as_torch, same_value
 from tests.same_meaning import GPU_TARGET
 

@@ -9,7 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 BEYOND = Tensor([0, 1, 2, 9])  # of which 9 is no row
 

@@ -12,10 +12,10 @@ from picograd import Tensor
 from picograd import dtype as dtypes
 from picograd.autodiff.gradient import written_out
 from picograd.engine.realize import realize
-from picograd.engine.watch import watch
 from picograd.ir import bodies as later
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd.nn import functional as F
 from picograd.tensor.compute import formula
 from tests.calls import calls

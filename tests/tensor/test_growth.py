@@ -10,9 +10,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd.tensor import compute
 
 

@@ -11,6 +11,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import ArgumentError, DeviceError
+from picograd.look import watch
 
 
 def held(nbytes_of: Callable[[], object]) -> int:
@@ -68,7 +69,7 @@ def test_the_arena_of_a_plan_counts_while_the_plan_runs(monkeypatch: pytest.Monk
         before = pg.memory_allocated()
         out = (x @ weights[0]) @ weights[1]
         pg.reset_peak_memory_stats()
-        with pg.engine.watch.watch() as counts:
+        with watch() as counts:
             out.realize()
         assert counts.arena_nbytes == 160 * width
         assert pg.memory_allocated() == before + out.nbytes

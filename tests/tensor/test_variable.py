@@ -12,8 +12,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
 from picograd.errors import ShapeError
+from picograd.look import watch
 from tests.helpers import same_value
 
 

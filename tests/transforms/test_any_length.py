@@ -11,7 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.nn import functional as F
 
 LENGTHS = (70, 90, 70, 65, 100, 80, 77, 300, 33, 40, 50, 64)

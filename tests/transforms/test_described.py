@@ -14,7 +14,7 @@ from picograd.engine import realize
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import Lengths, bucket
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 F = nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore:jit.* has been captured for")

@@ -22,7 +22,7 @@ import pytest
 
 import picograd as pg
 from picograd import JitError, Tensor, nn, optim
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.tensor.generator import default_generator
 from picograd.transforms import jit as jit_module
 

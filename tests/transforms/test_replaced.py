@@ -13,6 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import IndexingError
+from picograd.look import watch
 from picograd.transforms.buffer_reuse import COUNTS_TELL
 from tests.host_compilers import needs_compiler
 
@@ -146,7 +147,7 @@ def test_temporaries_in_the_memory_of_replaced_state_wait_for_the_checks(
         return x  # type: ignore[no-any-return]
 
     for number in range(4):
-        with pg.engine.watch.watch() as counts:
+        with watch() as counts:
             fill(given(number)[0])
         if num_products % 2 == 0 and place != "NUMPY":
             assert counts.arena_nbytes == cache.nbytes  # and the other half in the cache
@@ -178,7 +179,7 @@ def test_state_that_was_assigned_a_graph_is_replaced_without_computing_it(device
         fill(x)
     for _ in range(3):
         cache.assign(cache + 1.0)
-        with pg.engine.watch.watch() as counts:
+        with watch() as counts:
             fill(x)
         assert counts.plans == 1
     np.testing.assert_allclose(cache.numpy(), x.numpy() @ x.numpy().T @ x.numpy(), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.transforms.jit import Form
 from picograd.transforms.replay import Replay
 

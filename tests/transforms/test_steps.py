@@ -10,7 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine.watch import watch
+from picograd.look import watch
 
 STEPS = 7
 

@@ -10,7 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.engine.watch import Counts, watch
+from picograd.look import Counts, watch
 from picograd.nn import functional as F
 from picograd.transforms.buffer_reuse import COUNTS_TELL
 

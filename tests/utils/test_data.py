@@ -12,7 +12,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, IndexingError, ShapeError, Tensor
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.utils import data
 
 Example = namedtuple("Example", "x label")

@@ -16,6 +16,7 @@ products do not come here: `multiply_add` lets them round twice.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -203,6 +204,14 @@ def _halves(x: Op) -> tuple[Op, Op]:
 
 # ---- what a target has ----
 INTEGERS = "iu"
+
+
+@cache
+def illegal(target: Target) -> frozenset[tuple[OpCode, DType]]:
+    """Returns the opcodes and dtypes that some rule of a target is about; statements without any of them stay the same."""
+    rules = rules_for(target.language, has_fma=target.has_fma)
+    kinds = itertools.product(OpCode, dtypes.ALL)
+    return frozenset([(code, dtype) for code, dtype in kinds if dtype.is_narrow or rules.may_fit(code, dtype)])
 
 
 def legalize_statements(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:

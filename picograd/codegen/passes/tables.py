@@ -33,6 +33,7 @@ STEPS_MIN = 2  # of computing a value: one is no dearer than to look it up
 TABLES_MAX = 8  # before a loop, or in it: registers
 READS_MIN = 4  # of a table that each iteration fills
 
+INTEGERS = frozenset([dtype for dtype in dtypes.ALL if dtype.is_int])  # where a Kernel has none, nothing is looked up
 BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)
 
 Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
@@ -42,8 +43,7 @@ def may_look_up(kernel: Kernel, target: Target) -> bool:
     """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
     if target.is_gpu or target.vector_bytes != LENGTH * dtypes.float32.itemsize:
         return False
-    values = [value for nests in kernel.phases for nest in nests for _, value in nest.outputs]
-    return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(values))
+    return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(kernel.values()))
 
 
 def in_tables(statements: Sequence[Statement]) -> tuple[Statement, ...]:

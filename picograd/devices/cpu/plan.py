@@ -9,6 +9,7 @@ An entry waits for the last one before it with which it conflicts: one writes wh
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,7 @@ from picograd.devices.cpu.walker import (
 )
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
-from picograd.record import Record, Struct
+from picograd.record import Record
 from picograd.runtime.scratch import place_scratch
 
 # ---- which entry waits for which ----
@@ -68,15 +69,17 @@ History = list[tuple[Touched, int]]  # what each item used, and the number of en
 
 def touched(uses: Iterable[Use]) -> Touched:
     """Returns the uses of one item in the form that `last_conflict` compares."""
-    uses = list(uses)
-    reads, writes = (joined((u.space, u.start, u.end) for u in uses if u.writes is kind) for kind in (False, True))
-    return Touched(reads, writes)
+    reads: list[Piece] = []
+    writes: list[Piece] = []
+    for use in uses:
+        (writes if use.writes else reads).append((use.space, use.start, use.end))
+    return Touched(joined(reads), joined(writes))
 
 
 def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """Returns pieces in rising order, those that overlap as one and those without a byte left out."""
     result: list[Piece] = []
-    for space, start, end in sorted(piece for piece in pieces if piece[1] < piece[2]):
+    for space, start, end in sorted([piece for piece in pieces if piece[1] < piece[2]]):
         if result and result[-1][0] == space and start < result[-1][2]:
             result[-1] = space, result[-1][1], max(end, result[-1][2])
         else:
@@ -130,11 +133,10 @@ class Symbolic(Record):
     scale: int = 1
 
 
-class Layout(Struct):
+class Layout(Record):
     """A schedule as words, all in one array; each part of it begins on a cache line.
 
-    words:         the walker's state, then the parts in the order they have here
-    num_places, num_table, num_entries, num_patches, num_reports, num_offsets:  rows of each part
+    state:         of the walker
     entries:       (number of entries, ENTRY_WORDS)
     patches:       (number of patches, PATCH_WORDS)
     table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
@@ -153,12 +155,14 @@ class Layout(Struct):
     has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
     """
 
-    words: Words
-    num_entries: int
-    num_patches: int
-    num_table: int
-    num_places: int
-    num_offsets: int
+    state: Words
+    entries: Words
+    patches: Words
+    table: Words
+    places: Words
+    offsets: Words
+    reports: Words
+    work: Words
     num_outer: int
     variables: tuple[str, ...]
     checks: tuple[tuple[Any, ...], ...]
@@ -167,51 +171,6 @@ class Layout(Struct):
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
     has_gate: bool
-
-    def lengths(self) -> tuple[int, ...]:
-        """Returns the words of each part, in order."""
-        return (
-            STATE_WORDS, self.num_entries * ENTRY_WORDS, self.num_patches * PATCH_WORDS, self.num_table, self.num_places,
-            self.num_offsets, len(self.checks) * REPORT_WORDS, self.num_entries,
-        )  # fmt: skip
-
-    def part(self, number: int) -> Words:
-        """Returns the part of this number."""
-        lengths = self.lengths()
-        first = sum(map(lines_of, lengths[:number]))
-        return self.words[first : first + lengths[number]]
-
-    @property
-    def state(self) -> Words:
-        return self.part(0)
-
-    @property
-    def entries(self) -> Words:
-        return self.part(1).reshape(-1, ENTRY_WORDS)
-
-    @property
-    def patches(self) -> Words:
-        return self.part(2).reshape(-1, PATCH_WORDS)
-
-    @property
-    def table(self) -> Words:
-        return self.part(3)
-
-    @property
-    def places(self) -> Words:
-        return self.part(4)
-
-    @property
-    def offsets(self) -> Words:
-        return self.part(5)
-
-    @property
-    def reports(self) -> Words:
-        return self.part(6).reshape(-1, REPORT_WORDS)
-
-    @property
-    def work(self) -> Words:
-        return self.part(7)
 
 
 # "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
@@ -246,7 +205,10 @@ class _Builder:
         self.checks: list[tuple[Any, ...]] = []
         self.symbolic: list[Symbolic] = []
         self.num_steps = itertools.count()  # numbers of the places that loops set
-        self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
+        self.scratch: list[list[tuple[int, int]]] = [[] for _ in executables]  # start and end of each kernel's own memory
+        self.arena_nbytes = schedule.arena_nbytes
+        if "scratch" in {param.role for executable in executables for param in executable.params}:
+            self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
         self.num_kernels = 0
         spaces = {"temporary": "arena", "hosted": "output"}
         outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
@@ -390,35 +352,39 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
     for role, least in (("input", len(schedule.inputs)), ("output", 0)):
         sources = [use.source + 1 for use in schedule.buffers if use.role == role]
         outer += [(role, i) for i in range(max([least, *sources]))]
-    named = [*build.places, *(place for p in build.patches for place in (p.place, p.base, p.other))]
-    arena, variables, reports, steps = (
-        list(dict.fromkeys(place for place in named if place[0] == kind))
-        for kind in ("arena", "variable", "report", "step")
-    )
+    named: dict[str, dict[Place, None]] = {"arena": {}, "variable": {}, "report": {}, "step": {}}
+    for place in [*build.places, *[place for p in build.patches for place in (p.place, p.base, p.other)]]:
+        if place[0] in named:
+            named[place[0]][place] = None
+    arena, variables = named["arena"], named["variable"]
     gates = GATE_PLACES if build.has_gate else ()
-    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps, *gates])}
+    number = {place: i for i, place in enumerate([*outer, *itertools.chain(*named.values()), *gates])}
     strides = [(row, p.use.numel, p.use.dtype.itemsize) for row, p in enumerate(build.patches)]
-    layout = Layout(
-        aligned_words(0), len(build.rows), len(strides), len(number), len(build.places), len(arena), len(outer),
-        tuple([name for _, name in variables]), tuple(build.checks), build.arena_nbytes,
-        build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
+    state, entries, patches, *rest = adjacent(
+        [(STATE_WORDS,), (len(build.rows), ENTRY_WORDS), (len(strides), PATCH_WORDS), (len(number),), (len(build.places),),
+         (len(arena),), (len(build.checks), REPORT_WORDS), (len(build.rows),)]
+    )  # fmt: skip
+    table, places, offsets, reports, work = rest
+    entries[:] = np.array(build.rows, np.int64).reshape(entries.shape)
+    for (row, numel, itemsize), p in zip(strides, build.patches):
+        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
+    places[:] = [number[place] for place in build.places]
+    offsets[:] = [offset for _, offset in arena]
+    work[:] = [min(each, WORK_MAX) for each in build.work]  # more than any machine does is as good as that
+    return Layout(
+        state, entries, patches, table, places, offsets, reports, work, len(outer), tuple([name for _, name in variables]),
+        tuple(build.checks), build.arena_nbytes, build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
         tuple([Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)]),
         build.has_gate,
     )  # fmt: skip
-    layout.words = aligned_words(sum(map(lines_of, layout.lengths())))
-    layout.entries[:] = np.array(build.rows, np.int64).reshape(-1, ENTRY_WORDS)
-    patches = layout.patches
-    for (row, numel, itemsize), p in zip(strides, build.patches):
-        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
-    layout.places[:] = [number[place] for place in build.places]
-    layout.offsets[:] = [offset for _, offset in arena]
-    layout.work[:] = [min(work, WORK_MAX) for work in build.work]  # more than any machine does is as good as that
-    return layout
 
 
-def lines_of(count: int) -> int:
-    """Returns the words of the cache lines that so many words take."""
-    return -(-count // LINE_WORDS) * LINE_WORDS
+def adjacent(shapes: Sequence[tuple[int, ...]]) -> list[Words]:
+    """Returns arrays of words, one behind the other in one piece of memory; each begins on a cache line."""
+    lengths = [math.prod(shape) for shape in shapes]
+    starts = [0, *itertools.accumulate([-(-length // LINE_WORDS) * LINE_WORDS for length in lengths])]
+    words = aligned_words(starts[-1])
+    return [words[at : at + length].reshape(shape) for at, length, shape in zip(starts, lengths, shapes)]
 
 
 def aligned_words(count: int) -> Words:

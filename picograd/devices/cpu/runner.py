@@ -131,7 +131,7 @@ class Runner:
         self._fixed: FixedMemory | None = None  # of the last run
         self._reports = reports = layout.reports if layout.checks else NO_REPORTS
         self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
-        first = layout.num_outer + layout.num_offsets + len(layout.variables)
+        first = layout.num_outer + len(layout.offsets) + len(layout.variables)
         table[first : first + len(layout.checks)] = [report.ctypes.data for report in layout.reports]
         is_loop = entries[:, FUNCTION] == 0
         entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)

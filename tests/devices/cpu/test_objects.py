@@ -11,9 +11,8 @@ import sys
 import pytest
 
 from picograd.compilers.llvm import compile_source, host_target, processor_target
-from picograd.devices.cpu import objects
-from picograd.devices.cpu.device import linked
-from picograd.devices.cpu.objects import Placed, image_of
+from picograd.devices.cpu import device
+from picograd.devices.cpu.device import Placed, image_of, linked
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Source
 
@@ -92,8 +91,8 @@ def test_what_dropped_code_took_is_used_again() -> None:
 
 
 def test_long_code_gets_memory_of_its_own() -> None:
-    image = objects.Image(b"\xc3" * (objects.CHUNK_NBYTES + 1), {"f": objects.CHUNK_NBYTES})
-    with_room = objects.place(image)
+    image = device.Image(b"\xc3" * (device.CHUNK_NBYTES + 1), {"f": device.CHUNK_NBYTES})
+    with_room = device.place(image)
     ctypes.CFUNCTYPE(None)(with_room["f"])()
 
 
@@ -101,7 +100,7 @@ def test_a_system_that_lets_nobody_make_code_is_named(monkeypatch: pytest.Monkey
     def refuse(*_: int) -> None:
         raise OSError(errno.EACCES, "mprotect")
 
-    monkeypatch.setattr(objects, "_protect", refuse)
+    monkeypatch.setattr(device, "_protect", refuse)
     with pytest.raises(DeviceError) as caught:
         linked(compiled(PLAIN))
     assert caught.value.fact == "CPU: kernel plain cannot be loaded: Permission denied."

@@ -12,7 +12,7 @@ from torch.nn.utils import rnn as theirs
 
 import picograd as pg
 from picograd import ArgumentError, JitError, Tensor, nn, optim
-from picograd.engine.watch import watch
+from picograd.look import watch
 from picograd.nn.utils import rnn as ours
 from picograd.nn.utils.rnn import packed_like
 from tests.helpers import same_value
