@@ -189,7 +189,8 @@ def note(event: str, amount: int = 1) -> None:
         setattr(counts, event, getattr(counts, event) + amount)
 
 
-# ---- a line on the terminal: after a second, wiped away at the end; none with PICOGRAD_QUIET=1 ----
+# ---- a line on the terminal ----
+# It appears after a second and is wiped away at the end. None is written where PICOGRAD_QUIET is 1.
 PATIENCE_SECONDS = 1.0
 WIPE = "\r\x1b[K"  # to the beginning of the line, then all to its end
 

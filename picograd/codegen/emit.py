@@ -47,7 +47,7 @@ from picograd.ir.statements import Check, For, If, Let, Statement
 from picograd.record import replace
 
 
-# ---- choices: the one a rule of thumb takes, then the few that are worth timing ----
+# ---- choices ----
 def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
     """Returns the candidates of tuning: the best guess first, then others that cut one product differently."""
     best = guess(kernel, target)
@@ -86,7 +86,8 @@ def best_guess(nest: Nest, target: Target) -> Tile:
     return register_tile(nest, better_transposed(nest), target)
 
 
-# ---- which emitter writes which nest: the first whose condition holds ----
+# ---- emitters ----
+# Of a nest: the first whose condition holds.
 Condition = Callable[[Nest, Target], bool]
 Emit = Callable[[Nest, Context], None]
 
