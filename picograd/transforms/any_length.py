@@ -96,7 +96,7 @@ def bound_shapes(shapes: Sequence[Shape], values: Mapping[str, int]) -> list[Sha
 def check_symbolic(form: Template, device: str, own: Collection[str]) -> None:
     """Raises UnsupportedOp where graphs are to have a plan for each length, or have symbolic integers besides `own`."""
     is_gpu = device != EVALUATOR and compiler_for(device).device.target.is_gpu
-    if not form.variables.keys() <= set(own) or any(needs_numbers(op, is_gpu) for op in form.order):
+    if not form.variables.keys() <= set(own) or is_gpu and any(map(needs_numbers, form.order)):
         raise UnsupportedOp("jit: this has a plan for each length.")
 
 
