@@ -254,8 +254,8 @@ class Arranged(Record, eq=False):
     """Inputs and outputs of a plan that are the same memory in every run; None in the places of values that each run
     brings."""
 
-    inputs: list[Buffer | None]
-    outputs: list[Buffer | None]
+    inputs: list[Any]
+    outputs: list[Any]
     fixed: FixedMemory
 
 

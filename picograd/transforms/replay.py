@@ -325,6 +325,7 @@ class Replay:
     It lives until the function is captured again or forgotten; then the cells of state have their buffers back.
 
     plan, form:  of the graphs
+    device:      where the plan runs
     symbolic:    cells with symbolic integers in their shapes, whose values a call takes from them
     aliases:     ways in which a written tensor must not reach the function
     inputs, outputs, state:  owners of memory
@@ -342,7 +343,7 @@ class Replay:
         cells, outputs = [recording.state[i] for i in over.values()], [roots[root][1] for root in over]
         read = {i for kind, i in takes if kind == "state"}
         unread = frozenset(place for place, i in enumerate(over.values()) if i not in read)
-        self.plan, self.form, self.returned = plan, planned.form, recording.returned
+        self.plan, self.form, self.device, self.returned = plan, planned.form, device, recording.returned
         self.results = results = Results(recording, roots, over)
         self.state = StateInPlace(
             cells, outputs, [roots[root][2] for root in over], plan, device, unread, results.is_symbolic
@@ -363,7 +364,7 @@ class Replay:
           given:  what else the arguments say, where they are not only Tensors of fixed shapes
         """
         state, taken, aliases, outputs = self.state, self.state.taken, self.aliases, self.outputs
-        form = self.form if given is None and not self.symbolic else self._form_of(given)
+        form = self._form_of(given) if self.symbolic or given is not None and given.variables else self.form
         # Taken state that is an argument, too, is out: it was read when arguments were gathered.
         if taken.out or aliases.updated or aliases.stored and not aliases.stored.isdisjoint(map(cell_of, tensors)):
             aliases.check(tensors)
@@ -411,24 +412,28 @@ class Replay:
           came:   places of state that was out, and
           known:  the memory that it had then
         """
-        if came:
-            memory = self._bind_again(brought, came, known)
+        taken, moving = self.state.taken, self.outputs.moving
+        fresh: Sequence[int] = ()
+        fixed: FixedMemory | None = None
+        if not taken.cells:
+            inputs, outputs = [*self.inputs.in_order(brought)], [*self.outputs.in_order([None] * len(moving))]
+        elif came:
+            inputs, outputs, fresh = self._bind_again(brought, came, known)
         else:
-            taken = self.state.taken
             arranged = taken.arranged or self._arrange()
-            memory = BoundMemory(arranged.inputs.copy(), arranged.outputs.copy(), (), arranged.fixed)
+            inputs, outputs, fixed = arranged.inputs.copy(), arranged.outputs.copy(), arranged.fixed
             for at, place in self.inputs.moving:
-                memory.inputs[at] = brought[place]
+                inputs[at] = brought[place]
             for places, run in self.inputs.moving_runs:
-                memory.inputs[places] = brought[run]
-        for at, version in zip(self.outputs.moving, free):
-            memory.outputs[at] = version and version[0]
-        if memory.fresh or None in free:
-            missing = [number for number, buffer in enumerate(memory.outputs) if buffer is None]
-            made = new_outputs(self.plan, self.inputs.device, form.variables, memory.inputs, missing)
-            for number, buffer in zip(missing, made):
-                memory.outputs[number] = buffer
-        return memory
+                inputs[places] = brought[run]
+        for at, version in zip(moving, free):
+            if version is not None:
+                outputs[at] = version[0]
+        if fresh or None in free:
+            missing = [number for number, buffer in enumerate(outputs) if buffer is None]
+            for number, buffer in zip(missing, new_outputs(self.plan, self.device, form.variables, inputs, missing)):
+                outputs[number] = buffer
+        return BoundMemory(inputs, outputs, fresh, fixed)
 
     def _arrange(self) -> Arranged:
         """Puts taken state and constants in their places in the plan, for as long as nobody looks at state."""
@@ -441,8 +446,10 @@ class Replay:
         places = tuple(at for at, _ in self.inputs.moving)
         return FixedMemory(places, tuple(self.outputs.moving), tuple(run for run, _ in self.inputs.moving_runs))
 
-    def _bind_again(self, brought: list[Buffer], came: Sequence[int], known: dict[int, Buffer | None]) -> BoundMemory:
-        """Returns the memory of a run where somebody has looked at state: buffers with readers are not written over."""
+    def _bind_again(
+        self, brought: list[Buffer], came: Sequence[int], known: dict[int, Buffer | None]
+    ) -> tuple[list[Any], list[Any], list[int]]:
+        """Returns inputs, outputs and places of fresh state where somebody has looked at it: what has readers is left."""
         state, taken = self.state, self.state.taken
         for place in known.keys() - taken.out:
             del known[place]  # which would be a reader; left are graphs that are kept, for their gradients
@@ -450,7 +457,7 @@ class Replay:
         old = [known.get(place, buffer) for place, buffer in enumerate(taken.buffers)]
         new = [None if place in fresh else buffer for place, buffer in enumerate(old)]
         outputs = self.outputs.in_order(new + [None] * len(self.outputs.moving))
-        return BoundMemory([*self.inputs.in_order(old + brought)], [*outputs], fresh, None)
+        return [*self.inputs.in_order(old + brought)], [*outputs], fresh
 
 
 def written_over(recording: Recording, plan: Plan, takes: Sequence[Source], roots: Sequence[Result]) -> dict[int, int]:
