@@ -15,7 +15,7 @@ import functools
 import inspect
 import sysconfig
 from collections.abc import Callable
-from types import FunctionType, MethodType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.annotations import described, fits, is_module, remedy, shown
@@ -42,6 +42,7 @@ def publish(page: dict[str, Any]) -> None:
              a name of PyTorch's that the page does not have says what to write instead.
     """
     explain_absent(page)
+    page.setdefault("__dir__", lambda: names_on(page))
     for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
         value = page.get(name)  # what is loaded late is not there yet
         if not str(getattr(value, "__module__", "")).startswith("picograd"):
@@ -52,6 +53,19 @@ def publish(page: dict[str, Any]) -> None:
             page[name] = MethodType(published(value.__func__, page["__name__"], name), value.__self__)
         elif isinstance(value, type) and not issubclass(value, BaseException):
             publish_constructor(value)
+
+
+def names_on(page: dict[str, Any]) -> list[str]:
+    """Returns the names of a public page that are for users: functions, classes and pages of picograd, no helper."""
+    found = {name for name in page if name.startswith("__")} | {*page.get("__all__", ())}
+    if "__all__" in page:
+        return sorted(found)
+    for name, value in page.items():
+        is_module = isinstance(value, ModuleType)
+        home = str(getattr(value, "__name__" if is_module else "__module__", ""))
+        if home.startswith(page["__name__"]) and (not is_module or "__getattr__" in vars(value)):
+            found.add(name)
+    return sorted(found)
 
 
 def publish_methods(owner: type, without: frozenset[str]) -> None:

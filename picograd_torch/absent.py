@@ -94,6 +94,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "picograd.nn.Module": {
         "compile": "pg.compile(model), or pg.jit around the whole training step: forward, backward() and optimizer.step().",
+        "register_backward_hook": "register_full_backward_hook: the name is deprecated in PyTorch, too.",
         "share_memory": ONE_PROCESS,
     },
     "picograd.nn.attention": {

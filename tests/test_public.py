@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from types import ModuleType
 
 import pytest
 
@@ -97,3 +98,23 @@ def test_what_is_no_shape_and_no_equation_is_told() -> None:
         with pytest.raises(pg.ArgumentTypeError) as caught:
             call()
         assert caught.value.fact == fact
+
+
+PAGES = [pg, nn, nn.functional, nn.init, nn.utils.rnn, pg.optim, pg.optim.lr_scheduler, pg.cuda, pg.amp, pg.random]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_lists_what_users_find_there_and_no_helper(page: ModuleType) -> None:
+    names = [name for name in dir(page) if not name.startswith("__")]
+    assert len(names) == len(set(names)) > 4 and all(hasattr(page, name) for name in names)
+    assert not {"annotations", "publish", "Any", "Callable", "np", "math", "functools"} & {*names}
+    for name in names:
+        value = getattr(page, name)
+        if isinstance(value, ModuleType):
+            assert value.__name__.startswith("picograd"), name
+
+
+def test_old_programs_find_autocast_by_the_device() -> None:
+    with pg.autocast("cpu"):
+        assert pg.is_autocast_enabled("cpu") and pg.is_autocast_enabled()
+    assert not pg.is_autocast_enabled("cuda")

@@ -30,6 +30,7 @@ from picograd.errors import OutOfMemoryError
 from picograd.interrupts import LivingKeys
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import ARRAY_NDIM_MAX
 
 
 # ---- memory that other libraries share ----
@@ -202,5 +203,6 @@ def _added(a: Op, b: Op) -> Array | None:
 
 
 def _is_known(op: Op) -> bool:
+    """True where the lengths are numbers, and an array of NumPy's has as many."""
     ends = [end for cut in op.arg for end in cut] if op.code in (OpCode.SHRINK, OpCode.PAD) else ()
-    return all(dim.__class__ is int for dim in (*op.shape, *ends))
+    return all(dim.__class__ is int for dim in (*op.shape, *ends)) and len(op.shape) <= ARRAY_NDIM_MAX

@@ -32,6 +32,7 @@ from picograd.ir.host import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, like_its_sources
+from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
 from picograd.look import active
@@ -394,6 +395,7 @@ def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     if owner.device == EVALUATOR:
         held: np.ndarray[Any, Any] = owner.memory.reshape(shape)
         return held.copy()
+    check_array("host", tuple(shape), buffer.dtype.itemsize)
     array = np.empty(shape, dtype=buffer.dtype.numpy)
     compiler_for(owner.device).device.copy_out(owner.memory, array)
     return array

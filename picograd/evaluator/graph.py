@@ -557,6 +557,7 @@ def evaluate_kernel(kernel: Kernel, arrays: Sequence[Array | None], variables: M
         for op in toposort([value for _, value in outputs]):
             if op.code is OpCode.PARAM:
                 shape = shape_value(op.shape, known)
+                check_array("NUMPY", shape, op.dtype.itemsize)
                 values[op] = memories[op.arg[0]][: math.prod(shape)].reshape(shape)
         results = evaluate([value for _, value in outputs], values, known)
         for (slot, _), result in zip(outputs, results):

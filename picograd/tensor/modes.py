@@ -232,8 +232,11 @@ class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
         super().__init__(precision_mode, chosen if enabled else None)
 
 
-def is_autocast_enabled() -> bool:
+def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Returns whether products are computed in 16 bits here.
+
+    Args:
+      device_type:  changes nothing: a block of autocast holds for every device
 
     >>> with pg.autocast("cpu"):
     ...     is_autocast_enabled()

@@ -167,7 +167,7 @@ def _floor_divided(self: T, other: Operand, swap: bool = False) -> T:
 
 
 def remainder(self: T, other: Operand) -> T:
-    """Returns the remainder of floor division; it has the sign of the divisor.
+    """Returns the remainder of floor division; it has the sign of the divisor, whose gradient is NaN where it is 0.
 
     >>> Tensor([7, -7]).remainder(3)
     Tensor([1, 2])
@@ -177,6 +177,8 @@ def remainder(self: T, other: Operand) -> T:
 
 def pow(self: T, exponent: Operand) -> T:
     """Returns self ** exponent; small constant exponents are products, as in PyTorch.
+
+    At zeros and infinities gradients are limits, where PyTorch has NaN of 0 times infinity.
 
     Raises:
       ArgumentError: integers to a negative integer power.

@@ -194,6 +194,8 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the k-th smallest element along `dim`, and its position; `k` counts from 1.
 
+    Of equal elements the first is the smaller, and has the gradient of its rank; PyTorch may name another.
+
     Raises:
       ArgumentError: k is not from 1 to the length of the axis.
 
@@ -265,6 +267,8 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
 
 def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the element found most often along `dim`, the smallest of several, and its last position.
+
+    No NaN equals another; PyTorch counts them, or not, by how they lie.
 
     Raises:
       ShapeError: the axis has no element.

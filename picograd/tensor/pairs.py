@@ -380,7 +380,7 @@ xlogy_ = in_place(xlogy)
 
 
 def float_power(self: T, exponent: Operand) -> T:
-    """Returns self ** exponent, computed in float64 and of that dtype.
+    """Returns self ** exponent, computed in float64 and of that dtype; gradients at its edges are those of `pow`.
 
     >>> Tensor([2, 3]).float_power(2)
     Tensor([4., 9.], dtype=float64)

@@ -82,7 +82,7 @@ class MinMaxResult(NamedTuple):
 
 # ---- along axes ----
 def aminmax(self: T, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None) -> MinMaxResult:
-    """Returns the least and the greatest element, of all or along one axis.
+    """Returns the least and the greatest element, of all or along one axis; a NaN wins, and has the gradient.
 
     >>> low, high = Tensor([3, 1, 2]).aminmax()
     >>> low.item(), high.item()

@@ -230,6 +230,9 @@ def test_what_numpy_has_no_arrays_for_is_said(name: str) -> None:
     for read in (Tensor.numpy, Tensor.tolist, repr, pickle.dumps, np.asarray, np.from_dlpack):
         with pytest.raises(pg.ShapeError, match=r"NumPy's arrays have up to 64 axes, this tensor has 65\."):
             read(deep)
+    for compute in (lambda: pg.linalg.det(deep), lambda: pg.linalg.det(deep.realize()), lambda: deep.to("NUMPY")):
+        with pytest.raises(pg.ShapeError, match=r"NumPy's arrays have up to 64 axes, this tensor has 65\."):
+            compute().sum().item()
     for read in (Tensor.numpy, Tensor.tolist, repr):
         with pytest.raises(pg.ShapeError, match=r"numpy: NumPy has no arrays of shape \(0, 4611686018427387904, 46116860"):
             read(empty)
