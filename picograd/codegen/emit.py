@@ -164,7 +164,7 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
     context = Context(params, target, new_scratch, iter(opts.products))
     phases: list[tuple[Statement, ...]] = []
     planned, both = kernel.phases, dict[Nest, Both]()
-    if not target.is_gpu and sum(map(len, planned)) > 1:
+    if sum(map(len, planned)) > 1:
         planned, both = in_one_pass(planned, params, target, new_scratch)
     for nests in planned:
         for nest in nests:

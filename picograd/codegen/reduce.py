@@ -105,7 +105,7 @@ class Rows(Record, dict=True):
         A product, or several, is added with one rounding each.
         """
         code, terms = r.arg[0], _terms(value)
-        if code is not OpCode.ADD or any(term.code is not OpCode.MUL for term in terms):
+        if code is not OpCode.ADD or {term.code for term in terms} != {OpCode.MUL}:
             return value if total is None else combined(code, total, value)
         for term in terms:
             total = term if total is None else multiply_add(term.src[0], term.src[1], total, self.has_fma)
@@ -176,6 +176,21 @@ def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence
       others: other values of its elements that are computed meanwhile
     """
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
+    axes = [axis for axis, dim in enumerate(nest.domain) if dim != 1]
+    groups: Groups = tuple((axis,) for axis in axes)
+    values: list[Op] = []
+    if len(axes) > 1:
+        values = _values_at_placeholders(nest, reductions, others)
+        groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
+    columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
+    row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
+    extents = group_extents(groups, nest.domain)
+    rows = Rows(nest, params, groups, extents, row_groups, columns, _levels(reductions), target.has_fma)
+    return rows, _runs_over_rows(rows, values)
+
+
+def _values_at_placeholders(nest: Nest, reductions: Sequence[Op], others: Sequence[Op]) -> list[Op]:
+    """Returns all that a nest computes for an element and for a row, and the places of what it stores."""
     coords = placeholders(nest.domain)
     row = tuple([coords[axis] for axis in nest.row_axes])
     known = {r: (row, const(0, r.dtype)) for r in reductions}
@@ -183,13 +198,7 @@ def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence
     of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
     values = elements([*(r.src[0] for r in reductions), *whole, *others], coords, known) + elements(of_rows, row, known)
     stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
-    values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
-    groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
-    columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
-    row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
-    extents = group_extents(groups, nest.domain)
-    rows = Rows(nest, params, groups, extents, row_groups, columns, _levels(reductions), target.has_fma)
-    return rows, _runs_over_rows(rows, values)
+    return values + [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
 
 
 def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
@@ -228,6 +237,8 @@ def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:
+    if len(reductions) == 1:
+        return [reductions]
     level: dict[Op, int] = {}
     for op in toposort(reductions):
         below = max((level[s] for s in op.src), default=0)

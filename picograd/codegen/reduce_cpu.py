@@ -433,6 +433,8 @@ def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: S
              each makes down the columns.
     """
     found: dict[Nest, Both] = {}
+    if target.is_gpu:
+        return phases, found
     made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
     for rows, number, columns, place in _crossed(phases):
         if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
