@@ -122,13 +122,18 @@ def _assemble(terms: Terms, constant: int) -> Dim:
             rest = {other: c for other, c in terms.items() if other is not atom and other not in whole}
             return add(_assemble(rest, constant), mul(atom.src[0], factor))
     result: Op | None = None
+    ordered: Terms = {}
     for atom in _in_order(terms) if several else terms:
-        factor = terms[atom]
+        factor = ordered[atom] = terms[atom]
         part = atom if factor == 1 else Op(OpCode.MUL, dtypes.int64, (atom, _integer(factor)))
         result = part if result is None else Op(OpCode.ADD, dtypes.int64, (result, part))
     if result is None:
         return constant
-    return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, _integer(constant)))
+    if constant:
+        result = Op(OpCode.ADD, dtypes.int64, (result, _integer(constant)))
+    if result not in ordered:  # else it is an atom
+        result.terms = ordered, constant
+    return result
 
 
 def _in_order(terms: Terms) -> list[Op]:
