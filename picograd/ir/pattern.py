@@ -80,6 +80,7 @@ class PatternMatcher:
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
 
+    codes: that have a rule
     sure:  the codes whose every Op has a rule that fits
     """
 
@@ -89,6 +90,7 @@ class PatternMatcher:
         for rule in self.rules:
             for code in _codes(rule.pattern) or OpCode:
                 self._by_code.setdefault(code, []).append(rule)
+        self.codes = self._by_code.keys()
         self._sure: dict[OpCode, tuple[Rule, str]] = {}  # what fits every Op of a code, and the name it is matched by
         for code, (rule, *_) in self._by_code.items():
             first = rule.pattern
@@ -141,7 +143,7 @@ def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64)
         src = tuple(map(became.__getitem__, op.src))
         new = op if src == op.src else op.replace(src=src)
         for _ in range(limit):
-            result = matcher.rewrite(new)
+            result = matcher.rewrite(new) if new.code in matcher.codes else None
             if result is None or result is new:
                 break
             new = result

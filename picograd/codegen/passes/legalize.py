@@ -376,7 +376,7 @@ class Legalizer:
             if new in became:
                 became[op] = became[new]
                 continue
-            result = self.rules.rewrite(new) if new.code in ELEMENTWISE else None
+            result = self.rules.rewrite(new) if new.code in self.rules.codes else None
             final = new if result is None or result is new else self.expression(result)
             became[op] = became[new] = became[final] = final
         return became[root]
