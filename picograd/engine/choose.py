@@ -2,7 +2,7 @@
 
 In:    Kernel, Device
 Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), or a call of a library (cuBLASLt)
-       `parts_of`: what of a kernel is generated;  `merged`, `library_binary`: the code where that is a part
+       `parts_of`: the generated part of a kernel, and the rest;  `merged`, `library_binary`: the code of both
        `fastest`: the winner of the candidates, timed or remembered on disk
 
 While candidates are timed they take turns, so that a machine that slows down slows all of them. One that is not clearly
@@ -213,7 +213,7 @@ def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
 
 
 def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) -> None:
-    """Notes that a library failed and is no candidate for a kernel: what is generated does without it."""
+    """Notes that a library failed, and so is no candidate for a kernel."""
     note("library_failures")
     own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
     show("choice", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
@@ -224,7 +224,7 @@ MOST_TIMED = 6  # candidates of a kernel
 
 
 def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
-    """Returns the ways to compute a kernel by warpgroups, what is thought to be fastest first; often none.
+    """Returns the ways to compute a kernel by warpgroups, the likely fastest first; often none.
 
     The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
     """
@@ -301,7 +301,7 @@ def parts_of(kernel: Kernel, choice: Choice, target: Target) -> Parts:
 
 
 def split_of(kernel: Kernel, product: PlainProduct) -> Split:
-    """Returns the split of a kernel of which the product is chosen to be computed by others."""
+    """Returns the split of a kernel around a product that a library, or a kernel written by hand, is to compute."""
     splits = unfuse(kernel)
     assert not isinstance(splits, str), f"{kernel.name} has no split, but one was chosen for it"
     of_parts = unfuse_in_parts(kernel, product.parts) if product.parts > 1 else None

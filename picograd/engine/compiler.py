@@ -66,10 +66,10 @@ def pipelined(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result
 
 
 def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
-    """Begins something on another thread; what is returned waits for it, and gives its result.
+    """Begins something on another thread; the function that is returned waits for it, and gives its result.
 
-    Where that failed, or no thread is granted, it is done by the one that asks, who gets the error. A fork waits for it: a
-    child has no such thread.
+    Where it failed, or no thread is granted, that function does it, and raises the error. A fork waits for it: a child has
+    no such thread.
     """
     results: list[Result] = []
 
@@ -151,7 +151,7 @@ def _wait_for(threads: Sequence[threading.Thread]) -> None:
 
 
 def _drop(jobs: SimpleQueue[Any]) -> None:
-    """Takes out what nobody has begun to finish."""
+    """Takes out the jobs that no thread has begun to finish."""
     while not jobs.empty():
         with suppress(Empty):  # a thread was faster
             jobs.get_nowait()
@@ -169,7 +169,7 @@ def _quick_turns() -> Iterator[None]:
 
 
 # ---- functions of the host ----
-HOST_ENTRY = "kernel "  # what the text of a kernel begins with
+HOST_ENTRY = "kernel "  # the first letters of the text of a kernel
 
 
 def runs_on_host(kernel: Kernel) -> bool:
@@ -216,7 +216,7 @@ class Backend(Record):
 
 
 class Wanted(Record):
-    """A kernel, and whether its candidates are timed: what its code depends on.
+    """All that the code of a kernel depends on: the kernel, and whether its candidates are timed.
 
     text:  of the kernel
     key:   a digest of all of it, which keeps no graph alive

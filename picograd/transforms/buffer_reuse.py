@@ -3,7 +3,7 @@
 In:    lists that know memory; what each call of a replay wrote; the arguments of a call, and which its caller gives
        away
 Out:   `unread`, `has_readers`, by reference counts;  `BufferPool`: versions to write over;  `give_donated`: memory
-       for outputs; `DonatedCell`: what is left of a donated tensor, an error for its readers
+       for outputs; `DonatedCell`: the cell of a donated tensor, an error for its readers
 
 Whoever can read memory holds the tuple of a cell, the Buffer in it, or its memory. What only a list knows has certain
 counts, which are taken once, in the way in which they are taken later.
@@ -32,7 +32,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 
 
-# ---- who can read memory ----
+# ---- readers of memory ----
 def unread(held: Sequence[Held], number: int, others: int = 0) -> Held | None:
     """Returns a version where only this list knows it, else None.
 
@@ -77,7 +77,7 @@ _VERSION, _BUFFER, _MEMORY = _references([(Buffer("", float32, 0, object()), ())
 
 
 # ---- small results ----
-MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
+MOST_NBYTES = 4096  # of one result: a larger one takes longer to compute than to allocate
 _NOTHING: Held = (Buffer("", float32, 0, object()), ())  # known here, so it is never given
 
 
@@ -179,7 +179,7 @@ def give_donated(
 
     Args:
       places:  (place in `outputs`, argument) that may share memory
-      state:   what else the function named `name` reads
+      state:   cells that the function named `name` reads besides
     """
     values = surrender(given.tensors, given.donated, state, name)
     for output, argument in places:

@@ -1,9 +1,9 @@
-"""The names that a function's code reads (variables, attributes, the user's own functions), and marks of their values.
+"""The names that a function's code reads (variables, attributes, the user's own functions), and tokens of their values.
 
 In:    a Python function and its arguments
-Out:   `functions_of`: the function and those it may call;  `names_of`: what code mentions;  `variables_of`: with
-       values; `token_of`: what is remembered of a value;  `fits`, `same`: whether it still means that;  `how`: what
-       to tell the user
+Out:   `functions_of`: the function and those it may call;  `names_of` code;  `variables_of`, `attributes_of`: names with
+       ways to read them;  `token_of`: the part of a value that must not change;  `fits`, `same`: whether it has;
+       `how`: a change in words
 
 Code is looked at and never run. An attribute is known by its name alone: `a.rate` and `b.rate` are one mention of
 "rate" for every object the function reaches.
@@ -32,15 +32,15 @@ from picograd.record import Record, field
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
-# ---- what is remembered of a value ----
+# ---- tokens of values ----
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Length)
 LIBRARIES = (
     *PACKAGE_FOLDERS,
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 SEQUENCES = (list, tuple, deque)
-MISSING = object()  # what a name means that means nothing
-TOO_DEEP = object()  # what is remembered of a container that is not looked into
+MISSING = object()  # the meaning of a name that has none
+TOO_DEEP = object()  # the token of a container that is not looked into
 MOST_ITEMS = 10_000  # of a container whose items are looked at
 MOST_DEPTH = 8
 MOST_ARRAY_NBYTES = 1024  # of an array whose contents are looked at
@@ -161,7 +161,7 @@ def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """True when what was remembered and what is there now mean the same."""
+    """True when two tokens mean the same."""
     if a is b:
         return True
     if isinstance(a, Function) and isinstance(b, Function):
@@ -212,14 +212,14 @@ def is_users_code(code: Any) -> bool:
     return isinstance(code, CodeType) and not code.co_filename.startswith(("<frozen", *LIBRARIES))
 
 
-# ---- what code mentions ----
+# ---- kinds of names ----
 Read = Callable[[], Any]
 COMPUTED = {"vars", "getattr", "setattr", "delattr", "attrgetter", "__dict__"}  # of attributes of any name
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # attributes of Modules
 MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
 
 
-# ---- which functions ----
+# ---- functions that code may call ----
 def functions_of(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, FunctionType, Sequence[Any]]]:
@@ -319,7 +319,7 @@ def _is_users_function(value: Any) -> bool:
     return plain is not None and is_users_code(plain.__code__)
 
 
-# ---- which names ----
+# ---- names ----
 class Names(Record):
     """The names that code mentions.
 
@@ -439,7 +439,7 @@ def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
     return (owner, read.args[0]) if is_plain else None
 
 
-# ---- which attributes ----
+# ---- attributes ----
 def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
     """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
     if isinstance(value, type | ModuleType):

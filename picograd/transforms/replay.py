@@ -482,7 +482,7 @@ def written_over(recording: Recording, plan: Plan, takes: Sequence[Source], root
     return found
 
 
-# ---- the short way ----
+# ---- replays without state ----
 def replay_of(recording: Recording, planned: Planned, only_tensors: bool) -> ReplayCall:
     """Returns a replay of a recording, a stateless one if that will do.
 

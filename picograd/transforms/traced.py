@@ -219,7 +219,7 @@ def stand_in(tensor: Tensor, buffer: Buffer, shape: Shape) -> Tensor:
     return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, shape)), tensor.cell.device)
 
 
-# ---- what a trace must not do ----
+# ---- acts that are forbidden in a trace ----
 def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
     """Raises where the function put something else into a list or dict that it was given."""
     tensors: list[Tensor] = []
