@@ -236,7 +236,7 @@ def dtype_named(name: str) -> DType:
 
 def from_numpy(dtype: np.dtype[np.generic]) -> DType | None:
     """Returns the DType with the layout of a NumPy dtype, or None if picograd has none."""
-    return _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+    return _BY_NUMPY.get(dtype) or _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
 
 
 PYTHONS = {float: float64, int: int64, bool: bool_}  # what Python's own types mean as dtypes, as in PyTorch

@@ -87,7 +87,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         leaf._grad = None
     pending.starts = []
     updates._asked_for.clear()
-    monkeypatch.setattr(compute._Watch, "limit", 1 << 40)  # Ops of others are not looked through
+    monkeypatch.setattr(compute.NextLook, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
     monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs
 

@@ -180,11 +180,15 @@ def number_on_host(op: Op) -> Scalar | None:
         elif op.code not in AS_THEY_LIE:
             return None
         op = op.src[0]
-    buffer = (op.realized or op).arg[0]
+    return number_in((op.realized or op).arg[0], at or 0)
+
+
+def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:
+    """Returns an element of host memory; None where it is other memory, or of a dtype that ctypes has not."""
     kind = NUMBERS.get(buffer.dtype)
     if kind is None or type(buffer.memory) not in (Memory, SharedMemory):
         return None
-    found: Scalar = kind.from_address(buffer.memory.address + (at or 0) * buffer.dtype.itemsize).value
+    found: Scalar = kind.from_address(buffer.memory.address + at * buffer.dtype.itemsize).value
     return found
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from picograd.autodiff.gradient import written_out
@@ -51,6 +52,7 @@ from picograd.ir.stages import Plan
 from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
+DEVICE = attrgetter("device")
 MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
@@ -222,7 +224,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             else:
                 return None
     buffers = [*slots]
-    if not buffers or len({buffer.device for buffer in buffers}) > 1:
+    if not buffers or len({*map(DEVICE, buffers)}) > 1:
         return None
     key.append((len(roots), buffers[0].device))
     return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots)

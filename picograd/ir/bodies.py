@@ -234,8 +234,11 @@ def one_op(function: Callable[..., Op], src: tuple[Op, ...], others: tuple[Any, 
     """
     formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(map(KIND, src)))
     dtype, shape = formula.kinds[0]
-    needs_grad = dtype.kind == "f" and any(map(NEEDS_GRAD, src))
-    return unshared(OpCode.FORMULA, dtype, src, formula, shape, needs_grad, max(map(DEPTH, src)) + formula.depth)
+    op = object.__new__(Op)  # `unshared` written out: every function of several Ops comes by here
+    op.code, op.dtype, op.src, op.arg, op.realized, op.lines = OpCode.FORMULA, dtype, src, formula, None, ()
+    op.shape, op.needs_grad = shape, dtype.kind == "f" and any(map(NEEDS_GRAD, src))
+    op.depth = max(map(DEPTH, src)) + formula.depth
+    return op
 
 
 @lru_cache(maxsize=1024)

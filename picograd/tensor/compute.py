@@ -115,7 +115,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
     asked, joining = list(wanted), [cell for cell in unasked if type(cell.content) is not tuple]
     written: list[Cell] = []
     if joining or not all(map(_known, [*wanted.values(), *ops])):
-        _compute_starts()
+        if pending.starts:
+            _compute_starts()
         references: Sequence[weakref.ref[Cell]] = ()
         for cell in (*asked, *joining):
             if cell.computed_with is not references:  # which cells that are computed together share
@@ -194,15 +195,14 @@ def compute_writes(cell: Cell) -> None:
 
 def _compute_starts() -> None:
     """Computes the first values of leaves, and of what is written to; constants are stored from the host."""
-    if pending.starts:
-        starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
-        left = {op: device for op, device in starts if op is not None and not _known(op)}
-        for op, device in left.items():
-            if begins_apart(op):
-                with suppress(OutOfMemoryError):  # then it stays a constant
-                    value = np.broadcast_to(np.asarray(op.src[0].arg, op.dtype.numpy), cast("tuple[int, ...]", op.shape))
-                    op.realized = from_host(value, op.dtype, device or default_device())
-        compute_unasked([op for op in left if not begins_apart(op)])
+    starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
+    left = {op: device for op, device in starts if op is not None and not _known(op)}
+    for op, device in left.items():
+        if begins_apart(op):
+            with suppress(OutOfMemoryError):  # then it stays a constant
+                value = np.broadcast_to(np.asarray(op.src[0].arg, op.dtype.numpy), cast("tuple[int, ...]", op.shape))
+                op.realized = from_host(value, op.dtype, device or default_device())
+    compute_unasked([op for op in left if not begins_apart(op)])
 
 
 def _compute_but_failures(
@@ -434,13 +434,15 @@ plain_cells: LivingSet[Cell] = LivingSet()  # made where no gradients are record
 _mentioned: set[Line | None] = set()
 
 
-class _Watch:
+class NextLook:
     """When to look for a long graph next.
 
+    depth:  graphs are measured where their depth is that
     limit:  graphs are measured once so many Ops are alive
     left:   how many Ops may still be counted, in graphs that share few of them, before `limit` is raised
     """
 
+    depth = MAX_DEPTH
     limit = MAX_LIVE
     left = EVERY * MAX_LIVE
 
@@ -454,9 +456,9 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     if num_writes >= MOST_WRITES and not op.needs_grad:
         compute_writes(cell)
         return
-    if op.depth >= MAX_DEPTH and not op.needs_grad:
-        is_long = unrealized(op, MAX_DEPTH // 4) >= MAX_DEPTH // 4
-    elif len(Op.interned) >= _Watch.limit and op.depth % EVERY == 0:
+    if op.depth >= NextLook.depth and not op.needs_grad:
+        is_long = unrealized(op, NextLook.depth // 4) >= NextLook.depth // 4
+    elif len(Op.interned) >= NextLook.limit and op.depth % EVERY == 0:
         is_long = _has_most(op)
     else:
         return
@@ -466,7 +468,7 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     if not op.needs_grad:
         compute([cell], (), long_gradients.living())  # what they share is computed once
         long_gradients.clear()
-        _Watch.limit, _Watch.left = MAX_LIVE, EVERY * MAX_LIVE
+        NextLook.limit, NextLook.left = MAX_LIVE, EVERY * MAX_LIVE
     if line not in _mentioned:
         _mentioned.add(line)
         _mention(op, line)
@@ -501,23 +503,23 @@ def settle_step() -> None:
 
 def expect(cell: Cell) -> None:
     """Leaves the gradient in `cell` a graph; if it is a long one, it is computed with the next value that is."""
-    if cell.op.depth >= MAX_DEPTH // 2:
+    if cell.op.depth >= NextLook.depth // 2:
         long_gradients.add(cell)
 
 
 def _has_most(op: Op) -> bool:
     """True when the graph of `op` alone has half as many Ops as `limit`."""
-    most = _Watch.limit // 2
+    most = NextLook.limit // 2
     num_ops = unrealized(op, most)
-    _Watch.left -= num_ops
+    NextLook.left -= num_ops
     has_most = num_ops >= most
     if has_most and not op.needs_grad:
         return True
     # A graph for backward() is not computed here, and many small graphs are no long one: either way the Ops stay. So that
     # they are not measured again and again, the next look is when half as many more are alive.
-    if has_most or _Watch.left < 0:
-        _Watch.limit = 3 * max(_Watch.limit, len(Op.interned)) // 2
-        _Watch.left = EVERY * _Watch.limit
+    if has_most or NextLook.left < 0:
+        NextLook.limit = 3 * max(NextLook.limit, len(Op.interned)) // 2
+        NextLook.left = EVERY * NextLook.limit
     return has_most
 
 

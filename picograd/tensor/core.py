@@ -28,6 +28,7 @@ from picograd.ir.shape import check_array
 from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
 from picograd.tensor.cell import Cell, Held, View, grad_mode, last_change, read_through, set_op, trace, write_through
 from picograd.tensor.compute import (
+    NextLook,
     apart,
     begin_apart,
     begins_apart,
@@ -147,7 +148,8 @@ class TensorCore:
             record(op)
             cell = Cell(op, place)
         self.cell, self.steps, self._grad = cell, (), None
-        self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
+        # The cell's value when this view was last read, what it showed, and that without a gradient, if it was read so.
+        self._shown: tuple[Op, ...] | None = None
         if requires_grad:
             self.requires_grad_()
 
@@ -176,7 +178,7 @@ class TensorCore:
         elif not grad_mode.get():
             plain_cells.add(cell)
         record(op)
-        if settles:
+        if settles and (op.depth >= NextLook.depth or len(Op.interned) >= NextLook.limit):  # mostly neither
             settle(cell, op)
         return tensor
 
@@ -235,13 +237,20 @@ class TensorCore:
         cell = self.cell
         op: Any = cell.content  # `self.op` written out
         if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (optim/updates.py)
-            op = cell.op
+            named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
+            op = cell.op if named is None or named[0] is not op else named[1]
+        base = op
         if self.steps:
             shown = self._shown
             op = shown[1] if shown is not None and shown[0] is op else self.op
         if grad_mode.get() or not (op.needs_grad or Graphless.living):
             return op  # type: ignore[no-any-return]
-        return detached(op)
+        if not (self.steps and op.needs_grad):
+            return detached(op)
+        shown = self._shown  # a parameter is read so at each step of a loop
+        if shown is None or len(shown) < 3 or shown[1] is not op:
+            self._shown = shown = base, op, detached(op)
+        return shown[2]
 
     def write(self, function: str, value: Op) -> Self:
         """Stores `value`, of this tensor's shape, in the places this tensor shows; returns self.

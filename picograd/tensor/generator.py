@@ -92,7 +92,8 @@ class Word(Cell):
     def advance(self) -> int:
         """Adds 1, and returns what it held; for outside a trace. Each of several threads gets another number."""
         while True:
-            number = self.on_host()
+            number = self.number
+            number = self.on_host() if number is None else number
             with changing:
                 if self.number == number:  # nobody else has it
                     _content.__set__(self, None)
@@ -125,7 +126,8 @@ class GeneratorState:
 
     def key(self, count: int) -> int:
         """Returns the key of a draw."""
-        seed, (of, begun, known) = self.seed.on_host(), self.ahead
+        seed, (of, begun, known) = self.seed.number, self.ahead
+        seed = self.seed.on_host() if seed is None else seed
         number, place = divmod(count, AHEAD)
         if known and begun == number and of == seed:
             return known[place]
@@ -233,11 +235,12 @@ class Generator:
 
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
-        if device not in self.states:
+        found = self.states.get(device)
+        if found is None:
             with Mode(trace, self._made_in):  # it is as old as its generator, also when a later trace asks first
                 made = GeneratorState(self._seed, str(device))
                 return self.states.setdefault(device, made)  # another thread may have been faster
-        return self.states[device]
+        return found
 
     def next_key(self, device: str) -> Op:
         """Returns the uint64 key of the next draw, and advances."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -79,12 +80,15 @@ def array_of(value: Any) -> Array:
     return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value)
 
 
+_quiet = Context()  # in which NumPy does not warn; a copy of it takes less than an np.errstate
+_quiet.run(np.seterr, invalid="ignore", over="ignore")
+
+
 def convert(array: Array, dtype: DType) -> Array:
     """Returns `array` in the layout of `dtype`; integers wrap, floats become integers toward zero."""
     if array.dtype == dtype.numpy:
         return array
-    with np.errstate(invalid="ignore", over="ignore"):
-        return array.astype(dtype.numpy)
+    return _quiet.copy().run(array.astype, dtype.numpy)
 
 
 def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:

@@ -342,7 +342,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False, *, generat
     shape = mass.shape
     if len(shape) not in (1, 2) or mass.dtype.kind != "f":
         raise ShapeError(f"multinomial: needs float weights with one axis or two, got {mass.dtype} {shape}.")
-    classes, is_ordered = self.shape[-1], not replacement and num_samples > 1
+    classes, is_ordered = shape[-1], not replacement and num_samples > 1
     if (1 if replacement else num_samples) > classes:
         how = "with" if replacement else "without"
         raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")

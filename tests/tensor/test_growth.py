@@ -20,12 +20,12 @@ from picograd.tensor import compute
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Bounds that a test can reach soon."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr(compute, "MAX_DEPTH", 1000)
+    monkeypatch.setattr(compute.NextLook, "depth", 1000)
     monkeypatch.setattr(compute, "MAX_LIVE", 4000)
     monkeypatch.setattr(compute, "STEP_OPS", 64)
     monkeypatch.setattr(compute, "_mentioned", set())
-    monkeypatch.setattr(compute._Watch, "limit", 4000)
-    monkeypatch.setattr(compute._Watch, "left", compute.EVERY * 4000)
+    monkeypatch.setattr(compute.NextLook, "limit", 4000)
+    monkeypatch.setattr(compute.NextLook, "left", compute.EVERY * 4000)
     gc.collect()  # what other tests left in cycles: collected later, it would be taken from the count of this one's
     monkeypatch.setattr(Op, "interned", CountedFromHere(Op.interned))
     yield
@@ -102,8 +102,8 @@ def test_many_short_graphs_are_left_alone() -> None:
 
 
 def test_gradients_of_a_deep_network_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute._Watch, "limit", 1 << 30)
-    monkeypatch.setattr(compute, "MAX_DEPTH", 100)
+    monkeypatch.setattr(compute.NextLook, "limit", 1 << 30)
+    monkeypatch.setattr(compute.NextLook, "depth", 100)
     x = Tensor([1.0])
     weights = [Tensor([1.0], requires_grad=True) for _ in range(120)]
     y = x
@@ -167,8 +167,8 @@ def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
         found = sample(8)
     assert before <= 4 and counts.scheduled <= 1 and counts.compiled <= 1
     with watch() as counts, pytest.MonkeyPatch.context() as patch:
-        for bound in ("STEP_OPS", "MAX_DEPTH"):
-            patch.setattr(compute, bound, 1 << 40)  # all steps are one graph
-        patch.setattr(compute._Watch, "limit", 1 << 40)
+        patch.setattr(compute, "STEP_OPS", 1 << 40)  # all steps are one graph
+        for bound in ("depth", "limit"):
+            patch.setattr(compute.NextLook, bound, 1 << 40)
         assert np.allclose(sample(8), found, rtol=1e-5, atol=1e-5)
         assert counts.scheduled == 1

@@ -155,7 +155,7 @@ class MemoryPool:
         with self._lock:
             if self._returned or self._came_back:
                 self._collect()
-            made = [self._taken(size_class(nbytes), nbytes) for nbytes in lengths]
+            made = [*map(self._taken, map(size_class, lengths), lengths)]
             if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
                 self._note_peaks()
         return made

@@ -50,7 +50,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             hint=_hint(x.shape, w.shape),
         )
     device = input.other_device("linear", weight) if bias is None else input.other_device("linear", weight, bias)
-    dtype = lowered(promoted(x, w))
+    dtype = lowered(x.dtype if x.dtype is w.dtype else promoted(x, w))
     if dtype.kind == "b":
         raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
     if bias is None:
