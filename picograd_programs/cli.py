@@ -37,6 +37,7 @@ from picograd_programs.models.bigram import Bigram
 from picograd_programs.models.characters import CharacterGPT
 from picograd_programs.models.diffusion import Diffusion
 from picograd_programs.models.digits import Cnn, Mnist
+from picograd_programs.models.minilm import EmbedSettings, embed
 from picograd_programs.models.names import Bengio
 from picograd_programs.models.recurrent import Gru, Lstm, Rnn
 from picograd_programs.models.regression import LinearRegression, LogisticRegression
@@ -111,6 +112,7 @@ this machine can use, `picograd --version` prints the version; docs/train.md sho
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]  # type: ignore[valid-type]
     | Annotated[Sample, tyro.conf.subcommand("sample")]  # type: ignore[valid-type]
+    | Annotated[EmbedSettings, tyro.conf.subcommand("embed")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
@@ -179,6 +181,8 @@ def run(command: Any) -> int:
         return train_program(command.model)  # type: ignore[attr-defined]
     if isinstance(command, Sample):
         return show_sample(command.model)  # type: ignore[attr-defined]
+    if isinstance(command, EmbedSettings):
+        return embed(command)
     if isinstance(command, Cache):
         return show_cache(cache_folder(), command.action)
     if isinstance(command, FuzzConfig):

@@ -69,14 +69,17 @@ def check_digest(data: bytes, sha256: str, origin: str) -> bytes:
     )
 
 
-def read_checked(path: Path, sha256: str) -> bytes:
+def read_checked(path: Path, sha256: str, nbytes_max: int = FILE_NBYTES_MAX) -> bytes:
     """Returns the bytes of a file, unpacked when its name ends in .gz, after checking their digest.
+
+    Args:
+      nbytes_max:  what is larger is not read whole
 
     Raises:
       DataError: the file cannot be read or unpacked, or its digest differs.
     """
-    data = read_whole("read_checked", path, "check its permissions.", FILE_NBYTES_MAX + 1)
-    return check_digest(unpack_gzip(data, str(path)) if path.suffix == ".gz" else data, sha256, str(path))
+    data = read_whole("read_checked", path, "check its permissions.", nbytes_max + 1)
+    return check_digest(unpack_gzip(data, str(path), nbytes_max) if path.suffix == ".gz" else data, sha256, str(path))
 
 
 def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> bytes:
@@ -106,14 +109,16 @@ CARRIER_TIMEOUT_S = 600
 class DataFile(Record):
     """One file of a data set.
 
-    name:    file name, without .gz
-    sha256:  digest of the unpacked bytes
-    urls:    public addresses, tried in order; one that ends in .gz is unpacked
+    name:        file name, without .gz
+    sha256:      digest of the unpacked bytes
+    urls:        public addresses, tried in order; one that ends in .gz is unpacked
+    nbytes_max:  what is larger is not this file
     """
 
     name: str
     sha256: str
     urls: tuple[str, ...]
+    nbytes_max: int = FILE_NBYTES_MAX
 
 
 class Carrier(Record):
@@ -198,14 +203,14 @@ def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> di
         if path is None:
             tried.append(f"PICOGRAD_DATA={folder}: it has no {file.name} and no {file.name}.gz")
         else:
-            found[file.name] = read_checked(path, file.sha256)
+            found[file.name] = read_checked(path, file.sha256, file.nbytes_max)
     return found
 
 
 def _from_package(files: Sequence[DataFile]) -> dict[str, bytes]:
     """Returns the files that picograd has a copy of."""
     paths = {file: PACKAGED / f"{file.name}.gz" for file in files}
-    return {file.name: read_checked(path, file.sha256) for file, path in paths.items() if path.is_file()}
+    return {file.name: read_checked(path, file.sha256, file.nbytes_max) for file, path in paths.items() if path.is_file()}
 
 
 def _path_in(folder: Path, data_set: str, name: str) -> Path | None:
@@ -228,7 +233,7 @@ def _from_cache(data_set: str, files: Sequence[DataFile], tried: list[str]) -> d
             tried.append(f"the cache: it has no {path}")
             continue
         try:
-            found[file.name] = read_checked(path, file.sha256)
+            found[file.name] = read_checked(path, file.sha256, file.nbytes_max)
         except DataError as error:
             tried.append(f"the cache: {error.fact}")
     return found
@@ -240,7 +245,7 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
     for file in files:
         for url in file.urls:
             try:
-                data = check_digest(download(url), file.sha256, url)
+                data = check_digest(download(url, nbytes_max=file.nbytes_max), file.sha256, url)
             except DataError as error:
                 tried.append(error.fact)
                 continue
@@ -281,11 +286,12 @@ def _keep(data_set: str, name: str, data: bytes) -> None:
 
 
 # ---- getting bytes from elsewhere ----
-def download(url: str, unpack: bool = True) -> bytes:
+def download(url: str, unpack: bool = True, nbytes_max: int = FILE_NBYTES_MAX) -> bytes:
     """Returns the whole body behind an address, unpacked when the address ends in .gz. Nothing is written.
 
     Args:
-      unpack:  False leaves it as it is
+      unpack:      False leaves it as it is
+      nbytes_max:  a larger body is an error
 
     Raises:
       DataError: no answer, an error status, a connection that broke off, or a body that does not unpack.
@@ -293,16 +299,16 @@ def download(url: str, unpack: bool = True) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:
             # NOTE: asked for a number of bytes, it does not say that the connection broke off.
-            is_bounded = answer.length is not None and answer.length <= FILE_NBYTES_MAX
-            data: bytes = answer.read() if is_bounded else answer.read(FILE_NBYTES_MAX + 1)
+            is_bounded = answer.length is not None and answer.length <= nbytes_max
+            data: bytes = answer.read() if is_bounded else answer.read(nbytes_max + 1)
     except http.client.IncompleteRead as error:
         expected = len(error.partial) + (error.expected or 0)
         raise DataError(f"{url}: the connection broke off after {len(error.partial):,} of {expected:,} bytes") from None
     except (OSError, http.client.HTTPException) as error:
         raise DataError(f"{url}: {getattr(error, 'reason', None) or error}") from None
-    if len(data) > FILE_NBYTES_MAX:
-        raise DataError(f"{url}: answers with more than {FILE_NBYTES_MAX:,} bytes, as no file of a data set has")
-    return unpack_gzip(data, url) if unpack and url.endswith(".gz") else data
+    if len(data) > nbytes_max:
+        raise DataError(f"{url}: answers with more than {nbytes_max:,} bytes, as no file of a data set has")
+    return unpack_gzip(data, url, nbytes_max) if unpack and url.endswith(".gz") else data
 
 
 def carried(carrier: AnyCarrier, names: Sequence[str]) -> Mapping[str, bytes]:

@@ -116,11 +116,10 @@ def test_a_pip_of_the_current_folder_is_not_run(cache: Path, tmp_path: Path, mon
     assert "picograd-test-carrier==1.0: pip download ended with 1: ERROR" in caught.value.fact
 
 
-def test_a_body_without_end_is_refused(cache: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "FILE_NBYTES_MAX", 1000)
+def test_a_body_without_end_is_refused(cache: Path, server: Any) -> None:
     server.bodies["digits.bin"] = BODY
     with pytest.raises(DataError, match="digits.bin: answers with more than 1,000 bytes, as no file of a data set has"):
-        get_files("set", [data_file(server.url("digits.bin"))])
+        get_files("set", [DataFile("digits.bin", sha256_of(BODY), (server.url("digits.bin"),), nbytes_max=1000)])
 
 
 def test_only_what_is_missing_is_fetched(cache: Path, server: Any) -> None:
