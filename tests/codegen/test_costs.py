@@ -21,21 +21,21 @@ from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 # workload -> most calls of functions on the way from its kernels to Programs: for a CPU, and for a GPU
 MOST: dict[str, tuple[int, int]] = {
-    "exp": (1_590, 800),
-    "product layer": (15_830, 22_870),
-    "softmax rows": (8_310, 6_410),
-    "sum columns": (2_060, 3_490),
-    "layer conv": (33_270, 45_890),
-    "layer layer_norm": (15_300, 9_650),
-    "sort rows": (5_330, 19_030),
-    "cumsum rows": (1_680, 8_370),
-    "index scatter": (4_050, 5_300),
-    "random": (7_310, 9_180),
-    "sin float16": (12_650, 1_270),
-    "attention": (49_080, 43_830),
-    "padded": (2_130, 2_930),
-    "symbolic dot": (41_410, 34_330),
-    "written in place": (2_630, 3_290),
+    "exp": (1_410, 780),
+    "product layer": (14_870, 21_610),
+    "softmax rows": (7_750, 6_120),
+    "sum columns": (1_960, 3_340),
+    "layer conv": (31_500, 43_910),
+    "layer layer_norm": (14_540, 9_250),
+    "sort rows": (4_860, 17_890),
+    "cumsum rows": (1_560, 7_920),
+    "index scatter": (3_710, 4_980),
+    "random": (5_740, 7_880),
+    "sin float16": (10_770, 1_230),
+    "attention": (45_120, 41_660),
+    "padded": (1_940, 2_770),
+    "symbolic dot": (39_450, 32_420),
+    "written in place": (2_450, 3_130),
 }
 
 # workload -> which part of the calls of lowering and rendering for a CPU the proof of bounds may make, where it is more

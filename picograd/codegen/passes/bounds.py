@@ -145,7 +145,8 @@ class _Prover:
             known, is_sure = known.also(valid), False
             if (known, memory, index, span) in self.inside:
                 return
-        _, low, high = known.sum_of(index)
+        place = known.sum_of(index)
+        low, high = place.low, place.high
         if type(length) is not int or low < 0 or high > length - span:
             by_lane = valid is not None and span > 1 and lanes_of(valid) > 1
             lane = Op(OpCode.LANES, dtypes.int64, (), span) if by_lane else None

@@ -28,13 +28,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd
-from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.ir.arithmetic import INTERVALS, TRUTHS, Interval, product_interval, whole_interval
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.record import Struct, field
+from picograd.record import Record, Struct, field, replace
 
 # ---- polynomials ----
 Atoms = tuple[int, ...]  # a product of atoms: their numbers, in order; () is 1
@@ -85,7 +84,7 @@ INT64 = (-(1 << 63), (1 << 63) - 1)
 MOST_TERMS = 16  # of a product that is multiplied out
 
 
-class Sum(NamedTuple):
+class Sum(Record):
     """A polynomial, and an interval that contains it."""
 
     terms: Terms
@@ -184,7 +183,7 @@ class Sums:
             p, q = map(self.truth_of, op.src)
             return None if p is None or q is None else TRUTHS[op.code]((p, p), (q, q))
         a, b = map(self.sum_of, op.src)
-        truth = TRUTHS[op.code](a[1:], b[1:])
+        truth = TRUTHS[op.code]((a.low, a.high), (b.low, b.high))
         if truth is None and op.code is OpCode.CMPLT and self.prove(added(a.terms, b.terms, -1)):
             return False
         return truth
@@ -413,7 +412,7 @@ def _same_bits(sums: Sums, op: Op) -> Sum | None:
     source = op.src[0]
     found = sums.sum_of(source) if source.dtype.is_int and source.dtype.itemsize == op.dtype.itemsize else None
     if found is not None and found.low < 0 and sums.prove(found.terms):
-        found = found._replace(low=0)
+        found = replace(found, low=0)
     return found if found is not None and found.low >= 0 else None
 
 
@@ -609,14 +608,14 @@ class Known:
 
     def _narrow(self, op: Op, low: int, high: int) -> None:
         """Puts an integer between narrower bounds; an atom keeps them."""
-        terms, least, greatest = self.sum_of(op)
-        low, high = max(low, least), min(high, greatest)
+        known = self.sum_of(op)
+        low, high = max(low, known.low), min(high, known.high)
         if low > high:
             self._is_never = True
             return
-        self.sums.sums[op] = Sum(terms, low, high)
-        if len(terms) == 1:
-            ((atoms, factor),) = terms.items()
+        self.sums.sums[op] = Sum(known.terms, low, high)
+        if len(known.terms) == 1:
+            ((atoms, factor),) = known.terms.items()
             if len(atoms) == 1 and factor == 1:
                 self._atoms[atoms[0]].low, self._atoms[atoms[0]].high = low, high
 

@@ -231,15 +231,19 @@ class _Linearizer:
         if op.code is OpCode.CHECK:
             self.check(op)
             return
-        lanes, sources = 1, [self.values.get(s) or self.value(s) for s in op.src]
-        for s in sources:
-            if s.code is OpCode.VAR and s.arg[1] > lanes:
-                lanes = s.arg[1]
+        lanes, sources, values = 1, list[Op](), self.values
+        for s in op.src:
+            own = values.get(s)
+            if own is None:
+                own = s if s.code in READY else self.value(s)
+            sources.append(own)
+            if own.code is OpCode.VAR and own.arg[1] > lanes:
+                lanes = own.arg[1]
         if op.code is OpCode.REDUCE:
             self.name(op, Op(op.code, op.dtype, tuple(sources), (op.arg[0], lanes)), 1)
             return
         if lanes > 1:
-            sources = [self.splat(s, lanes) for s in sources]
+            sources = [s if s.code is OpCode.VAR and s.arg[1] == lanes else self.splat(s, lanes) for s in sources]
         self.name(op, Op(op.code, op.dtype, tuple(sources), op.arg), lanes)
 
     def check(self, op: Op) -> None:
@@ -266,7 +270,7 @@ class _Linearizer:
         return self.values.get(spread) or self.name(spread, spread, lanes)
 
     def name(self, key: Op, value: Op, lanes: int) -> Op:
-        var, depth = self.new_var(value.dtype, lanes), 0
+        var, depth = _var(value.dtype, next(self.numbers), lanes), 0
         for s in value.src:
             own = self.depth_of.get(s, 0)
             if own > depth:
