@@ -79,7 +79,7 @@ def test_an_entry_point_that_names_nothing_is_told(
     assert devices.usable()["SPINDLE"] == caught.value.fact
 
 
-@pytest.mark.variants(every=10)
+@pytest.mark.variants(every=11)
 @pytest.mark.req("G7")
 @pytest.mark.parametrize("check", checks(without=("attention", "decoding", "tf32")))  # long ones, and what it does not have
 def test_it_computes_what_the_evaluator_does(

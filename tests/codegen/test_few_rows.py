@@ -30,7 +30,7 @@ def whole_numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
 
 
-@pytest.mark.variants(every=22)
+@pytest.mark.variants(every=23)
 @pytest.mark.parametrize(("k", "n"), SHAPES, ids=str)
 @pytest.mark.parametrize("layout", ["columns", "K", "K computed", "K of halves", "padded", "masked"])
 def test_it_means_the_same_however_the_matrix_lies(k: int, n: int, layout: str) -> None:

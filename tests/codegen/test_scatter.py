@@ -124,7 +124,7 @@ def test_the_loops_mean_what_the_op_means(name: str, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(memory[out_slot(program)].reshape(wanted.shape), wanted)
 
 
-@pytest.mark.variants(every=32)
+@pytest.mark.variants(every=31)
 @needs_compiler
 @pytest.mark.parametrize("code", CODES, ids=str)
 @pytest.mark.parametrize("name", CASES)

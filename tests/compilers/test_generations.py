@@ -238,7 +238,7 @@ def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None
         assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compilers.test_generations"
 
 
-@pytest.mark.variants(every=46)
+@pytest.mark.variants(every=47)
 @pytest.mark.parametrize("arch", PTX)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ptx_assembles_and_keeps_to_registers(program: str, arch: str) -> None:

@@ -30,7 +30,7 @@ on_each = pytest.mark.parametrize("device", DEVICES)
 
 
 # ---- what kernels mean ----
-@pytest.mark.variants(every=32)
+@pytest.mark.variants(every=31)
 @on_each
 @pytest.mark.parametrize("check", checks(without=("tf32", "draws")))
 def test_it_computes_what_the_evaluator_does(

@@ -84,7 +84,7 @@ def test_a_wrong_input_of_a_layer_is_named(call: Call) -> None:
     assert not found
 
 
-@pytest.mark.variants(every=8)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("call", CALLS, ids=[call.name for call in CALLS])
 def test_the_call_is_right_before(call: Call) -> None:
     computed(call.function(*call.arguments()[0], **call.arguments()[1]))

@@ -64,7 +64,7 @@ def test_a_sum_has_an_error_that_grows_like_the_logarithm(name: str, distributio
     check_sum(name, distribution, length, "CPU")
 
 
-@pytest.mark.variants(every=6)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("device", device_params("C", "CUDASIM"))
 @pytest.mark.parametrize("name", SHAPES)
 def test_so_it_has_on_other_devices(name: str, device: str) -> None:

@@ -141,13 +141,13 @@ def compare_values(row: Operation, rng: np.random.Generator, part: slice = slice
         compare(row, call, "float32")
 
 
-@pytest.mark.variants(every=16)
+@pytest.mark.variants(every=17)
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_values_of_views(row: Operation, device: str, rng: np.random.Generator) -> None:
     compare(row, row.samples(rng)[0], "float32", backwards)
 
 
-@pytest.mark.variants(every=12)
+@pytest.mark.variants(every=11)
 @pytest.mark.req("C9")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:
@@ -187,7 +187,7 @@ def test_gradients(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.rand
         compare_gradients(row, call, row.orders)
 
 
-@pytest.mark.variants(every=32)
+@pytest.mark.variants(every=31)
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=str)
 def test_gradients_on_a_device(row: Operation, device: str, rng: np.random.Generator) -> None:

@@ -33,7 +33,7 @@ def both_devices() -> Iterator[None]:
 
 
 # Attention and TF32 are those of tests/ptx/test_matrix_kernels.py.
-@pytest.mark.variants(every=32)
+@pytest.mark.variants(every=31)
 @pytest.mark.parametrize("check", checks(without=("attention", "decoding", "tf32", "draws")))
 @pytest.mark.parametrize("device", BOTH)
 def test_it_computes_what_the_evaluator_does(

@@ -81,7 +81,7 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.variants(every=8)
+@pytest.mark.variants(every=7)
 @both_roads
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str, road: str) -> None:

@@ -31,7 +31,7 @@ def test_what_is_drawn_has_the_same_bits_as_the_evaluators(name: str, device: st
     check_draw(name, device)
 
 
-@pytest.mark.variants(every=24)
+@pytest.mark.variants(every=23)
 @pytest.mark.req("C1")
 @pytest.mark.parametrize("on", device_params("C", "CUDASIM", "OPENCL", "CUDA", "PTX"))
 @pytest.mark.parametrize("name", OWN)

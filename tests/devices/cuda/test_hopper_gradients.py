@@ -103,7 +103,7 @@ CASES = {
 }
 
 
-@pytest.mark.variants(every=12)
+@pytest.mark.variants(every=11)
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_right_and_the_same_in_every_order(name: str) -> None:
@@ -131,7 +131,7 @@ BUGS = {
 }  # fmt: skip
 
 
-@pytest.mark.variants(every=12)
+@pytest.mark.variants(every=11)
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
 def test_a_seeded_bug_is_found(name: str) -> None:

@@ -219,7 +219,7 @@ def test_a_wrong_map_is_found(number: int, wrong: TileMap, says: str | None) -> 
         outcome(CudaSimDevice(), binary)
 
 
-@pytest.mark.variants(every=32)
+@pytest.mark.variants(every=31)
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
