@@ -444,10 +444,9 @@ class Copies:
         if not named and self.is_index(op):
             new = self._index_here(op)
         else:
-            src = [done[s] for s in op.src if s in done]
-            if len(src) < len(op.src):
+            if not all(map(done.__contains__, op.src)):
                 return None
-            new = op.replace(src=tuple(src))
+            new = op.replace(src=tuple(map(done.__getitem__, op.src)))
         if not named:
             self._became[copy] = new
         return new
@@ -469,7 +468,8 @@ class Copies:
         rest, constant, steps = split
         for atom, factor in steps:
             constant += factor * self.constants[atom]
-        return to_op(plus(rest, constant))
+        found = plus(rest, constant)
+        return found if isinstance(found, Op) else to_op(found)
 
     def split(self, op: Op) -> Split | None:
         """Takes the constant of a sum and its terms in unrolled loops out of it.
@@ -495,7 +495,7 @@ class Copies:
         known = self._atoms
         found = known.get(op)
         if found is None:
-            for here in toposort([op], stop=known):
+            for here in (op,) if all(map(known.__contains__, op.src)) else toposort([op], stop=known):
                 if here not in known:
                     found = NOTHING
                     for s in here.src:
