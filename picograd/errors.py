@@ -59,7 +59,7 @@ def user_line() -> Line | None:
 
 
 class PlanningWarning(UserWarning):
-    """Says that one line is planned and compiled again and again, and what to do about it."""
+    """Warns that one line is planned and compiled again and again, and what to do about it."""
 
 
 def warn_user(text: str, kind: type[UserWarning] = UserWarning) -> None:

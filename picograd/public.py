@@ -218,7 +218,7 @@ ASKED_OF_TENSORS = ("bool", "int", "float", "index")  # a tensor may be where th
 
 
 def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
-    """Says what is wrong with the arguments of a call that raised `error`; returns where nothing is, or it is said.
+    """Raises an error that names the wrong argument of a call that raised `error`; returns if there is none, or it says so.
 
     Raises:
       ArgumentTypeError: an argument does not fit.

@@ -1,14 +1,14 @@
-"""The compiler on one page: every pass from a graph to machine code, in the order in which they run.
+"""The compiler on one page: every pass from a graph to the text of its kernels, in the order in which they run.
 
-    graphs  --schedule_graphs-->  Schedule  --lower-->  Program  --render-->  Source  --compile-->  Binary
+    graphs  --schedule_graphs-->  Schedule;  Kernel  --lower-->  Program  --render-->  Source
 
 In:    graphs over BUFFERs, a Target, what a backend renders and compiles with
 Out:   Schedule; Program; Source
 
-A pass takes the record on its right and gives the one on its left; its file says what holds after it. A pass whose line
-begins with `if` is about some opcodes: where a graph or a Program has none of them, nothing is to be done. `look` checks,
-prints and keeps what a pass has made, where settings ask for that. The engine is around this page: it keeps results, tries
-several choices, and compiles kernels at the same time.
+A line is a pass, `new = pass(old)`; its file says what holds after it. A pass under an `if` is about some opcodes, and is
+left out for a graph or a Program without them. `look` checks, prints and keeps what a pass made, if settings ask for that.
+The engine calls this page (`make_plan`, engine/plan.py): before it, parameters take the place of memory; after it, texts
+are compiled, some kernels at a time, and loaded (engine/compiler.py).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     if codes & (ATTENTIONS | WITH_BODY):
         roots = compose_attention(roots, partial(has_kernel, target=target))  # attention without a kernel: two products
     if codes & WITH_BODY:
-        roots = merge_bodies(roots)  # loops over the same are one
+        roots = merge_bodies(roots)  # a body and its extension for the backward pass become one
         roots = map_bodies(roots, simplify)  # rules of algebra, in bodies first
     roots = look("simplify", simplify(roots))
     return look("schedule", create_schedule(roots, target))

@@ -193,7 +193,7 @@ def _call_gradient(
 
 
 def _all_again(gradients: Sequence[Op], params: Mapping[int, Op]) -> Kept:
-    """Returns that nothing is kept: the body is computed again from its arguments."""
+    """Keeps nothing: the backward pass computes the body again from its arguments."""
     read = set(toposort(gradients))
     return Kept((), tuple(op for op in params.values() if op in read))
 

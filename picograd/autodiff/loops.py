@@ -249,7 +249,7 @@ def _loop_gradient(
 
 
 def _handed(body: Op, num_carry: int, given: set[int], needed: Sequence[int]) -> list[int]:
-    """Returns the carries that change with what is asked for, and on which a result with a gradient depends."""
+    """Returns the carries that depend on a requested input and on which a differentiable result depends."""
     live: set[int] = set()
     seen: set[Op] = set()
     stack = [body.src[number] for number in given]

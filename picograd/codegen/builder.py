@@ -38,10 +38,11 @@ Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that th
 
 
 class Context:
-    """For whom an emitter writes a nest, and where.
+    """The arguments of an emitter: what it may read and write, for which target, and the builders of phases.
 
     params:   the kernel's, by slot
     scratch:  gives memory that the plan lends the kernel
+    tiles:    of the kernel's products, in their order
     """
 
     def __init__(self, params: Sequence[Op], target: Target, scratch: Scratch, tiles: Iterator[Tile]):
@@ -91,7 +92,7 @@ class Builder:
 
     @contextmanager
     def again(self, index: Op) -> Iterator[Op]:
-        """Opens the VECTOR loop of `index` once more: what was computed in it before is known."""
+        """Reopens the VECTOR loop of `index`: values that were named in it may be used."""
         self._open.append([])
         yield index
         body = tuple(self._open.pop())
@@ -130,7 +131,7 @@ class Builder:
         self._open[-1].append(Transpose(into, to_op(place), step, memory, to_op(index), stride, lanes))
 
     def prefetch(self, memory: Op, index: Dim) -> None:
-        """Asks for memory[index], which is read or written soon."""
+        """Brings memory[index], which is read or written soon, to the cache."""
         self._open[-1].append(Prefetch(memory, to_op(index)))
 
     def copy_async(self, into: Op, place: Dim, source: Op, lanes: int) -> None:
@@ -143,7 +144,7 @@ class Builder:
         self._open[-1].append(CommitCopies())
 
     def wait_for_copies(self, still: int) -> None:
-        """Waits for all groups of copies but the last `still`."""
+        """Waits for all groups of copies but the `still` latest, which may still run."""
         self._open[-1].append(WaitForCopies(still))
 
     def load_matrices(self, into: Op, place: Dim, memory: Op, index: Dim, turned: bool) -> None:

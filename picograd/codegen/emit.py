@@ -163,6 +163,7 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
 
     context = Context(params, target, new_scratch, iter(opts.products))
     phases: list[tuple[Statement, ...]] = []
+    # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
     planned, both = kernel.phases, dict[Nest, Both]()
     if sum(map(len, planned)) > 1:
         planned, both = in_one_pass(planned, params, target, new_scratch)

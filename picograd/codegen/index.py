@@ -41,11 +41,11 @@ from picograd.ir.symbolic import (
 )
 
 # ---- elements ----
-FIRST_SEEN = -1000  # the id of a RANGE in place of a position that is read; another's within it is one less
+FIRST_SEEN = -1000  # ids of RANGEs that stand for positions read from memory; nested ones count down from here
 INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 
-# One element of one Op: the Op, its coordinates, and where it matters; elsewhere memory must not be touched.
+# One element of one Op: the Op, its coordinates, and when its value matters; otherwise memory must not be touched.
 Point = tuple[Op, Coords, Op | bool]
 
 
@@ -81,7 +81,7 @@ def elements(
             stack.pop()
             continue
         sources = waiting.get(point)
-        if sources is None or point[0].code is OpCode.GATHER:  # where that reads depends on its index
+        if sources is None or point[0].code is OpCode.GATHER:  # its place depends on a value
             sources = waiting[point] = _sources(point, known, done)
         num_waiting = len(stack)
         for source in reversed(sources):
@@ -214,7 +214,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
     if op in known:
         expected, value = known[op]
         for dim, coord, own in zip(op.shape, coords, expected):
-            if dim != 1 and coord != own:  # equal, it may be, but for symbolic lengths that no rule takes apart
+            if dim != 1 and coord != own:  # perhaps equal, but not provably so, with symbolic lengths
                 raise UnsupportedOp(f"{op} is asked for at {coords}, but the nest computes it at {expected}.")
         return value
     if op.code is OpCode.PARAM:
@@ -233,7 +233,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
             return sources[1] if sources[0].arg else sources[2]
         if op.code is OpCode.ADD and op.dtype.is_int and (_is_zero(sources[0]) or _is_zero(sources[1])):
-            return sources[_is_zero(sources[0])]  # the present part of a join
+            return sources[_is_zero(sources[0])]  # of pieces that are joined by adding, all but one are 0
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
@@ -269,7 +269,7 @@ def element_or_zero(root: Op, coords: Coords, inside: Op | bool) -> Op:
 
 
 def is_loaded(value: Op) -> bool:
-    """True for what comes from memory as it is: it is 0 already where memory is not touched; 1 / x or x + 1 are not."""
+    """True for a LOAD or its cast: 0 already where memory is not touched, unlike 1 / x or x + 1."""
     return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))
 
 

@@ -234,7 +234,7 @@ def squares_of(b: Op, dtype: DType, lanes: int) -> Squares:
 
 
 def _differs_in_a_square(load: Op, k: Op, column: Op, lanes: int) -> bool:
-    """True for what is read at places that each element of a square has of its own."""
+    """True if the address of the load depends on both k and the column."""
     order = toposort(load.src[1:])
     if column not in order or k not in order or any(op.code is OpCode.LOAD for op in order):
         return False

@@ -53,11 +53,11 @@ from picograd.record import Record, replace
 
 # ---- rows: how a nest is walked ----
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
-UNROLLED_COLUMNS_MAX = 16  # elements of a row that is written out where lanes are rows, and added up in one run
+UNROLLED_COLUMNS_MAX = 16  # of a row that is unrolled if lanes are rows, and whose sum is one run
 TERMS_MAX = 8  # of an element that are added to a sum one by one
 
 Results = dict[Op, Op]  # reductions that are done, with their values
-Where = tuple[Op, Dim, Op]  # memory, index, value
+Stored = tuple[Op, Dim, Op]  # memory, index, value
 
 
 class Rows(Record, dict=True):
@@ -84,7 +84,7 @@ class Rows(Record, dict=True):
         return spread(self.groups, [at[group] for group in range(len(self.groups))], self.nest.domain)
 
     def row_coords(self, rows: Sequence[Dim]) -> Coords:
-        whole = self.coords(rows, self.column_extents)  # any columns: those of a row are the same
+        whole = self.coords(rows, self.column_extents)  # any column gives the same row
         return tuple([whole[axis] for axis in self.nest.row_axes])
 
     def value(self, op: Op, coords: Coords, results: Results) -> Op:
@@ -102,7 +102,7 @@ class Rows(Record, dict=True):
     def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
         """Returns the total after one more element, or after the first one.
 
-        A product, or several, is added with one rounding each.
+        Terms that are products are added by FMA, with one rounding each.
         """
         code, terms = r.arg[0], _terms(value)
         if code is not OpCode.ADD or {term.code for term in terms} != {OpCode.MUL}:
@@ -204,9 +204,10 @@ def _values_at_placeholders(nest: Nest, reductions: Sequence[Op], others: Sequen
 def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     """True where more indices step by one from row to row than along a row.
 
-    Axis 0 may be a batch, whose rows add up in the same order alone or together. So indices are counted as those of one
-    row of it; and rows that are numbered by it alone are neighbours only where their elements are. A quotient
-    is not counted: in a batch of one row it may be simpler.
+    Axis 0 may be a batch, and a row must add up in the same order alone as in a batch. So indices are taken at row 0 of it:
+    for x.sum(1) of a (B, N) tensor they step along the row, whatever B is. If rows are numbered by axis 0 alone, they count
+    as neighbours only if some index steps along the row as well. An index with a quotient is left out, as it may become
+    simpler in a batch of one row.
     """
     if not rows.row_groups:
         return False
@@ -226,7 +227,7 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
     """Returns the strides of each index; indices that differ only in their first element count once.
 
-    A row of a view begins at another element than a row alone: at a number, or at one that is an input.
+    A row of a view begins at another element than a row alone; that offset is a number or an input.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
     for terms, _ in map(affine, indices):
@@ -252,21 +253,21 @@ def is_short(rows: Rows, limit: int) -> bool:
     return rows.columns_max <= limit
 
 
-def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:
+def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Stored]:
     """Returns the values computed per element of a row, and their places."""
     coords = rows.coords(at, columns)
     index = flatten(coords, rows.nest.domain)
     return [(rows.params[slot], index, rows.value(value, coords, results)) for slot, value in rows.of_elements]
 
 
-def row_stores(rows: Rows, here: Coords, results: Results) -> list[Where]:
+def row_stores(rows: Rows, here: Coords, results: Results) -> list[Stored]:
     """Returns the values computed per row, and their places."""
     found = [(slot, value) for slot, value in rows.nest.outputs if value.shape != rows.nest.domain]
     index = flatten(here, rows.nest.row_shape)
     return [(rows.params[slot], index, rows.value(value, here, results)) for slot, value in found]
 
 
-def write_stores(build: Builder, stores: Sequence[Where]) -> None:
+def write_stores(build: Builder, stores: Sequence[Stored]) -> None:
     """Writes values to their places."""
     for memory, index, value in stores:
         build.store(memory, index, value)
@@ -467,7 +468,7 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
 def _of_elements(roots: Sequence[Op], known: Collection[Op]) -> tuple[dict[Op, None], set[Op]]:
     """Returns the operations computed for an element, sources first, and those of other elements, which are moved.
 
-    What is known, or a reduction, is none of them, nor is what it is computed from.
+    The walk over sources stops at known values and at reductions.
     """
     here = dict.fromkeys(toposort(roots, sources=lambda op: op.src if _is_computed(op, known) else ()))
     ends = [op for op in here if not _is_computed(op, known) and op not in known and op.code is not OpCode.REDUCE]
@@ -568,12 +569,13 @@ class _Walk:
     def run(self) -> list[list[Op]]:
         """Writes the walk and returns the value of each reduction of each row."""
         build, lanes, level, (*outer, last) = self.build, self.lanes, self.level, self.rows.column_loops
-        # Of a length between bounds those that it needs at most: more of them add zeros.
+        # A symbolic length has as many as its greatest value needs; those beyond the length add zeros.
         self.use_vectors = lanes > 1 and longest(last) >= lanes
         copies = _num_copies(level)
         self.copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
         total = self.fresh()
-        # Narrow rows without outputs for elements are a lane each where there are several: so one element at a time here.
+        # Rows shorter than a vector, without outputs for elements, are a lane each if there are several rows; so a single
+        # such row must be added one element at a time, in the same order.
         joins_lanes = self.use_vectors or has_elements(self.rows)
         values = [r.src[0] for r in level]
         self.rest = rest_in_vectors(lambda: _of_elements(values, self.known)[0], last, lanes) if joins_lanes else 0

@@ -449,7 +449,7 @@ class _NeighbourRows:
         write_stores(self.build, element_stores(self.rows, at, columns, self.results))
 
     def store_rows(self, lane: Op, part: Dim, partials: Mapping[Op, Op]) -> None:
-        """Writes what is of the rows themselves, or of a part of them."""
+        """Stores the outputs for each row, or the partial sums of this part."""
         at = self.at(lane)
         if not partials:
             write_stores(self.build, row_stores(self.rows, self.rows.row_coords(at), self.results))

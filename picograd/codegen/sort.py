@@ -181,7 +181,7 @@ LAST = (1 << 63) - 1  # what comes after all keys
 
 
 def has_network(nest: Nest, target: Target) -> bool:
-    """True for a SORT that `emit_sort_network` can do: of how many elements is known, and both parts fit an integer."""
+    """True if the length is a number, and a key and its position fit one integer."""
     assert nest.anchor is not None
     (x,), (axis, _) = nest.anchor.src, nest.anchor.arg
     length = x.shape[axis]

@@ -332,7 +332,7 @@ def _source_dtype(operand: Op) -> DType:
 
 # ---- strided matrices ----
 class NotPlain(Exception):
-    """Why a product is none that a library computes."""
+    """Raised with the reason why a library cannot compute this product."""
 
 
 def known_numbers(shape: Shape) -> list[int]:
@@ -477,5 +477,5 @@ def _bias(load: Op, extents: list[int], dtype: DType) -> Bias | None:
 
 
 def _is_read(value: Op, dtype: DType) -> bool:
-    """True for what comes from memory as it is, everywhere."""
+    """True for a plain LOAD: without a condition or a cast."""
     return value.code is OpCode.LOAD and value.dtype is dtype and len(value.src) == 2

@@ -122,7 +122,7 @@ def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
 
 @contextmanager
 def _in_llvm() -> Iterator[None]:
-    """Has forks wait, and an interrupt, until this thread is out of LLVM.
+    """Makes forks and interrupts wait until this thread is out of LLVM.
 
     llvmlite has a lock, which would stay held in a child, and finalizers in Python, in which an interrupt would be lost.
     """
@@ -177,10 +177,10 @@ def _set_options(binding: Any, file: Path) -> None:
 
 
 def _load_beside() -> None:
-    """Has another thread load LLVM's library, while this one loads the compiler: half of what importing llvmlite takes.
+    """Loads LLVM's library on another thread while this one loads the compiler: half of the time of importing llvmlite.
 
-    A thread that imports keeps all others from running Python, one that calls dlopen does not. Where this does not go,
-    llvmlite loads the library by itself.
+    A thread that imports keeps all others from running Python, one that calls dlopen does not. If this fails, llvmlite
+    loads the library by itself.
     """
     if num_threads() < 2:
         return

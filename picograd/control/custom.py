@@ -49,7 +49,7 @@ class FunctionContext:
         self.saved_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Says of some results, `tensors`, that no gradient flows through them.
+        """Marks some results, `tensors`: no gradient flows through them.
 
         >>> FunctionContext((True,)).mark_non_differentiable(Tensor([1.0]))
         """

@@ -347,9 +347,9 @@ def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | Non
 def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Choice], Executable], tune: bool) -> Choice:
     """Returns the choice for a kernel.
 
-    Where a kernel written by hand is thought to be fastest it is the guess (engine/choose.py). All generated ones give the
-    same bits; that one adds up in an order of its own, as does a vendor's library. What is not the guess is taken only
-    where it was timed and won, and then by every process that finds the winner on disk.
+    A hand-written kernel that the clock model (codegen/hopper.py) prefers is the guess. All generated kernels give the same
+    bits; a hand-written one adds up in its own order, as does a vendor's library. Another candidate than the guess is taken
+    only if it was timed and won, and then by every process that finds the winner on disk.
 
     Args:
       make: gives callable code for a kernel by a candidate

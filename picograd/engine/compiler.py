@@ -237,8 +237,8 @@ class Wanted(Record):
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  of executables, the name of the cache's entry for the code; none where somebody looked on when it was made;
-              the text of a kernel that the host runs
+    entries:  executable -> the name of its entry in the cache, or the text of a kernel that the host runs; missing if
+              PICOGRAD_SHOW or PICOGRAD_DUMP asked for its stages when it was made
     """
 
     def __init__(self, device: Device, backend: Backend):
@@ -341,7 +341,7 @@ class Compiler:
         return Generated(guess(wanted.kernel, self.device.target))
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
-        """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
+        """Returns the name of a kernel's entry in the cache; None if its stages are shown or kept: then all of them run."""
         if not shown_stages().isdisjoint(OF_KERNELS) or setting("PICOGRAD_DUMP"):
             return None
         return entry_name(f"{text}\nopts {choice}", self.device.target)

@@ -114,10 +114,10 @@ class Known(NamedTuple):
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
-        """Returns the knowledge about graphs that have got a plan; None if it does not determine what the plan reads.
+        """Returns the record by which the plan of graphs is found; None if the graphs alone do not determine its inputs.
 
-        So it is with symbolic integers of the user's. Where the plan takes a constant that no Op here has, all that are
-        here must stay: it may follow from them.
+        Symbolic integers of the user's are such inputs. If the plan takes a constant that no Op here has, all constants
+        here must stay as they are: it may follow from them.
 
         Args:
           form:  which the plan was made of

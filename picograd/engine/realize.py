@@ -39,15 +39,15 @@ from picograd.look import active
 
 
 class _Realized:
-    """The Ops whose values have been computed, for those who walk graphs down to them."""
+    """The set of Ops whose values have been computed, at which a walk over a graph stops."""
 
     def __contains__(self, op: Op) -> bool:
         return op.realized is not None
 
 
 realized = _Realized()
-# A Plan of a device, whether tuning was asked for, and a form; a Known of graphs.
-_plans: Latest[Hashable, Any] = Latest(1024)  # and Knowns; nearly each eager plan has one
+# Two tables in one: (device, tune, key of a form) -> Plan, and the short key of graphs -> Known (engine/known.py).
+_plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
 _repeats = Repeats()
 
@@ -70,9 +70,9 @@ def realize(ops: Sequence[Op]) -> list[Op]:
 
 
 def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
-    """Returns the Ops that an earlier graph has computed, too, and that somebody still holds: they are to be kept.
+    """Returns the Ops that an earlier graph has computed, too, and that are still alive: their values are to be kept.
 
-    Data that are standardized, or put in another order, and then read a batch at a time, would be so for each batch.
+    Otherwise data that are normalized or shuffled, and then read in batches, would be normalized again for every batch.
     """
     again = set()
     for op in seen.costly:
@@ -81,9 +81,9 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
         else:
             op.was_computed = True
     again.difference_update(missing)
-    if again:  # graphs of constants alone are no values of a device: they would be computed each time, and never kept
+    if again:  # a graph of constants belongs to no device, so its value is never kept
         again = {op for op, device in zip(again, devices_of(list(again))) if device is not None}
-    found: dict[Op, None] = {}  # the first of those on each way down
+    found: dict[Op, None] = {}  # the first of them on each way from a root
     stack, walked = [*missing] if again else [], set(missing)
     while stack:
         op = stack.pop()
@@ -97,17 +97,17 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
 
 
 def _computed(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs, by the plan that is known or by way of their form; returns BUFFER Ops of those not `realized`."""
-    if seen is not None and _are_known(missing, seen):
+    """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`."""
+    if seen is not None and run_known(missing, seen):
         return {}
     return _computed_anew(missing, seen)
 
 
 def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs by way of their form; returns for each the BUFFER Op with its value.
+    """Computes graphs through their Template; returns for each the BUFFER Op with its value.
 
     Args:
-      seen:  the graphs as they are looked at, which is enough the next time
+      seen:  the short key under which the plan is found the next time
     """
     blocks, graphs, left = seen.blocks if seen is not None else [], dict(zip(missing, missing)), missing
     order = order_of(missing)
@@ -198,8 +198,8 @@ def _copied(copy: Op) -> Op:
     return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
 
 
-def _are_known(roots: Sequence[Op], seen: Seen) -> bool:
-    """Computes graphs whose plan is known; each root then has its value as `realized`. False where none is."""
+def run_known(roots: Sequence[Op], seen: Seen) -> bool:
+    """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not."""
     known: Known | None = _plans.get(seen.key) if Profiling.recorder is None else None
     if known is None or (variables := known.variables(seen)) is None:
         return False
@@ -224,7 +224,7 @@ def _compute(
     """Returns the form of graphs on one device, and the BUFFER Ops with their values.
 
     Args:
-      seen:  the graphs as they are looked at: the next time that is enough
+      seen:  the short key under which the plan is found the next time
     """
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
@@ -244,11 +244,11 @@ def _compute(
 def find_plan_of_any(
     roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None
 ) -> tuple[Template, Plan]:
-    """Returns a form with what changes as inputs, and its plan; lengths stay numbers where what is symbolic has none.
+    """Returns a form with what changes as inputs, and its plan; lengths stay numbers if an Op, as a CONV, needs them so.
 
     Args:
       scalars:  what is known of graphs that differ in numbers, offsets and lengths
-      repeats:  counts plannings of lengths that stay numbers, if anybody does
+      repeats:  counts plannings of lengths that stay numbers
     """
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)

@@ -339,13 +339,15 @@ class OpSet(Protocol):
 
 
 def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None) -> list[Op]:
-    """Returns every Op reachable from `roots`, sources first; below an Op in `stop` it does not look.
+    """Returns every Op reachable from `roots`, sources first; Ops in `stop` are returned, their sources are not followed.
 
-    `sources` says what comes before an Op where that is more than its `src`. Iterative: a graph may be deeper than
-    Python's stack. Cost: linear in Ops and edges.
+    Iterative: a graph may be deeper than Python's stack. Cost: linear in Ops and edges.
+
+    Args:
+      sources:  what comes before an Op, if not its `src`
     """
     order: dict[Op, None] = {}
-    waiting: list[tuple[Op | None, Iterator[Op]]] = []  # Ops, and those of their sources that nobody has looked at
+    waiting: list[tuple[Op | None, Iterator[Op]]] = []  # Ops, and their sources that are still to be looked at
     op, left = None, iter(roots)
     while True:
         for s in left:

@@ -67,7 +67,7 @@ class Pattern(Record):
 class Rule(Record):
     """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline.
 
-    A table that is not for rewriting may hold something else than a function: its reader knows what.
+    In autodiff/chain_rules.py an action is a record, which the caller of `find` reads; only `rewrite` calls actions.
     """
 
     name: str
@@ -80,8 +80,8 @@ class PatternMatcher:
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
 
-    codes: that have a rule
-    sure:  the codes whose every Op has a rule that fits
+    codes: those that have a rule
+    sure:  those whose first rule fits every Op
     """
 
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):

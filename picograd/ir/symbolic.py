@@ -51,7 +51,7 @@ def from_op(op: Op) -> Dim:
 
 
 def forget_sums() -> None:
-    """Forgets the results of these functions, which keep Ops alive; kernels of one plan ask for most of them many times."""
+    """Forgets the results of these functions, which keep Ops alive; called after a plan, whose kernels ask the same."""
     for function in (add, mul, bounds, floordiv, mod):
         function.cache_clear()
 

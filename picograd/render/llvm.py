@@ -72,13 +72,13 @@ from picograd.render.llvm_rows import (
     write_operation,
 )
 
-LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it is out of the way
+LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run, so its branch is placed out of line
 
 
 class Dialect(Record):
     """The differences between text for a processor and for a GPU, other than accesses to memory.
 
-    apart:     registers hold elements one by one; else lanes, as vectors
+    apart:     a register holds one element; else a vector of lanes
     picks:     an instruction takes the lane of a vector that a number names
     barrier:   what threads of a block wait by; "": a block has one thread, and nothing to wait for
     prefetch:  what asks for the line of an {address}; "": other threads run while one waits for memory

@@ -5,7 +5,9 @@ Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the
 
 Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the sign of
 a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only. LEAF and DETACH say where gradients are
-collected and stopped, so `simplify` keeps them; `strip_identity` removes them once no gradient will be asked for any more.
+collected and stopped, so `simplify` keeps them; `strip_identity` removes them once no more gradients are taken.
+
+To read it, begin with the tables at the end: a row is a law, and the functions above them are the longer ones.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def simplify_graph(roots: Sequence[Op], rules: PatternMatcher | None = None) -> 
     """Returns `roots` simplified.
 
     After:   no rule applies to a node as it was built; equal parts are the same Op.
-    Before:  gradients are taken before, from the graph the user wrote.
+    Before:  runs after gradients are taken, from the graph that the user wrote.
     Example: (x + 199) + 200  ->  x + 399        # integers
     """
     became = graph_rewrite(roots, simplify if rules is None else rules)

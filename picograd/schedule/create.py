@@ -33,7 +33,7 @@ MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
 MAX_LONG = 4  # Ops of many instructions that share a kernel: a nest of its own is compiled once with all that equal it
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
-MAX_BESIDE = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
+SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -110,7 +110,7 @@ class _Grouper:
 
     def note(self, nest: Draft, read: Collection[Op], made: Group) -> None:
         """Remembers what may join a new group, which `nest` is the first of."""
-        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
+        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= SHARING_MAX:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:
             for leaf in read:
@@ -120,15 +120,15 @@ class _Grouper:
         """Returns the last group that `nest` may join."""
         needed = max((self.home[need][0] for need in nest.needs), key=lambda home: home.index, default=None)
         found: Group | None = None
-        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
-            found = self.beside(nest, read)
+        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= SHARING_MAX:
+            found = self.group_with_room(nest, read)
         elif nest.kind is NestKind.REDUCE:
             found = self.over_the_same(nest, read)
         if needed is None or (found is not None and found.index > needed.index):
             return found
         return needed if self.goes_on(nest, read, needed) else None
 
-    def beside(self, nest: Draft, read: Collection[Op]) -> Group | None:
+    def group_with_room(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """The last elementwise group with room."""
         num_long = num_long_ops(nest, self.fused)
         values = [*read, *nest.stored]
@@ -200,9 +200,9 @@ class _Uses(Struct):
     A moment is a phase of a kernel, or a loop; they are counted through the schedule. No part of a phase runs before the
     whole phase before it, so a value read last in one phase may share memory with one that the next writes.
 
-    memory: for a value placed in another's memory, that one
-    first:  by index the first moment at which a buffer is used
-    last:   and the last
+    memory: value -> the value whose memory it is written into
+    first:  first moment at which a buffer is used, by its index
+    last:   last moment
     """
 
     memory: dict[Op, Op]
@@ -284,10 +284,11 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
     return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
 
 
-def _hosts(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
+def _lenders(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
     """Returns those outputs whose memory other values may use before they are written.
 
-    That is not where an input may be. What a late output replaces may be there until no CHECK can fail any more.
+    Left out are outputs that may take over an input's memory. A late output may hold the old value until the last CHECK has
+    run.
     """
     found: dict[Op, Host] = {}
     for op in outputs:
@@ -310,7 +311,7 @@ def _with_memory(
     outputs = {op: i for i, op in enumerate(wanted)}
     place, arena_nbytes = {}, 0
     if temporary:
-        hosts = _hosts(list(outputs), uses, order, begins) if is_outermost else {}
+        hosts = _lenders(list(outputs), uses, order, begins) if is_outermost else {}
         chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
         host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
         place = dict(zip(temporary, zip(host_of, offsets)))
@@ -332,7 +333,7 @@ def _with_memory(
 
 
 def make_kernel(chosen: Group, fused: Fused) -> Step:
-    """Returns a Kernel over PARAMs, with the value that is stored in each of its slots, and what its CHECKs were."""
+    """Returns the Step of a Kernel over PARAMs: which value is in each of its slots, and the sites of its CHECKs."""
     slots: dict[Op, Op] = {}
     used: dict[Op, tuple[int, int]] = {}
     checks: dict[Any, int] = {}

@@ -50,16 +50,16 @@ from picograd.schedule.nest_draft import (
 )
 
 # ---- what it costs to compute a value again ----
-MOST_READ = 2  # times its own bytes: more is not read to compute a value again at each of its readers
+MOST_READ = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
 TILE = 128  # rows and columns of a GPU's product that a block computes
 LAUNCH_BYTES = 1 << 22  # that a GPU moves while it starts a kernel
 OPS_PER_BYTE = 8  # that a GPU computes while it moves a byte
 
 
 def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
-    """Returns the bytes of the large values that a value is computed from, where `stored` were in memory, too.
+    """Returns the bytes of the large values that a value is computed from, as if `stored` were in memory as well.
 
-    Of memory whose rows x[k : k + 1] is read that row counts, not the batch: it costs as much as one that is alone.
+    A block of rows x[k : k + 1] counts as that block, not as all of x, so a row costs as much in a batch as alone.
     """
     leaves = nests.leaves([value], stored, blocks=True)
     return sum(nbytes(leaf) for leaf in leaves if 2 * leaf.numel > value.numel)
@@ -171,10 +171,10 @@ def _drawn(order: Sequence[Op]) -> set[Op]:
 def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
     """Returns elementwise values that are read in several ways leading to different results.
 
-    Results are the roots, and what is no function of each element: sums, products. Some of many share a number.
+    Results are the roots, and values that are not elementwise: sums, products. With more than NUM_BITS some share a bit.
     """
     found: set[Op] = set()
-    ways: dict[Op, set[int]] = {}  # of an Op, for each that reads it: the results that this leads to, a bit each
+    ways: dict[Op, set[int]] = {}  # Op -> for each reader the set of results that it leads to, as bits
     is_root = set(roots)
     for number, op in enumerate(reversed(order)):
         own = ways.pop(op, set())
@@ -410,7 +410,7 @@ class _Fuser:
             return
 
     def earlier(self, bound: list[Op], nests: list[Draft]) -> Op:
-        """The source to store where two nests meet: of one the other needs, else of one with rows, which are small."""
+        """The source to store if two nests cannot merge: of one that the other needs, else a (small) value per row."""
 
         def rank(s: Op) -> tuple[bool, bool, int]:
             nest = self.nests.attached[s].nest
@@ -438,7 +438,7 @@ class _Fuser:
 
     # ---- storing ----
     def release(self, op: Op) -> None:
-        """Makes `op` free: stores it, or less than it from which it is quickly computed again."""
+        """Cuts at `op`, which becomes free: stores it, or a smaller value from which it is cheap to compute again."""
         if not self.nests.is_bound(op):
             return
         at = self.nests.attached[op]
@@ -452,19 +452,19 @@ class _Fuser:
         best = op
         # Of a product that stores one value already (an activation), a second one is enough for all that its gradient
         # needs: the product itself.
-        again = at.nest.kind is NestKind.MATMUL and bool(at.nest.stored)
+        or_equal = at.nest.kind is NestKind.MATMUL and bool(at.nest.stored)
         while True:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]
-            if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not again):
+            if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not or_equal):
                 break
             op = bound[0]
-            is_smaller = nbytes(op) < nbytes(best) + again and bytes_read(self.nests, best, (op,)) <= nbytes(best)
+            is_smaller = nbytes(op) < nbytes(best) + or_equal and bytes_read(self.nests, best, (op,)) <= nbytes(best)
             if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
 
     def is_dearer(self, op: Op, best: Op) -> bool:
-        """True where others read `op`, who would compute a dear function again, and `best` is cheaply computed from it."""
+        """True if other readers of `op` would compute a costly function again, and `best` is cheap to compute from it."""
         num_readers = self.num_moved.get(op, 0) + self.num_read.get(op, 0)
         if op.code not in TRANSCENDENTAL or num_readers < 2 or nbytes(op) > nbytes(best):
             return False

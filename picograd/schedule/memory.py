@@ -71,8 +71,7 @@ def write_blocks(roots: Sequence[Op], refused: Collection[int]) -> list[Op]:
 
 
 def versions_of(root: Op) -> list[Op]:
-    """Returns the values that a chain of UPDATEs leaves in its memory in turn, the last first, without the one before
-    all."""
+    """Returns the successive values of a chain of UPDATEs, the last first, without the original buffer."""
     found: list[Op] = []
     while root.code is OpCode.UPDATE:
         found.append(root)

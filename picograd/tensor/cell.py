@@ -33,9 +33,7 @@ from picograd.tensor.build import apply_step, detached
 
 # ---- changes that captures see ----
 class Change:
-    """A number that no later change has again: while it is the same, no Module has another attribute and no tensor another
-    mode, device, dtype or shape than before.
-    """
+    """A counter: while it is the same, no attribute of a Module and no mode, device, dtype or shape of a tensor changed."""
 
     __slots__ = ("number", "_numbers")
 
@@ -43,7 +41,7 @@ class Change:
         self.number, self._numbers = 0, itertools.count(1)
 
     def note(self) -> None:
-        """Says that something has changed."""
+        """Counts a change."""
         self.number = next(self._numbers)
 
 
@@ -52,9 +50,9 @@ last_move = Change()  # to another device, dtype or shape
 
 
 def note_move() -> None:
-    """Says that a tensor has another device, dtype or shape."""
+    """Counts a change of a tensor's device, dtype or shape."""
     last_move.note()
-    last_change.note()  # last: who sees it sees the move, too
+    last_change.note()  # after the move, so that a thread that sees this number sees that one, too
 
 
 # ---- blocks that views of views show ----
@@ -94,7 +92,7 @@ def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list
 
 
 def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[Shape, Step]]:
-    """Returns the steps with those that are now behind the cut, the last of which comes first."""
+    """Appends the steps that now follow the cut; `behind` lists them last first."""
     shape, last = steps[-1]
     shape = _shape_after(shape, last)
     for step in reversed(behind):
@@ -104,7 +102,7 @@ def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[S
 
 
 def _before(code: OpCode, arg: Any, before: Shape, cuts: Cuts) -> Cuts | None:
-    """Returns the cuts that do before a step what `cuts` do behind it, or None."""
+    """Returns the cuts that select, before a step, what `cuts` select after it; None if no cuts do."""
     if code is OpCode.PERMUTE:
         return tuple(cuts[arg.index(axis)] for axis in range(len(arg)))
     if code is OpCode.FLIP:
@@ -188,7 +186,7 @@ class Cell:
     def op(self, op: Op) -> None:
         while True:
             with changing:
-                if type(self.content) is not TakenBuffers:  # which would keep the memory, and think that it still has it
+                if type(self.content) is not TakenBuffers:  # else it would keep the memory and count the cell as its own
                     return self._set(op)
             self._released()
 
@@ -202,7 +200,7 @@ class Cell:
 
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
-        """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
+        """Replaces values by memory that a plan has filled; their Ops are made when they are read."""
         with changing:
             for cell, value in zip(cells, held):
                 if type(before := cell.content) is TakenBuffers:
@@ -211,7 +209,7 @@ class Cell:
 
     @staticmethod
     def put(cells: Iterable[Cell], values: Iterable[Op]) -> None:
-        """Replaces the values of cells by others whose graphs nobody knows."""
+        """Replaces the values of cells by graphs that have no other reader."""
         with changing:
             for cell, op in zip(cells, values):
                 if type(before := cell.content) is TakenBuffers:
@@ -227,7 +225,7 @@ class Cell:
         return op.arg if op.code is OpCode.BUFFER else None
 
     def kind(self) -> CellKind:
-        """Returns device, dtype and shape of the value; a plan that has taken its buffer keeps it."""
+        """Returns device, dtype and shape of the value; a cell whose buffer is taken stays so."""
         with changing:
             value = self.content
             if isinstance(value, TakenBuffers):
@@ -237,14 +235,14 @@ class Cell:
         return self.device, self.op.dtype, self.op.shape
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
-        """Moves the value out; the cell is of another kind from now on, with some words."""
+        """Moves the value out. The cell becomes a `kind`; reading it raises an error that says `words`."""
         value = self._released()
         self.content, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
         return value
 
     def _released(self) -> Op | Held:
-        """Returns the value; takes it back from a plan first, and waits while that may write over it."""
+        """Returns the value; takes the buffer back from a plan that has it, and waits while that plan runs."""
         while isinstance(value := self.content, TakenBuffers):
             value.leave(self)
         return value
@@ -260,10 +258,10 @@ class Arranged(Record, eq=False):
 
 
 class TakenBuffers:
-    """Memory of some cells that a plan has taken over and writes to, run after run, until somebody looks at a cell.
+    """Memory of some cells that a plan has taken over and writes to, run after run, until one of the cells is read.
 
-    A cell whose buffer is taken has no value of its own: its reader takes the buffer back, and waits while the plan runs.
-    So when the next run begins, each reader since the last one has left a mark: that cell is out.
+    A cell whose buffer is taken has no value of its own. Reading it takes the buffer back, after a running plan: the cell
+    is out. So a cell that is still in when the next run begins has not been read since the last one.
 
     cells:    whose buffers may be taken; [] when the function is gone, or they would hold each other
     shapes:   of their values
@@ -286,7 +284,7 @@ class TakenBuffers:
             self._places[cell] = place
 
     def take(self, places: Iterable[int]) -> None:
-        """Takes the memory of cells that hold some. Ops made for readers are forgotten: who still uses one holds it."""
+        """Takes the memory of cells that hold some. Ops made for readers are forgotten; readers hold those they use."""
         with changing:
             for place in places:
                 cell = self.cells[place]
@@ -295,7 +293,7 @@ class TakenBuffers:
                     self._enter(place)
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
-        """Takes buffers with new values of cells, which nobody else knows."""
+        """Takes buffers with new values of cells; nothing else refers to these buffers."""
         with changing:
             for place, buffer in zip(places, buffers):
                 self.buffers[place] = buffer
@@ -317,18 +315,18 @@ class TakenBuffers:
         return buffer, self.shapes[place]
 
     def lose(self, cell: Cell) -> None:
-        """Takes note that a cell is about to have another value than the one that was taken."""
+        """Notes that a cell is about to get another value than the one that was taken."""
         self.out.add(self._places[cell])
         self.arranged = None
 
     def dissolve(self) -> None:
-        """Gives all cells their values back."""
+        """Returns their values to all cells."""
         for cell in self._places.living():
             if cell.content is self:
                 self.leave(cell)
 
     def leave(self, cell: Cell) -> None:
-        """Gives a cell its value back; waits while the plan runs."""
+        """Returns its value to a cell; waits for a running plan."""
         with self.running, changing:  # or a buffer that is taken meanwhile would be cleared
             if cell.content is self:
                 place, cell.content = self._places[cell], self.of(cell)

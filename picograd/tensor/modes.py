@@ -252,7 +252,7 @@ def lowered(dtype: DType) -> DType:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Says how exact products of float32 have to be that are built from here on: matmul, linear, convolution, attention.
+    """Sets how exact products of float32 have to be that are built from here on: matmul, linear, convolution, attention.
 
     With "high" a GPU's matrix instructions may round operands to TF32, 11 bits of significand of the 24: each is off by
     2^-11 of itself at most; sums stay float32. An A100 has 156 TFLOP/s then, not 19.5 (its data sheet). Devices without

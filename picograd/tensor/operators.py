@@ -24,23 +24,23 @@ __all__ = [
     "logical_or", "lt", "mul", "multiply", "ne", "not_equal", "sub", "subtract", "true_divide",
 ]  # fmt: skip
 
-OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray)  # what an operator takes at its other side
+OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray)  # types accepted as the other operand
 
 
-# ---- the one way in ----
+# ---- operands ----
 def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[Op, Op]:
     """Returns both operands with one dtype and one shape; an array becomes a tensor with its values.
 
     Raises:
-      DTypeError:  `other` is no tensor, array or number (of 64 bits), or the common dtype is not of `kinds`.
+      DTypeError:  `other` is not a tensor, an array or a number of 64 bits, or the common dtype is none of `kinds`.
       ShapeError:  the shapes do not broadcast.
-      DeviceError: the tensors are on two devices, and none is a CPU tensor of no axes.
+      DeviceError: the tensors are on different devices, and neither is a CPU tensor without axes.
     """
     lhs = self.read()
     rhs: Op | None
     if isinstance(other, TensorCore):
         rhs = other.read()
-        if other.cell.device is not self.cell.device:
+        if other.cell.device is not self.cell.device:  # names are interned
             device = meeting_device(function, self, other)
             lhs, rhs = value_at(self, device), value_at(other, device)
         dtype = lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs)
@@ -67,6 +67,7 @@ def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[
 
 
 def _lifted(self: T, function: str, dtype: DType, kinds: str) -> DType:
+    """Returns a dtype of `kinds` for one that is not: the default float for a division; else raises DTypeError."""
     if kinds == "f":
         return dtypes.default_float
     if dtype.kind == "b" and kinds == "iuf":
@@ -75,6 +76,7 @@ def _lifted(self: T, function: str, dtype: DType, kinds: str) -> DType:
 
 
 def result_of(self: T, function: str, op: Op, other: Any = None) -> T:
+    """Returns the tensor of an Op, on the device where its operands meet; an array went to the device of `self`."""
     if isinstance(other, TensorCore) and other.cell.device is not self.cell.device:
         return self.from_op(op, meeting_device(function, self, other))
     return self.from_op(op, self.cell.device if not isinstance(other, np.ndarray) else str(self.device))

@@ -33,7 +33,7 @@ def set_printoptions(
     profile: Literal["default", "short", "full"] | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Says how tensors are printed; what is left out stays as it was, at first what numpy.set_printoptions says.
+    """Sets how tensors are printed; an option left out stays as it was, at first as numpy.set_printoptions has it.
 
     Args:
       precision:  digits after the point

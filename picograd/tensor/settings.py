@@ -108,7 +108,7 @@ def set_default_dtype(d: DType) -> None:
 
 
 def set_num_threads(number: int) -> None:
-    """Says how many threads the CPU computes with: for what is computed for the first time from here on.
+    """Sets how many threads the CPU computes with, for plans that are made from here on.
 
     A plan keeps the threads that it was made for. Results have the same bits for any number of threads.
 

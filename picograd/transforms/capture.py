@@ -223,7 +223,7 @@ class CellKinds:
     """Device, dtype and shape of state as a function was traced with it."""
 
     def __init__(self, cells: Iterable[Cell], device: str):
-        """`device` is where the plan runs, and with it state that is of no device yet."""
+        """`device`: of the plan; state without a device counts as being there."""
         self.device, self.kinds = device, [(cell, cell.kind()) for cell in cells]
         self._looked = -1  # the last move there was then
 

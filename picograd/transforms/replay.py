@@ -397,7 +397,7 @@ class Replay:
     def _form_of(self, given: Arguments | None) -> Template:
         """Returns the form with the values that symbolic integers have in this call."""
         variables = {} if given is None else given.variables
-        for cell in self.symbolic:  # else three rows would be read, or written, as five are
+        for cell in self.symbolic:  # else a state of three rows would be used with the length of the traced five
             unbound(cell.op.shape, variables)
         return replace(self.form, variables={**self.form.variables, **variables}) if variables else self.form
 

@@ -195,7 +195,7 @@ class TraceOfFunction(FunctionTrace):
         return self.grads.found(lambda cell: cell.made_in is self, is_used_up, used_up)
 
     def name_used_up(self, collected: Collected | None, guards: Guards) -> None:
-        """Says of gradients that are used up whose they are, by the names that guards know."""
+        """Names the owner of each gradient that is used up, as guards know it."""
         names = {id(tensor): path for tensor, _, _, path in guards.modes}
         for leaf, value in zip(collected.put, collected.values) if collected is not None else ():
             if isinstance(value, UsedUp):

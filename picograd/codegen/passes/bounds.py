@@ -173,7 +173,7 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
     room = added(added(known.sum_of(length).terms, first, -1), {(): -span})
     if known.is_never_negative(first) and known.is_never_negative(room):
         return True
-    fewer = known.has_failed_often()  # for each choice there is another place to know things of
+    fewer = known.has_failed_often()  # 1 after many failures, else 0: each choice doubles the cases
     for choice in known.choices(index) if most_choices > fewer else ():
         if all(_is_inside(known.chosen(choice, holds), question, most_choices - 1) for holds in (True, False)):
             return True

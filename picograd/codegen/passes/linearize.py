@@ -66,7 +66,7 @@ def _stored_in(statements: Sequence[Statement]) -> tuple[frozenset[Op], dict[int
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # "other threads store here" in a set of stored memory
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
-OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
+OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # compute() names their sources itself
 
 
 class _Scope:
@@ -80,12 +80,17 @@ class _Scope:
         self.conditional = conditional
 
 
+# The ways to an address, which is (index of the first lane, lanes):
+#   address        of an index whose RANGEs and VARs are those of this copy
+#   address_here   of an index as the free form has it, by way of `addresses`, which keeps
+#   first_address  the part that all copies of an unrolled body share
+#   first_element  the index of `address_here` alone
 class _Linearizer:
     """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
 
     def __init__(self, statements: Sequence[Statement], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
-        self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
+        self.values: dict[Op, Op] = {}  # expression, or VAR of a Load -> the VAR of an open scope that holds its value
         self.stored, self.stored_in = _stored_in(statements)
         self.reads_stored = False  # an expression has read memory that is stored to: values may become stale
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
@@ -270,6 +275,7 @@ class _Linearizer:
         return self.values.get(spread) or self.name(spread, spread, lanes)
 
     def name(self, key: Op, value: Op, lanes: int) -> Op:
+        """Writes a Let for `value`, in the outermost scope that has its sources, and returns its VAR."""
         var, depth = _var(value.dtype, next(self.numbers), lanes), 0
         for s in value.src:
             own = self.depth_of.get(s, 0)
@@ -279,6 +285,7 @@ class _Linearizer:
         return var
 
     def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
+        """Writes a statement into a scope; until that scope ends, `key` is read from `var`."""
         scope = self.scopes[depth]
         scope.statements.append(statement)
         scope.named.append((key, var))
@@ -296,7 +303,7 @@ class _Linearizer:
         return _var(dtype, next(self.numbers), lanes)
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
-        """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
+        """Returns the number of the outermost scope where all sources exist; a load does not pass a store to its memory."""
         depth = 0
         for s in sources:
             if s is not None and self.depth_of.get(s, 0) > depth:
@@ -310,6 +317,7 @@ class _Linearizer:
         return depth
 
     def load(self, memory: Op, address: tuple[Op, int], valid: Op | None) -> Load:
+        """Returns the Load of an address, (first index, lanes), whose condition is named here."""
         where, lanes = address
         condition = None if valid is None else self.value_here(valid)
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
@@ -344,7 +352,7 @@ class _Linearizer:
     def first_address(self, index: Op) -> tuple[Split, int] | None:
         """Returns the part of the addresses at `index` that all copies share, and their lanes.
 
-        None where that takes more than another constant.
+        None if copies differ in more than a constant.
         """
         atoms = self.copies.atoms_in(index)
         if atoms and not self.copies.is_index(index):

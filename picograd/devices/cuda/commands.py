@@ -71,7 +71,7 @@ class Row:
         return self.words[DUE] != NEVER
 
     def set_due(self, due: int) -> None:
-        """Says when it is to be called."""
+        """Sets when it is to be called."""
         self.words[DUE] = due
 
 

@@ -126,11 +126,11 @@ class Node:
         self.rows = self._enable, self._tell
 
     def tell(self) -> None:
-        """Says that its arguments are other ones."""
+        """Notes that its arguments have changed."""
         self._tell.set_due(ONCE)
 
     def set_grid(self, grid: int) -> None:
-        """Says that its grid is another one; with none it does not run."""
+        """Sets another grid; with none it does not run."""
         self._enable.set(2, grid > 0)
         self._enable.set_due(ONCE)
         if grid > 0:
