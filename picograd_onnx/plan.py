@@ -280,9 +280,12 @@ def declared(info: Any) -> Declared:
         numpy_of(entry.elem_type)  # there is such a type
     shape: tuple[int | str | None, ...] | None = None
     if entry.HasField("shape"):
-        shape = tuple(
-            dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None) for dim in entry.shape.dim
-        )
+        shape = tuple(map(_length, entry.shape.dim))
     return Declared(info.name, entry.elem_type or None, shape)
 
 
+def _length(dim: Any) -> int | str | None:
+    """Returns a length, its name, or None: some exporters write -1 or "?" where they know neither."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param if any(map(str.isalnum, dim.dim_param)) else None

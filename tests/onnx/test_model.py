@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 import picograd as pg
@@ -256,3 +257,14 @@ def test_models_are_copied_and_pickled(net) -> None:
             for parameter in copied.parameters():
                 parameter.zero_()
         assert not copied(Tensor(X)).any().item() and net(Tensor(X)).any().item()
+
+
+def test_lengths_that_an_exporter_does_not_know_may_be_any() -> None:
+    """Paddle's writes -1, and "?" for each of several."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [-1, "?", "?", "N", "N"])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = picograd.onnx.load(onnx.helper.make_model(graph).SerializeToString())
+    assert model(Tensor.ones(2, 3, 4, 5, 5)).shape == (2, 3, 4, 5, 5)
+    with pytest.raises(pg.ShapeError, match=r"must have the shape \(\?, \?, \?, N, N\), N = 5, got \(2, 3, 4, 5, 6\)"):
+        model(Tensor.ones(2, 3, 4, 5, 6))
