@@ -632,11 +632,11 @@ class _Walk:
             values = partial(_values_at, self.rows, row, outer)
             prefetch_lines(self.build, values, first, width, numel(self.rows.nest.domain))
 
-    def add(self, accumulators: Sequence[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
+    def add(self, accumulators: Sequence[Op], where: Dim, columns: list[Dim], width: int = 1) -> None:
         """Adds an element of each row to a place of its accumulators, and keeps its new values.
 
         Args:
-          is_across: the elements are lanes of a vector, which are joined before
+          width:  above 1 the elements are lanes of a vector, which are joined before
         """
         build, rows, memories = self.build, self.rows, iter(accumulators)
         for at, of_row in zip(self.places, self.results):
@@ -645,12 +645,21 @@ class _Walk:
                 build.store(memory, flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
             for r, memory in zip(self.level, memories):
                 value = cast(rows.value(r.src[0], coords, known), memory.dtype)
-                value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
+                value = _joined_lanes(r.arg[0], value, width)
                 build.store(memory, where, rows.accumulated(r, build.load(memory, where), value))
 
     def add_joined(self, total: _LineTotals, outer: list[Dim], column: Dim, width: int) -> None:
         """Adds a vector of elements, its lanes joined, or one element, to the totals of single elements."""
-        self.add(total.singles, 0, [*outer, column], is_across=width > 1)
+        self.add(total.singles, 0, [*outer, column], width)
+
+
+def _joined_lanes(code: OpCode, value: Op, width: int) -> Op:
+    """Returns the lanes of a vector joined by halves; what has one value in all lanes is joined with itself as often."""
+    if width > 1 and any(op.code is OpCode.RANGE and op.arg[1] is AxisKind.VECTOR for op in toposort([value])):
+        return Op(OpCode.REDUCE, value.dtype, (value,), (code, ()))
+    while width > 1:
+        value, width = combined(code, value, value), width // 2
+    return value
 
 
 def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:

@@ -27,14 +27,10 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.build import (
     compare,
-    gather,
     maximum,
     minimum,
-    move_back,
-    move_last,
     positions,
     reduce,
-    reshape,
     unary,
     where,
     zeros_like,
@@ -360,9 +356,9 @@ def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> Max
     places = _position(self, function, code, axis, keepdim)
     if not op.shape or not op.needs_grad:
         return MaxResult(_reduced(self, function, code, op, axis, keepdim, None), places)
-    index = places.op if keepdim else reshape(places.op, (*op.shape[:axis], 1, *op.shape[axis + 1 :]))
-    found = move_back(gather(move_last(op, axis), move_last(index, axis), len(op.shape) - 1, len(op.shape) - 1), axis)
-    return MaxResult(self.from_op(found if keepdim else squeezed(found, (axis,)), self.cell.device), places)
+    # The element at that place and zeros, summed: this and its gradient join the kernel that reads them, as no gather does.
+    is_it = compare(OpCode.CMPEQ, positions(op.shape, axis), broadcast_to(_place(detached(op), code, axis, True), op.shape))
+    return MaxResult(self.from_op(reduce(where(is_it, op, 0.0), OpCode.ADD, (axis,), keepdim), self.cell.device), places)
 
 
 def argmax(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
@@ -391,12 +387,16 @@ def _position(self: T, function: str, code: OpCode, dim: int | None, keepdim: bo
     op = detached(not_empty(self, function, dim, None))
     if not op.shape:
         return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
-    axis = axis_of(function, op.shape, dim)
-    extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
-    place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
-    chosen = self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
+    chosen = self.from_op(_place(op, code, axis_of(function, op.shape, dim), keepdim), self.cell.device)
     settle_choice(chosen.cell)
     return chosen
+
+
+def _place(op: Op, code: OpCode, axis: int, keepdim: bool) -> Op:
+    """Returns the least place along an axis where the extreme is."""
+    extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
+    place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
+    return reduce(place, OpCode.MIN, (axis,), keepdim)
 
 
 # ---- truth ----

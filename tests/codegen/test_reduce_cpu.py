@@ -10,7 +10,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
 from picograd.record import replace
@@ -139,3 +139,16 @@ def test_without_shuffles_reductions_of_one_type_meet_in_the_same_memory() -> No
     found = [one for phase in program.phases for one in all_of(phase)]
     assert not any(isinstance(one, Shuffle) for one in found)
     assert sum(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in found) == 1
+
+
+@pytest.mark.parametrize("length", [5, 20, 23, 31])
+@pytest.mark.parametrize("code", [OpCode.ADD, OpCode.MUL, OpCode.MAX], ids=lambda code: code.name)
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
+def test_what_does_not_vary_along_a_row_is_counted_in_every_lane(
+    length: int, code: OpCode, target: Target, rng: np.random.Generator
+) -> None:
+    """Of a row's rest, which is joined as one vector of 4 lanes or 2, too."""
+    x = Op(OpCode.PARAM, dtypes.float64, (), (0, (length,)))
+    same = filled(0.7, dtypes.float64, (length,))
+    sums = reduce(unary(OpCode.EXP, x), OpCode.ADD, (0,), keepdim=True) + reduce(same, code, (0,), keepdim=True)
+    check_same_meaning([x * expand(sums, (length,))], {x: rng.standard_normal(length)}, 1e-12, [target])

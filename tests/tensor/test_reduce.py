@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 import picograd as pg
-from picograd import IndexingError, Tensor
+from picograd import IndexingError, Tensor, dtypes
+from picograd.look import watch
 from tests.helpers import same_as_torch, same_value
 
 DIMS = [None, 0, -1, (0, 2), (0, 1, 2)]
@@ -172,3 +175,21 @@ def test_a_tensor_without_axes_has_no_axis_1(device):
     assert Tensor(2.0).sum(-1).item() == Tensor(2.0).sum(0).item() == 2.0
     with pytest.raises(IndexingError, match="axis 1 is out of range"):
         Tensor(2.0).sum(1)
+
+
+@pytest.mark.req("G2")
+@pytest.mark.parametrize(
+    "largest", [lambda x: x.max(1, keepdim=True)[0], lambda x: x.max(1).values[:, None], lambda x: x.amax(1, True)]
+)
+def test_softmax_by_hand_and_its_gradient_are_one_kernel_each_by_any_maximum(largest: Callable[[Tensor], Tensor]) -> None:
+    x = Tensor(np.random.default_rng(0).standard_normal((16, 40)), dtypes.float32, "CPU", requires_grad=True)
+    weights = pg.ones(16, 40, device="CPU").realize()
+    pg.realize([x])
+    powers = (x - largest(x)).exp()
+    shares = powers / powers.sum(1, keepdim=True)
+    (grad,) = pg.autograd.grad(shares, [x], weights)
+    for value in (shares.detach(), grad):
+        with watch() as counts:
+            value.realize()
+        assert counts.launches == 1
+    assert np.allclose(shares.detach().numpy(), x.detach().softmax(1).numpy(), rtol=1e-5)
