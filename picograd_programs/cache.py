@@ -49,7 +49,7 @@ def list_cache(folder: Path) -> list[CachePart]:
 
 
 def _nbytes_of_file(path: Path) -> int | None:
-    """Returns the bytes of a file, or None where there is none, or none any more."""
+    """Returns the bytes of a file, or None where there is no such file, or no longer."""
     try:
         found = path.lstat()
     except FileNotFoundError:

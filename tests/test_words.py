@@ -18,7 +18,7 @@ DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # A clause where a noun exists: "What is read row by row" is a stacked input.
 CLAUSE = re.compile(
     r"(What|Which|Who|Whose|Whatever|Whoever|Where|How|Whether|Of)\b"
-    r"|(Returns|Yields) (what|which|who|whatever|whoever)\b"
+    r"|Says\b|(Returns|Yields) (what|which|who|whatever|whoever)\b"
 )
 # Words of a grammar of our own, each with what to write instead.
 INSTEAD = {
@@ -28,6 +28,8 @@ INSTEAD = {
     "side by side": "contiguous, or neighbours",
     "beside each other": "contiguous, or neighbours",
     "no more than": "at most",
+    "any more": "no longer",
+    "anybody": "the user, the caller, ...: it has a name",
 }
 
 

@@ -311,7 +311,7 @@ class Compiler:
             self._made, self._by_entry, self.entries = {}, {}, {}
 
     def from_disk(self, names: Sequence[str]) -> list[Executable] | None:
-        """Returns the code of entries of the cache, or None where one of them is not there any more."""
+        """Returns the code of entries of the cache, or None if one of them is no longer there."""
         self._forget_many()
         known = self._by_entry
         found = {name: known[name] for name in dict.fromkeys(names) if name in known}

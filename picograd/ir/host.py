@@ -7,7 +7,7 @@ factors. The functions' values are in evaluator/host.py, their gradients in auto
 A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds: the words of an error such as an index
 outside its axis or a matrix without an inverse. Plans and kernels, which are compiled and kept, have numbers in place of
 Sites: a plan numbers its checks, and each kernel its own. So two kernels that differ only in who wrote them are one, and no
-cache holds a line of anybody's code. When a check fails, the engine looks up the Site and the line of its number in the
+cache holds a line of a user's code. When a check fails, the engine looks up the Site and the line of its number in the
 graph that it was asked to compute.
 """
 

@@ -194,7 +194,7 @@ def _compute_late(owner: Hashable) -> None:
 
 
 def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
-    """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more.
+    """Keeps the value of a result and marks it: it needs gradients that can no longer be computed.
 
     Args:
       buffer:  holds the value, where it has been computed

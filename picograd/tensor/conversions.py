@@ -120,7 +120,7 @@ def stride(self: T, dim: builtins.int | None = None) -> Any:
 
 
 def is_contiguous(self: T) -> builtins.bool:
-    """Returns True: elements are in order of the axes, as far as anybody can tell.
+    """Returns True: elements are in order of the axes, as far as a program can tell.
 
     >>> Tensor.zeros(2, 3).T.is_contiguous()
     True

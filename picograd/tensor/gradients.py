@@ -518,7 +518,7 @@ def retains_grad(self: Tensor) -> bool:
 
 
 def detach_(self: T) -> T:
-    """Lets no gradient flow here any more; returns self.
+    """Lets gradients no longer flow here; returns self.
 
     >>> x = Tensor([1.0], requires_grad=True)
     >>> y = (x * 2).detach_()

@@ -1,4 +1,4 @@
-"""Memory that a replay may write over: of small results that nobody reads any more, and of arguments that are given away.
+"""Memory that a replay may write over: of small results that are no longer read, and of donated arguments.
 
 In:    lists that know memory; what each call of a replay wrote; the arguments of a call, and which its caller gives
        away
@@ -10,7 +10,7 @@ counts, which are taken once, in the way in which they are taken later.
 
 A training step returns a loss. Asking the allocator for its memory costs more Python than a small network takes to
 compute, so a replay writes each small result (and small state that it cannot write over, see tensor/cell.py) where its
-last one was, if nobody reads that any more. Else there are two versions, written in turn.
+last one was, if that is no longer read. Else there are two versions, written in turn.
 
 Which outputs fit in donated memory is decided once for a plan (schedule/memory.py). At each call reference counts tell
 whether somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.

@@ -120,7 +120,7 @@ def parts_of(function: FunctionType) -> Iterator[Any]:
 
 
 def contents_of(cell: CellType) -> Any:
-    """Returns the value of a closure's variable, or MISSING if it has none any more."""
+    """Returns the value of a closure's variable, or MISSING if it no longer has one."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -408,7 +408,7 @@ class Watched:
         self._names = [(attributes, frozenset(attributes)) for attributes, *_ in guards.names]
         objects, lists, self._checks = _to_ask(guards)
         self._checks += also
-        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is no list any more breaks its guard
+        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # one that is no longer a list breaks its guard
         # All lists are compared as one line of items. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
         self._lists = [part for _, items in lists for part in (items, (_END,))]
         self._held = [*chain(*self._lists)]

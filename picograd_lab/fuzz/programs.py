@@ -339,7 +339,7 @@ def _run(source: str, device: str, jit: Callable[[Any], Any]) -> tuple[list[Any]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that nobody changes any more."""
+    """Returns a value that is no longer changed."""
     if isinstance(value, Tensor):
         return value.detach().numpy().copy()
     if isinstance(value, list | tuple):

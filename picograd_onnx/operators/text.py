@@ -1,7 +1,7 @@
 """Strings, which live on the host, counts of what follows what, and the regular expressions that match them.
 
 A Pattern matches in time linear in the text. Python's own engine tries one way after the other: (a+)+$ on 40 letters takes
-longer than anybody waits. Here all ways are followed at once (Thompson 1968): the graph's edges test a letter, or a place
+longer than a user waits. Here all ways are followed at once (Thompson 1968): the graph's edges test a letter, or a place
 between two letters; each set of nodes remembers the set that a letter leads to. Expressions are in Python's notation,
 without back-references and looking around, as RE2 has it.
 """

@@ -139,7 +139,7 @@ class Placed:
 class _Room:
     """Memory that is never given back: threads may run code in it when the process ends.
 
-    free:  pieces that nobody uses any more, by length
+    free:  pieces that are no longer used, by length
     """
 
     def __init__(self) -> None:

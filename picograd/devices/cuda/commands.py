@@ -7,7 +7,7 @@ Out:   `Row`; `Commands`, which calls rows one after the other;
 A call through the bindings costs a microsecond of Python, and one made here some nanoseconds more than the driver's own
 work. A row says whether it is due: constant parts are prepared once, each run submits the rest.
 
-row, in 64-bit words:    0 when it is due: NEVER, ONCE (it is not any more when its call has succeeded) or ALWAYS
+row, in 64-bit words:    0 when it is due: NEVER, ONCE (until its call has succeeded) or ALWAYS
                          1 address of the function   2 to 13 its arguments; a function of fewer does not look at the rest
 What is returned is 0, or the number of the row whose call failed times 2**32, plus the status; the rest was not called.
 """

@@ -131,11 +131,11 @@ def is_call(binary: Binary) -> bool:
     return binary.data.startswith(LIBRARY_CALL)
 
 
-_dropped: deque[tuple[Callable[[Any], Any], Any]] = deque()  # what nobody needs any more, with what gives it back
+_dropped: deque[tuple[Callable[[Any], Any], Any]] = deque()  # objects no longer needed, with what gives them back
 
 
 class Made:
-    """Something that the library made, given back when nothing needs it any more.
+    """Something that the library made, given back when it is no longer needed.
 
     handle:  what its functions take
     """

@@ -227,7 +227,7 @@ class CudaDevice:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
 
     def _give_back(self) -> None:
-        """Gives the driver what nobody needs, once none of it runs any more: graphs before the code that they launch."""
+        """Gives the driver what is no longer needed, once none of it runs: graphs before the code that they launch."""
         with self.queue.lock:
             for handles in (self.ready_graphs, self.graphs):
                 handles.give_back(len(handles))

@@ -204,7 +204,7 @@ class Events:
 
 
 class Handles:
-    """Things of the driver's of one kind; those that nobody needs any more wait here.
+    """Things of the driver's of one kind; those that are no longer needed wait here.
 
     Args:
       undo:  the function that gives one back
@@ -277,7 +277,7 @@ class Loader:
             ) from None
 
     def unload(self, wait: Callable[[], None]) -> None:
-        """Unloads what has been dropped, once none of it runs any more. One thread at a time may call it.
+        """Unloads what has been dropped, once none of it still runs. One thread at a time may call it.
 
         Args:
           wait:  returns when everything submitted is done; what is dropped meanwhile stays loaded

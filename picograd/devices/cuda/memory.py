@@ -69,7 +69,7 @@ class Pool:
 
     Args:
       new_segment:   asks the driver for bytes: an address, or None if there is no memory left
-      drop_segment:  gives them back, once nothing uses them any more
+      drop_segment:  gives them back, once they are no longer used
       ticket:        the number of the last submission
     """
 
