@@ -320,3 +320,16 @@ def test_lengths_that_grow_by_one_are_symbolic_from_the_second_on() -> None:
     assert found is not None and found.values == {"n0": 6}
     assert grows.sizes((5, 4, 9), "n") is None and grows.sizes((7, 6, 9), "n") is not None
     assert shrinks.sizes((4, 3, 9), "n") is None and shrinks.sizes((5, 4, 9), "n") is None
+
+
+def test_an_index_is_checked_only_where_a_loop_of_symbolic_length_has_a_turn() -> None:
+    """Four rows at a time: where there are three, the check of the first four is not outside of their loop."""
+    n, table = pg.Variable("n", 2, 7), np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32)
+    for k in (2, 3, 4, 5, 6, 7):
+        length = n.bind(k)
+        x = Tensor(table)[:length]
+        found = (x[pg.arange(length), 0].unsqueeze(1) + x).softmax(0)
+        expected = np.exp(table[:k, :1] + table[:k])
+        np.testing.assert_allclose(found.numpy(), expected / expected.sum(0), rtol=1e-5)
+        with pytest.raises(pg.IndexingError, match="out of range"):
+            (x[pg.arange(length) + 1, 0].unsqueeze(1) + x).softmax(0).numpy()

@@ -24,7 +24,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Check, For, If, Let, Load, Statement, Store, lanes_of, mapped
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, to_op, with_values, without
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, bounds, from_op, plus, to_op, with_values, without
 from picograd.record import replace
 
 
@@ -72,12 +72,12 @@ OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # compute() names their so
 class _Scope:
     """One open body: its statements so far, and the values that were first named in it."""
 
-    def __init__(self, stored: frozenset[Op], conditional: bool):
+    def __init__(self, stored: frozenset[Op], conditional: bool, may_be_skipped: bool):
         self.statements: list[Statement] = []
         self.named: list[tuple[Op, Op]] = []
         self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
         self.stored = stored
-        self.conditional = conditional
+        self.conditional, self.may_be_skipped = conditional, may_be_skipped
 
 
 # The ways to an address, which is (index of the first lane, lanes):
@@ -89,7 +89,7 @@ class _Linearizer:
     """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
 
     def __init__(self, statements: Sequence[Statement], numbers: Iterator[int]):
-        self.scopes = [_Scope(NOTHING, False)]
+        self.scopes = [_Scope(NOTHING, False, False)]
         self.values: dict[Op, Op] = {}  # expression, or VAR of a Load -> the VAR of an open scope that holds its value
         self.stored, self.stored_in = _stored_in(statements)
         self.reads_stored = False  # an expression has read memory that is stored to: values may become stale
@@ -149,19 +149,21 @@ class _Linearizer:
             extent = self.value_here(loop.range.src[0])
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
             self.ranges[loop.range] = index
-            body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
+            turns = loop.range.src[0]
+            may_be_empty = turns.code is not OpCode.CONST and bounds(from_op(turns))[0] < 1
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, may_be_empty, loop.range)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
         condition = self.value_here(branch.condition)
-        body = self.inside(branch.body, self.stored_in[id(branch)], True, None)
+        body = self.inside(branch.body, self.stored_in[id(branch)], True, True, None)
         self.scopes[-1].statements.append(If(condition, body))
 
     def inside(
-        self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, index: Op | None
+        self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, may_be_skipped: bool, index: Op | None
     ) -> tuple[Statement, ...]:
         """Returns the statements of a body, written in a scope of its own; what it stores makes earlier loads stale."""
-        self.scopes.append(_Scope(stored, conditional))
+        self.scopes.append(_Scope(stored, conditional, may_be_skipped))
         if index is not None:
             self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1
         self.run(body)
@@ -252,7 +254,7 @@ class _Linearizer:
         self.name(op, Op(op.code, op.dtype, tuple(sources), op.arg), lanes)
 
     def check(self, op: Op) -> None:
-        """Writes a Check and what passes it; like a load, it does not leave a condition around it."""
+        """Writes a Check and what passes it; it leaves no condition, and no loop that may have no turn."""
         (index,), (number, length) = op.src, op.arg
         unsigned = [Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (index, to_op(length))]
         if isinstance(length, int):
@@ -261,7 +263,7 @@ class _Linearizer:
         value = self.value(index)
         holds = self.splat(self.value(inside), lanes_of(value))
         depth = self.place(holds, value)
-        depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.conditional)])
+        depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.may_be_skipped)])
         self.scopes[depth].statements.append(Check(holds, value, number))
         passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), lanes_of(value))))
         var = self.new_var(dtypes.int64, lanes_of(value))
