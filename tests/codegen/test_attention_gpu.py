@@ -111,7 +111,7 @@ def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, dtype: DType) -> Non
         check(found, kernel, memory, TOLERANCES[dtype])
 
 
-@pytest.mark.variants(every=17)
+@pytest.mark.variants(every=11, first=6)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:
