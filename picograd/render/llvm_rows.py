@@ -1,7 +1,7 @@
 """Operations in LLVM IR: types, constants, and one row for each opcode and kind of operand.
 
 In:    one Op on named operands
-Out:   the instructions for it, written through an `Emit`
+Out:   the instructions for it, written through an `WriteLine`
 Source: LLVM Language Reference Manual, version 22.
 """
 
@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-Emit = Callable[[str], str]  # writes one instruction and returns the name of its result
+WriteLine = Callable[[str], str]  # writes one instruction and returns the name of its result
 
 # In registers. The floats narrower than float32 are held as their bits: arithmetic on them is float32's.
 TYPES: dict[DType, str] = {
@@ -114,7 +114,7 @@ ONE_INSTRUCTION: dict[tuple[OpCode, str], str] = {
 
 
 # ---- several instructions ----
-def extremum(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def extremum(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MAX and MIN of floats, NaN wins: with a constant on one side, one vmaxps; otherwise a compare and a blend more.
 
     `a > b ? a : b` gives b where either is NaN, so only a NaN in a is lost.
@@ -133,7 +133,7 @@ def extremum(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], l
     return emit(f"select {mask} {is_nan}, {t} {a}, {t} {result}")
 
 
-def floor_division(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def floor_division(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """IDIV and MOD of signed integers by a divisor that is not 0: truncated, then moved down where signs differ."""
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     a, b = values
@@ -150,7 +150,7 @@ def floor_division(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[s
     return emit(f"add {t} {quotient}, {one}")
 
 
-def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
+def index_division(emit: WriteLine, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
     """IDIV and MOD of numbers known not to be negative: without sign, and in 32 bits where those are enough.
 
     Why: vectors have a product of two 32-bit integers, by which a division by a constant is done, but no longer one.
@@ -167,13 +167,13 @@ def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_3
     return emit(f"zext {narrow} {result} to {whole}")
 
 
-def float_remainder(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def float_remainder(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
     rest = emit(f"frem {type_of(op.dtype, lanes)} {values[0]}, {values[1]}")
     return with_sign_of_divisor(emit, op.dtype, rest, values[1], lanes)
 
 
-def with_sign_of_divisor(emit: Emit, dtype: DType, rest: str, b: str, lanes: int) -> str:
+def with_sign_of_divisor(emit: WriteLine, dtype: DType, rest: str, b: str, lanes: int) -> str:
     """Moves what C's fmod leaves of a division by `b` to the side of 0 that `b` is on."""
     t, mask = type_of(dtype, lanes), vector("i1", lanes)
     none = constant(0.0, dtype, lanes)
@@ -186,17 +186,17 @@ def with_sign_of_divisor(emit: Emit, dtype: DType, rest: str, b: str, lanes: int
     return emit(f"select {mask} {is_zero}, {t} {signed_zero}, {t} {placed}")
 
 
-def select(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def select(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     t = type_of(op.dtype, lanes)
     return emit(f"select {vector('i1', lanes)} {values[0]}, {t} {values[1]}, {t} {values[2]}")
 
 
-def bitcast(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def bitcast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     before, after = type_of(op.src[0].dtype, lanes), type_of(op.dtype, lanes)
     return values[0] if before == after else emit(f"bitcast {before} {values[0]} to {after}")
 
 
-def cast(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """CAST: float to integer truncates and saturates, NaN gives 0; to bool asks for not 0."""
     before, after, value = op.src[0].dtype, op.dtype, values[0]
     source, result = type_of(before, lanes), type_of(after, lanes)
@@ -222,7 +222,7 @@ def cast(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes
     return emit(f"{narrower} {source} {value} to {result}")
 
 
-def _cast_half(emit: Emit, op: Op, value: str, lanes: int) -> str:
+def _cast_half(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
     """float16 to and from float32, where the processor has the instruction."""
     bits, half, single = vector("i16", lanes), vector("half", lanes), vector("float", lanes)
     if op.src[0].dtype is dtypes.float16 and op.dtype is dtypes.float32:
@@ -234,7 +234,7 @@ def _cast_half(emit: Emit, op: Op, value: str, lanes: int) -> str:
     raise VerifyError(f"render llvm: CAST from {op.src[0].dtype} to {op.dtype} must pass through float32.")
 
 
-Steps = Callable[[Emit, Op, Sequence[Op], Sequence[str], int], str]
+Steps = Callable[[WriteLine, Op, Sequence[Op], Sequence[str], int], str]
 SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
     (OpCode.MAX, "f"): extremum,
     (OpCode.MIN, "f"): extremum,
@@ -247,7 +247,7 @@ SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
 }
 
 
-def write_operation(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
+def write_operation(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """Writes an elementwise Op on operands that all have `lanes` lanes; returns the name of its result.
 
     Args:
@@ -270,14 +270,14 @@ def write_operation(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[
 
 
 # ---- lanes ----
-def splat(emit: Emit, value: str, scalar: str, lanes: int) -> str:
+def splat(emit: WriteLine, value: str, scalar: str, lanes: int) -> str:
     """Repeats a value of an LLVM type in every lane of a vector."""
     one = emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
     zeros = f"<{lanes} x i32> zeroinitializer"
     return emit(f"shufflevector {vector(scalar, lanes)} {one}, {vector(scalar, lanes)} poison, {zeros}")
 
 
-def join_lanes(emit: Emit, op: Op, value: str) -> str:
+def join_lanes(emit: WriteLine, op: Op, value: str) -> str:
     """Writes a REDUCE of lanes: joins lane i with lane i + n/2, then n/4, ... until one is left."""
     code, lanes = op.arg
     step = Op(code, op.dtype, (Op(OpCode.VAR, op.dtype, (), ("lane", 1)),) * 2)

@@ -211,7 +211,7 @@ MOST_AGAIN = 32  # points at which one element reads values that it reads elsewh
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
 MANY_PIECES = 8  # joined, each element of which belongs to one piece: where several read them they are stored
-Point = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
+ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
 def fuse(roots: Sequence[Op], target: Target | None = None) -> Fused:
@@ -236,7 +236,7 @@ class _Fuser:
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
-        self.points: dict[Op, frozenset[Point]] = {}  # where stored values are read for one element
+        self.points: dict[Op, frozenset[ReadPoint]] = {}  # where stored values are read for one element
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
         is_gpu = target is not None and target.is_gpu
@@ -269,7 +269,7 @@ class _Fuser:
             return self.depth[op] >= MAX_DEPTH or num_ops >= MAX_OPS
         return self.depth[op] >= 2 * MAX_DEPTH and op.code in MOVEMENT  # a chain of nothing else
 
-    def points_of(self, op: Op) -> frozenset[Point]:
+    def points_of(self, op: Op) -> frozenset[ReadPoint]:
         """Returns where stored values are read for one element of `op`; of many, some."""
         if op.code is OpCode.CONST:
             return frozenset(((op.code, 0),))
@@ -281,7 +281,7 @@ class _Fuser:
                 [(value, hash((moving, by)) if value is not OpCode.CONST or is_pad else by)
                  for value, by in self.points[op.src[0]]]
             )  # fmt: skip
-        points: frozenset[Point] = frozenset()
+        points: frozenset[ReadPoint] = frozenset()
         for s in op.src:
             points = points | self.points[s] if len(points) <= 2 * MOST_AGAIN else points
         return points

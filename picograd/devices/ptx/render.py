@@ -55,7 +55,7 @@ from picograd.render.grids import (
     too_much_shared,
 )
 from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, changes, parts_of
-from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, vector, with_sign_of_divisor
+from picograd.render.llvm_rows import WriteLine, memory_type, suffix, type_of, vector, with_sign_of_divisor
 
 GPU = Dialect(
     apart=True,
@@ -587,13 +587,13 @@ def functions_called_by(text: str) -> str:
     return "".join("\n" + REMAINDER.format(t=scalar, s=suffix(scalar)) for scalar in scalars)
 
 
-def remainder(emit: Emit, op: Op, a: str, b: str, lanes: int) -> str:
+def remainder(emit: WriteLine, op: Op, a: str, b: str, lanes: int) -> str:
     """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, which large quotients make wrong."""
     scalar = type_of(op.dtype)
     return lane_by_lane(emit, op, f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})", [a, b], lanes)
 
 
-def lane_by_lane(emit: Emit, op: Op, call: str, operands: Sequence[str], lanes: int) -> str:
+def lane_by_lane(emit: WriteLine, op: Op, call: str, operands: Sequence[str], lanes: int) -> str:
     """Writes a call of a function that has no vectors."""
     scalar, whole = type_of(op.dtype), type_of(op.dtype, lanes)
     if lanes == 1:
@@ -605,7 +605,7 @@ def lane_by_lane(emit: Emit, op: Op, call: str, operands: Sequence[str], lanes: 
     return result
 
 
-def select_bytes(emit: Emit, values: Sequence[str], lanes: int) -> str:
+def select_bytes(emit: WriteLine, values: Sequence[str], lanes: int) -> str:
     """Writes a choice between bytes lane by lane.
 
     NOTE: LLVM 22 fails an assertion, which ends the process, on `select <4 x i1>, <4 x i8>` of two constants.
