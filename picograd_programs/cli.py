@@ -39,6 +39,7 @@ from picograd_programs.models.diffusion import Diffusion
 from picograd_programs.models.digits import Cnn, Mnist
 from picograd_programs.models.minilm import EmbedSettings, embed
 from picograd_programs.models.names import Bengio
+from picograd_programs.models.pronounce import PronounceSettings, pronounce
 from picograd_programs.models.recurrent import Gru, Lstm, Rnn
 from picograd_programs.models.regression import LinearRegression, LogisticRegression
 from picograd_programs.models.sentiment import Sentiment
@@ -113,6 +114,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]  # type: ignore[valid-type]
     | Annotated[Sample, tyro.conf.subcommand("sample")]  # type: ignore[valid-type]
     | Annotated[EmbedSettings, tyro.conf.subcommand("embed")]
+    | Annotated[PronounceSettings, tyro.conf.subcommand("pronounce")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
@@ -183,6 +185,8 @@ def run(command: Any) -> int:
         return show_sample(command.model)  # type: ignore[attr-defined]
     if isinstance(command, EmbedSettings):
         return embed(command)
+    if isinstance(command, PronounceSettings):
+        return pronounce(command)
     if isinstance(command, Cache):
         return show_cache(cache_folder(), command.action)
     if isinstance(command, FuzzConfig):

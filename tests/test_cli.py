@@ -54,7 +54,7 @@ def test_help_says_where_to_begin_and_version_which_one_it_is(capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Expected one of {train, sample, embed, doctor, cache, fuzz, ladder}"),
+        ([], "Expected one of {train, sample, embed, pronounce, doctor, cache, fuzz, ladder}"),
         (["train"], "{linear, logistic, bigram,"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
@@ -76,7 +76,8 @@ def test_wrong_command_line_says_what_is_expected(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["foo"], "picograd: there is no command foo; there are train, sample, embed, doctor, cache, fuzz, ladder.\n"),
+        (["foo"], "picograd: there is no command foo; there are train, sample, embed, pronounce, doctor, cache, fuzz,"
+                  " ladder.\n"),
         (["train", "cifar"], "picograd train: there is no command cifar; there are " + ", ".join(TRAINED) + ".\n"),
         (["sample", "gtp", "--length", "3"],
          "picograd sample: there is no command gtp; there are " + ", ".join(SAMPLED)
