@@ -118,7 +118,7 @@ def _unpack(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
 # ---- picograd pronounce ----
 @dataclass(frozen=True)
 class PronounceSettings:
-    """Says how English words are spoken."""
+    """Prints how English words are spoken."""
 
     words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WORD ...")]  # in any case
 
