@@ -1,0 +1,80 @@
+"""Matrices whose numbers stay packed in memory, in four or eight bits each, and are unpacked where they are multiplied.
+
+A product with a few rows waits for memory, so the fewer bytes a weight has, the sooner it is done. A group of numbers along
+a row has a scale and perhaps a least value; value = scale * number + least is a formula that the product computes as it
+reads. A group is kept as two halves: of four bits in the lower and the upper bits of bytes, of eight bits in two arrays.
+
+Letters: R rows of the matrix, K columns, G groups of a row, h numbers of half a group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from picograd import nn
+from picograd.tensor.tensor import Tensor
+from picograd_formats.gguf_file import PackedTensor
+
+BITS_OF_HALF_A_BYTE = 4
+
+
+class PackedMatrix(nn.Module):
+    """A matrix (R, K) of a GGUF file. Called, it multiplies as a linear layer does: x @ matrix.T
+
+    Numbers of five and six bits take eight; floats of any kind become float32.
+
+    >>> from picograd_formats.gguf_file import plain_tensor
+    >>> PackedMatrix(plain_tensor(np.eye(2)))(Tensor([[3.0, 4.0]])).tolist()
+    [[3.0, 4.0]]
+    """
+
+    def __init__(self, tensor: PackedTensor):
+        self.shape = tensor.shape
+        groups = tensor.packing.groups(tensor.blocks)
+        self.is_float = groups.scale is None
+        self.has_nibbles = 0 < tensor.packing.bits <= BITS_OF_HALF_A_BYTE
+        if groups.scale is None:
+            self._hold("numbers", groups.values().reshape(self.shape))
+            return
+        numbers, least = groups.numbers, groups.least
+        if self.has_nibbles and numbers.dtype == np.int8:  # s (n - 8) = s n - 8 s, without rounding
+            numbers, least = (numbers + 8).view(np.uint8), groups.scale * np.float32(-8)
+        length = numbers.shape[-1]
+        by_row = (self.shape[0], -1, length)  # (R, G, 2h)
+        first, second = np.split(numbers.reshape(by_row), 2, -1)
+        self._hold("numbers", first | second << 4 if self.has_nibbles else np.stack([first, second]))
+        self._hold("scale", groups.scale.reshape(*by_row[:2], 1))
+        self._hold("least", None if least is None else least.reshape(*by_row[:2], 1))
+
+    def _hold(self, name: str, array: np.ndarray | None) -> None:
+        self.register_buffer(name, None if array is None else Tensor(np.ascontiguousarray(array)).realize())
+
+    def nbytes(self) -> int:
+        """Returns how much memory it takes."""
+        return sum(tensor.numel() * tensor.dtype.itemsize for tensor in self.buffers())
+
+    def rows(self, numbers_BT: Tensor) -> Tensor:
+        """Returns some rows, (B, T, K): a table of embeddings."""
+        places = numbers_BT.flatten()
+        numbers, *rest = self._held()
+        of_rows = numbers[places] if self.is_float or self.has_nibbles else numbers[:, places]
+        held = [None if each is None else each[places] for each in rest]
+        return self._unpacked(of_rows, *held).reshape(*numbers_BT.shape, self.shape[1])
+
+    def weight(self) -> Tensor:
+        """Returns the formula of the matrix, (R, K)."""
+        return self._unpacked(*self._held())
+
+    def _held(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        return (self.numbers, None, None) if self.is_float else (self.numbers, self.scale, self.least)
+
+    def _unpacked(self, numbers: Tensor, scale: Tensor | None, least: Tensor | None) -> Tensor:
+        if scale is None:
+            return numbers
+        parts = [numbers & 15, numbers >> 4] if self.has_nibbles else [numbers[0], numbers[1]]
+        values = Tensor.cat(parts, -1).float() * scale  # (R, G, 2h)
+        return (values if least is None else values + least).flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., K) -> (..., R)."""
+        return x @ self.weight().T

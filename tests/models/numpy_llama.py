@@ -1,0 +1,71 @@
+"""Llama's formulas in NumPy and float64, position by position and head by head: what the network is compared with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from picograd_programs.models.llama import LlamaConfig
+
+Array = np.ndarray
+
+
+def numpy_logits(config: LlamaConfig, weights: dict[str, Array], tokens: Array) -> Array:
+    """Returns the logits after each token, (T, V), in float64."""
+    w = {name.removesuffix(".weight"): array.astype(np.float64) for name, array in weights.items()}
+
+    def norm(x: Array, name: str) -> Array:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config.eps) * w[name]
+
+    def rotated(x: Array, base: float) -> Array:
+        """Turns pairs as complex numbers: x (T, D)."""
+        half = config.features // 2
+        angle = np.arange(len(x))[:, None] * base ** (-np.arange(half) / half)
+        first, second = (x[:, :half], x[:, half:]) if config.pairs_are_halves else (x[:, ::2], x[:, 1::2])
+        pairs = (first + 1j * second) * np.exp(1j * angle)
+        out = np.empty_like(x)
+        if config.pairs_are_halves:
+            out[:, :half], out[:, half:] = pairs.real, pairs.imag
+        else:
+            out[:, ::2], out[:, 1::2] = pairs.real, pairs.imag
+        return out
+
+    def attention(x: Array, part: str, layer: int) -> Array:
+        sees_all = not config.window or (layer + 1) % config.window_every == 0
+        base = config.base if sees_all else config.window_base
+        heads = []
+        for head in range(config.heads):
+            shared = head * config.shared_heads // config.heads
+            rows = slice(head * config.features, (head + 1) * config.features)
+            shared_rows = slice(shared * config.features, (shared + 1) * config.features)
+            q, k = x @ w[f"{part}.attn_q"][rows].T, x @ w[f"{part}.attn_k"][shared_rows].T
+            v = x @ w[f"{part}.attn_v"][shared_rows].T
+            if config.norms_heads:
+                q, k = norm(q, f"{part}.attn_q_norm"), norm(k, f"{part}.attn_k_norm")
+            q, k = rotated(q, base), rotated(k, base)
+            mixed = np.empty_like(q)
+            for t in range(len(x)):
+                first = 0 if sees_all else max(0, t + 1 - config.window)
+                score = k[first : t + 1] @ q[t] / math.sqrt(config.features)
+                share = np.exp(score - score.max())
+                mixed[t] = share / share.sum() @ v[first : t + 1]
+            heads.append(mixed)
+        return np.concatenate(heads, 1) @ w[f"{part}.attn_output"].T
+
+    def feed_forward(x: Array, part: str) -> Array:
+        gate = x @ w[f"{part}.ffn_gate"].T
+        if config.is_gelu:
+            opened = gate / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+        else:
+            opened = gate / (1 + np.exp(-gate))
+        return (opened * (x @ w[f"{part}.ffn_up"].T)) @ w[f"{part}.ffn_down"].T
+
+    x = w["token_embd"][tokens] * config.embedding_scale
+    for layer in range(config.layers):
+        part = f"blk.{layer}"
+        read = attention(norm(x, f"{part}.attn_norm"), part, layer)
+        x = x + (norm(read, f"{part}.post_attention_norm") if config.norms_after else read)
+        thought = feed_forward(norm(x, f"{part}.ffn_norm"), part)
+        x = x + (norm(thought, f"{part}.post_ffw_norm") if config.norms_after else thought)
+    return norm(x, "output_norm") @ w.get("output", w["token_embd"]).T

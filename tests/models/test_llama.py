@@ -1,0 +1,180 @@
+"""Llama, Qwen 3 and Gemma 3 against the same formulas in NumPy and float64; one plan for all positions; packed weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import ArgumentError, DataError, ShapeError
+from picograd.tensor.variable import Length
+from picograd_formats.gguf_file import GGUF, PACKINGS, PackedTensor, plain_tensor
+from picograd_programs.models.llama import Llama, LlamaConfig, config_of
+from picograd_programs.models.packed import PackedMatrix
+from tests.helpers import same_value
+from tests.models.numpy_llama import numpy_logits
+
+LLAMA = LlamaConfig(vocabulary=23, context=16, layers=2, width=32, hidden=48, heads=4, shared_heads=2, features=8)
+CONFIGS = {
+    "llama": LLAMA,
+    "qwen3": replace(LLAMA, features=16, pairs_are_halves=True, norms_heads=True, base=1e6),
+    "gemma3": replace(
+        LLAMA, layers=3, shared_heads=1, pairs_are_halves=True, norms_heads=True, norms_after=True, is_gelu=True,
+        embedding_scale=math.sqrt(32), window=4, window_every=3, base=1e6,
+    ),
+}  # fmt: skip
+
+
+def random_weights(config: LlamaConfig, rng: np.random.Generator, is_tied: bool = True) -> dict[str, np.ndarray]:
+    """Returns weights by the names of GGUF."""
+    inner, shared = config.heads * config.features, config.shared_heads * config.features
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (config.vocabulary, config.width), "output_norm": (config.width,)}
+    if not is_tied:
+        shapes["output"] = shapes["token_embd"]
+    for layer in range(config.layers):
+        part = {
+            "attn_norm": (config.width,), "ffn_norm": (config.width,),
+            "attn_q": (inner, config.width), "attn_k": (shared, config.width), "attn_v": (shared, config.width),
+            "attn_output": (config.width, inner), "ffn_gate": (config.hidden, config.width),
+            "ffn_up": (config.hidden, config.width), "ffn_down": (config.width, config.hidden),
+        }  # fmt: skip
+        if config.norms_heads:
+            part |= {"attn_q_norm": (config.features,), "attn_k_norm": (config.features,)}
+        if config.norms_after:
+            part |= {"post_attention_norm": (config.width,), "post_ffw_norm": (config.width,)}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in part.items()}
+    return {
+        f"{name}.weight": (rng.normal(size=shape) * 0.2 + ("norm" in name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def network(config: LlamaConfig, weights: dict[str, np.ndarray]) -> Llama:
+    return Llama(config, {name: plain_tensor(array) for name, array in weights.items()})
+
+
+@pytest.mark.req("H2")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_the_formulas(name: str, device: str, rng: np.random.Generator) -> None:
+    config = CONFIGS[name]
+    weights = random_weights(config, rng, is_tied=name != "llama")
+    tokens = rng.integers(0, config.vocabulary, 13)
+    expected = numpy_logits(config, weights, tokens).astype(np.float32)
+    same_value(network(config, weights)(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_text_read_in_pieces_is_the_text_read_at_once_with_one_plan_for_a_length(
+    name: str, rng: np.random.Generator
+) -> None:
+    config = CONFIGS[name]
+    model = network(config, random_weights(config, rng))
+    tokens, cache, place = rng.integers(0, config.vocabulary, (1, 16)), model.cache(1), pg.Variable("position", 0, 12)
+
+    @pg.jit
+    def read(piece: Tensor, position: Length) -> Tensor:
+        return model.logits(model.read_on(piece, cache, position))
+
+    pieces = [(0, 4), (4, 4), (8, 1), (9, 1), (10, 1), (11, 4)]
+    found = [read(Tensor(tokens[:, at : at + n]), place.bind(at)).numpy() for at, n in pieces]
+    assert read.num_captures == 2, "one for four tokens, one for one"
+    same_value(np.concatenate(found, 1), model(Tensor(tokens[:, :15])), 1e-4, 1e-5)
+
+
+@pytest.mark.req("I4")
+@pytest.mark.parametrize("kind", PACKINGS, ids=lambda kind: PACKINGS[kind].name)
+def test_a_packed_matrix_is_the_unpacked_one(kind: int, device: str, rng: np.random.Generator) -> None:
+    packing = PACKINGS[kind]
+    blocks = rng.integers(0, 256, (6 * 512 // packing.numel, packing.nbytes), dtype=np.uint8)
+    for start in {"Q6_K": (208,), "Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,)}.get(packing.name, (0, 2)):
+        if packing.bits:
+            scales = rng.normal(size=(len(blocks), 1)).astype("<f2")
+            blocks[:, start : start + 2] = scales.view(np.uint8)
+    if not packing.bits:
+        values = rng.normal(size=(6, 512)).astype(np.float32)
+        blocks = {"F32": values, "F16": values.astype("<f2"), "F64": values.astype("<f8")}.get(
+            packing.name, (values.view(np.uint32) >> 16).astype("<u2")
+        ).reshape(-1, 1).view(np.uint8)  # fmt: skip
+    tensor = PackedTensor((6, 512), packing, blocks)
+    matrix, expected = PackedMatrix(tensor), tensor.unpacked()
+    np.testing.assert_array_equal(matrix.weight().numpy(), expected)
+    np.testing.assert_array_equal(matrix.rows(Tensor([[5, 0], [3, 3]])).numpy(), expected[[[5, 0], [3, 3]]])
+    x = rng.normal(size=(3, 512)).astype(np.float32)
+    for rows in (x[:1], x):
+        exact = (rows.astype(np.float64) @ expected.T).astype(np.float32)
+        same_value(matrix(Tensor(rows)), exact, 0, 1e-6 * float((np.abs(rows) @ np.abs(expected.T)).max()))
+
+
+@pytest.mark.req("I4")
+def test_weights_of_four_and_eight_bits_stay_packed_in_memory(rng: np.random.Generator) -> None:
+    def nbytes(kind: int) -> int:
+        packing = PACKINGS[kind]
+        blocks = np.zeros((64 * 512 // packing.numel, packing.nbytes), np.uint8)
+        return PackedMatrix(PackedTensor((64, 512), packing, blocks)).nbytes()
+
+    numbers = {"Q4_1": 4, "Q4_0": 4, "Q4_K": 4, "Q8_0": 8, "Q6_K": 8}
+    for kind, packing in PACKINGS.items():
+        if packing.name in numbers:  # and float32 for one or two scales of each 16 or 32
+            assert nbytes(kind) <= 64 * 512 * (numbers[packing.name] / 8 + 2 * 4 / 32), packing.name
+
+
+def test_tokens_that_do_not_fit(rng: np.random.Generator) -> None:
+    model = network(LLAMA, random_weights(LLAMA, rng))
+    cache = model.cache(1, 8)
+    for tokens, position in [(Tensor([1, 2]), 0), (Tensor([[1], [2]]), 0), (Tensor([[1, 2]]), 7)]:
+        with pytest.raises(ShapeError, match="end by its 8 positions"):
+            model.read_on(tokens, cache, position)
+    with pytest.raises(ArgumentError, match="from 1 to 16, got 17"):
+        model.cache(1, 17)
+
+
+def test_weights_of_another_network_are_data_errors(rng: np.random.Generator) -> None:
+    weights = random_weights(LLAMA, rng)
+    for name, array, words in [
+        ("blk.1.ffn_up.weight", None, r"blk.1.ffn_up.weight of \(48, 32\), it has none"),
+        ("blk.0.attn_k.weight", np.zeros((32, 32)), r"attn_k.weight of \(16, 32\), it has one of \(32, 32\)"),
+        ("blk.0.attn_q.bias", np.zeros(32), "'blk.0.attn_q.bias', which this network does not have"),
+    ]:
+        changed = {key: value for key, value in {**weights, name: array}.items() if value is not None}
+        with pytest.raises(DataError, match=words):
+            network(LLAMA, changed)
+
+
+METADATA: dict[str, Any] = {
+    "general.architecture": "gemma3", "gemma3.context_length": 64, "gemma3.embedding_length": 16, "gemma3.block_count": 1,
+    "gemma3.feed_forward_length": 32, "gemma3.attention.head_count": 2, "gemma3.attention.head_count_kv": 1,
+    "gemma3.attention.layer_norm_rms_epsilon": 1e-6, "gemma3.rope.freq_base": 1e6, "gemma3.attention.key_length": 4,
+    "gemma3.attention.sliding_window": 8,
+}  # fmt: skip
+TABLE = {"token_embd.weight": plain_tensor(np.zeros((5, 16)))}
+
+
+def test_settings_come_from_the_metadata() -> None:
+    assert config_of(GGUF(METADATA, TABLE)) == LlamaConfig(
+        vocabulary=5, context=64, layers=1, width=16, hidden=32, heads=2, shared_heads=1, features=4, eps=1e-6, base=1e6,
+        pairs_are_halves=True, norms_heads=True, norms_after=True, is_gelu=True, embedding_scale=4.0, window=8,
+        window_every=6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("general.architecture", "mamba", "type 'mamba'; llama, qwen3 and gemma3 are run"),
+        ("gemma3.block_count", 0, "gemma3.block_count is 0; it must be a number above 0"),
+        ("gemma3.block_count", 1.5, "do not fit each other"),
+        ("gemma3.context_length", "many", "gemma3.context_length is many"),
+        ("gemma3.attention.head_count_kv", 3, "do not fit each other"),
+        ("gemma3.rope.dimension_count", 2, "turns a part of the features"),
+        ("gemma3.rope.scaling.type", "yarn", "scales its angles"),
+    ],
+)
+def test_metadata_of_another_network_are_data_errors(key: str, value: object, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        config_of(GGUF({**METADATA, key: value}, TABLE))
