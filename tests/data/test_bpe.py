@@ -1,0 +1,97 @@
+"""Byte-level BPE: as the tokenizers library encodes, any text comes back, control tokens only by name."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd.errors import DataError
+from picograd_programs.data.bpe import PATTERNS, Tokenizer, in_ascii, tokenizer_of
+
+tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
+TEXT = (
+    "The capital of France isn't Berlin, it's Paris; in 2024 they'd 12345 visitors.\n\n  def f(x):\n\treturn x  # ½\n" * 20
+)
+LETTERS = "abc XYZ'st  \n\t\r12½٣²éß日ा😀_-.,  \u00a0\u0301\u3000ªⅫIT'S"
+MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def their_words(name: str) -> Any:
+    """Returns how the library cuts words, by a name of llama.cpp."""
+    parts = tokenizers.pre_tokenizers
+    of_bytes = parts.ByteLevel(add_prefix_space=False, use_regex=name in ("gpt-2", "default", "smollm"))
+    if name == "smollm":
+        return parts.Sequence([parts.Digits(individual_digits=True), of_bytes])
+    if name in ("gpt-2", "default"):
+        return of_bytes
+    pattern = tokenizers.Regex(MODERN % ("{1,3}" if name == "llama-bpe" else ""))
+    return parts.Sequence([parts.Split(pattern, "isolated"), of_bytes])
+
+
+@pytest.mark.req("H1")
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_text_is_encoded_as_by_the_tokenizers_library_and_comes_back(name: str) -> None:
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    theirs.pre_tokenizer = their_words(name)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    theirs.train_from_iterator([TEXT], trainer)
+    vocabulary = sorted(theirs.get_vocab(), key=theirs.get_vocab().__getitem__)
+    merges = [" ".join(pair) for pair in json.loads(theirs.to_str())["model"]["merges"]]
+    ours = Tokenizer(vocabulary, merges, [1] * len(vocabulary), name)
+    chance = random.Random(name)
+    texts = [TEXT, "", " ", "\n\n x", *("".join(chance.choices(LETTERS, k=chance.randrange(40))) for _ in range(500))]
+    for text in texts:
+        numbers = ours.encode(text)
+        assert numbers == theirs.encode(text).ids, repr(text)
+        assert ours.decode(numbers) == text
+        stream = ours.stream()
+        assert "".join(map(stream.text, numbers)) + stream.rest() == text
+
+
+def test_characters_beyond_ascii_keep_their_place_and_class() -> None:
+    for text in (LETTERS, "".join(map(chr, range(0x3000)))):
+        found = in_ascii(text)
+        assert len(found) == len(text) and found.isascii()
+        assert all(ours == theirs for ours, theirs in zip(found, text) if theirs.isascii())
+
+
+def small(**changes: Any) -> Tokenizer:
+    metadata: dict[str, Any] = {
+        "model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab", "<end>", "Ã"], "merges": ["a b"],
+        "token_type": np.array([1, 1, 1, 3, 1]),
+    }  # fmt: skip
+    return tokenizer_of({f"tokenizer.ggml.{name}": value for name, value in {**metadata, **changes}.items()})
+
+
+def test_half_a_character_waits_for_its_other_half() -> None:
+    stream = small().stream()
+    assert [stream.text(2), stream.text(4), stream.rest()] == ["ab", "", "\ufffd"]
+
+
+def test_text_never_becomes_a_control_token() -> None:
+    tokenizer = small(tokens=[*"<end>", "<end>"], merges=["e n"], token_type=np.array([1] * 5 + [3]))
+    with pytest.raises(DataError, match="no token for 'en', a part of 'end'"):
+        tokenizer.encode("<end>")
+    tokenizer = small(tokens=[*"<end>", "<end>"], merges=[], token_type=np.array([1] * 5 + [3]))
+    assert tokenizer.encode("<end>") == [0, 1, 2, 3, 4] and tokenizer.control == {"<end>": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "llama"}, "tokenizer of kind 'llama'; byte-level BPE, gpt2, is run"),
+        ({"tokens": None}, "tokenizer.ggml.tokens is None; a list is needed"),
+        ({"merges": ["ab"]}, "merge 'ab', which is no pair"),
+        ({"token_type": np.ones(3)}, "5 tokens and kinds of 3"),
+        ({"pre": "viking"}, "pattern 'viking'; gpt-2, smollm"),
+    ],
+)
+def test_metadata_of_another_tokenizer_are_data_errors(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        small(**changes)
