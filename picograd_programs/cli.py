@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, doctor, cache, fuzz, ladder.
+"""The command `picograd`: train, sample, embed, pronounce, chat, doctor, cache, fuzz, ladder.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -31,6 +31,7 @@ from picograd_lab.doctor import Finding, examine
 from picograd_lab.fuzz.run import FuzzConfig, fuzz
 from picograd_lab.ladder.run import LadderConfig, ladder
 from picograd_programs.cache import clear_cache, list_cache
+from picograd_programs.chat.run import Chat, chat
 from picograd_programs.models.bag import Bag
 from picograd_programs.models.bert import MaskedModel
 from picograd_programs.models.bigram import Bigram
@@ -115,6 +116,7 @@ Command = (
     | Annotated[Sample, tyro.conf.subcommand("sample")]  # type: ignore[valid-type]
     | Annotated[EmbedSettings, tyro.conf.subcommand("embed")]
     | Annotated[PronounceSettings, tyro.conf.subcommand("pronounce")]
+    | Annotated[Chat, tyro.conf.subcommand("chat")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
@@ -187,6 +189,8 @@ def run(command: Any) -> int:
         return embed(command)
     if isinstance(command, PronounceSettings):
         return pronounce(command)
+    if isinstance(command, Chat):
+        return chat(command)
     if isinstance(command, Cache):
         return show_cache(cache_folder(), command.action)
     if isinstance(command, FuzzConfig):

@@ -1,0 +1,112 @@
+"""`picograd chat`: a dialogue with a language model on this machine, in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+from picograd.errors import ArgumentError
+from picograd.ir.origin import format_nbytes
+from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.turns import Turns
+from picograd_programs.data.bpe import tokenizer_of
+from picograd_programs.data.weights import load_weights
+from picograd_programs.models.llama import Llama, config_of
+from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.train.program import check_settings
+
+ANSWER_MIN = 16  # tokens that have to be left for an answer
+
+
+@dataclass(frozen=True)
+class Chat(Choice):
+    """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
+
+    model: str = "smollm2"  # smollm2, which is fetched the first time (93 MB), or a GGUF file
+    prompt: str = ""  # answer this alone
+    system: str = ""  # what the model is told about its part; without it, what its file says
+    max_tokens: int = 512  # most tokens of an answer
+    context: int = 2048  # most tokens of the dialogue, answers included
+    seed: int = 0  # of draws
+
+
+class Dialogue:
+    """A model, its vocabulary, and what was said.
+
+    Raises:
+      DataError: the weights cannot be had, or are of another kind of model.
+    """
+
+    def __init__(self, settings: Chat):
+        file = load_weights(settings.model)
+        self.settings, self.tokenizer = settings, tokenizer_of(file.metadata)
+        self.turns = Turns(file.metadata, self.tokenizer)
+        self.model = Llama(config_of(file), file.tensors)
+        self.reader = Reader(self.model, min(settings.context, self.model.config.context))
+        self.begun = self.turns.beginning(settings.system or self.turns.system)
+
+    def describe(self) -> str:
+        """Returns a line about the model."""
+        matrices = [part for part in self.model.modules() if isinstance(part, PackedMatrix)]
+        numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices)
+        nbytes = format_nbytes(sum(matrix.nbytes() for matrix in matrices))
+        return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens"
+
+    def answer(self, text: str) -> None:
+        """Prints the answer to a text as it comes.
+
+        Raises:
+          ArgumentError: the text does not fit into the context.
+        """
+        reader, settings, stream = self.reader, self.settings, self.tokenizer.stream()
+        before = self.turns.closing(reader.tokens[-1]) if reader.tokens else self.begun
+        question = [*before, *self.turns.question(text)]
+        if reader.left() < len(question) + ANSWER_MIN:
+            raise ArgumentError(too_long(len(question), len(reader.tokens), reader.length, self.model.config.context))
+        with suppress(KeyboardInterrupt):
+            for token in reader.answer(question, self.turns.ends, settings.max_tokens, settings, settings.seed):
+                print(stream.text(token), end="", flush=True)
+        print(stream.rest(), flush=True)
+        print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
+
+
+def too_long(num: int, before: int, length: int, longest: int) -> str:
+    """Returns the sentence about a text that does not fit.
+
+    Args:
+      num:      tokens of the text
+      before:   tokens of the dialogue so far
+      length:   tokens that fit
+      longest:  tokens that the model can read
+    """
+    needed = num + before + ANSWER_MIN
+    fact = f"the text has {num:,} tokens, {before:,} were said before, and an answer needs some; {length:,} fit."
+    if needed <= longest:
+        return f"{fact} Begin with --context {needed}, or a shorter text."
+    return f"{fact} This model reads {longest:,} at most: shorten the text, or begin a new dialogue."
+
+
+def chat(settings: Chat) -> int:
+    """Answers one prompt, or holds a dialogue until an empty line or the end of the input; returns 0.
+
+    Raises:
+      PicogradError: the weights cannot be had, or the prompt does not fit.
+    """
+    check_settings(settings)
+    if settings.repetition == 0 or settings.top_p == 0:
+        raise ArgumentError("--repetition and --top-p must be above 0.")
+    dialogue = Dialogue(settings)
+    if settings.prompt:
+        dialogue.answer(settings.prompt)
+        return 0
+    print(dialogue.describe(), file=sys.stderr)
+    with suppress(ImportError):
+        import readline  # noqa: F401  # lines that can be edited
+    with suppress(EOFError):
+        while text := input("> ").strip():
+            try:
+                dialogue.answer(text)
+            except ArgumentError as error:
+                print(error.fact, file=sys.stderr)
+    return 0

@@ -1,0 +1,109 @@
+"""Answers: the draw of a token, and a text read in pieces equal to the same text read anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd import Tensor
+from picograd.errors import ArgumentError
+from picograd_formats.gguf_file import read_gguf
+from picograd_programs.chat.answer import Choice, Reader, chosen
+from picograd_programs.models.llama import Llama, config_of
+from tests.chat.small_model import write_model
+from tests.helpers import same_value
+
+
+def shares(logits: list[float], latest: list[int] | None = None, **settings: Any) -> np.ndarray:
+    """Returns how often each token is drawn, of 4,000."""
+    rng, choice = np.random.default_rng(1), Choice(**{"top_p": 1.0, "repetition": 1.0, "temperature": 1.0, **settings})
+    drawn = [chosen(np.array(logits, np.float32), latest or [], choice, rng) for _ in range(4000)]
+    return np.bincount(drawn, minlength=len(logits)) / 4000
+
+
+def test_tokens_are_drawn_with_their_probabilities() -> None:
+    logits = np.log([0.5, 0.3, 0.15, 0.05]).tolist()
+    for settings, expected in [
+        ({}, [0.5, 0.3, 0.15, 0.05]),
+        ({"top_k": 2}, [0.625, 0.375, 0, 0]),
+        ({"top_p": 0.5}, [1, 0, 0, 0]),
+        ({"top_p": 0.6}, [0.625, 0.375, 0, 0]),
+        ({"top_p": 0.9}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        ({"temperature": 0.5}, np.array([0.25, 0.09, 0.0225, 0.0025]) / 0.365),
+        ({"temperature": 0.0}, [1, 0, 0, 0]),
+        ({"temperature": 1e-9}, [1, 0, 0, 0]),
+        ({"temperature": 0.5, "top_k": 3, "top_p": 0.9}, [0.25 / 0.34, 0.09 / 0.34, 0, 0]),
+    ]:
+        np.testing.assert_allclose(
+            shares(logits, **settings), expected, atol=0.03, err_msg=str(settings)
+        )  # four deviations
+
+
+def test_repeated_tokens_become_less_likely_whatever_their_sign() -> None:
+    for logits, changed in [([1.2, 1.0], [0.6, 1.0]), ([-1.0, -1.2], [-2.0, -1.2])]:
+        weights = np.exp(changed)
+        np.testing.assert_allclose(shares(logits, [0, 0], repetition=2.0), weights / weights.sum(), atol=0.03)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Llama:
+    file = read_gguf(write_model(tmp_path / "small.gguf"))
+    return Llama(config_of(file), file.tensors)
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("length", [256, 150, 40])
+def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Llama, rng: np.random.Generator) -> None:
+    tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(model, length)
+    expected = model(Tensor([tokens])).numpy()[0]
+    at = 0
+    for num in (1, 2, 64, 1, 1, 70, 9, 100):  # single ones, pieces, several pieces, up to the last place
+        num = min(num, length - at)
+        if num:
+            same_value(reader.read(tokens[at : at + num]), expected[at + num - 1], 1e-4, 1e-4)
+            at += num
+    assert (at, reader.left(), reader.tokens) == (min(length, 248), length - at, tokens[:at])
+    assert reader.read_piece.num_captures <= 1 and reader.read_one.num_captures == 1
+
+
+def test_tokens_that_do_not_fit_are_errors(model: Llama) -> None:
+    reader = Reader(model, 8)
+    for tokens in ([], [1] * 9):
+        with pytest.raises(ArgumentError, match=f"takes 1 to 8 tokens more, got {len(tokens)}"):
+            reader.read(tokens)
+    assert reader.tokens == []
+
+
+def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(model: Llama) -> None:
+    choice = Choice(temperature=0.0, repetition=1.0)
+    question = [3, 1, 4]
+    answer = list(Reader(model, 64).answer(question, set(), 20, choice, 0))
+    assert len(answer) == 20
+    text = [*question, *answer]
+    likeliest = model(Tensor([text])).numpy()[0].argmax(-1).tolist()
+    assert answer == likeliest[2:-1], "decoding is recomputing everything"
+    reader = Reader(model, 64)
+    end = answer[5]
+    assert list(reader.answer(question, {end}, 20, choice, 0)) == answer[: answer.index(end)]
+    assert reader.tokens[-1] == end and reader.write_speed.tokens == answer.index(end) + 1
+    assert len(list(Reader(model, 10).answer(question, set(), 20, choice, 0))) == 7
+
+
+def test_a_reading_that_is_interrupted_counts_for_nothing(model: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, expected = Reader(model, 64), Reader(model, 64).read([1, 2, 3, 4])
+    reader.read([1, 2])
+    whole = reader.read_piece
+
+    def interrupted(*args: Any) -> Any:
+        whole(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reader, "read_piece", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.read([9, 9, 9])
+    monkeypatch.setattr(reader, "read_piece", whole)
+    assert reader.tokens == [1, 2]
+    same_value(reader.read([3, 4]), expected, 1e-4, 1e-4)
