@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DataError
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
@@ -44,6 +44,9 @@ class Choice:
 def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:
     """Returns the number of the next token.
 
+    Raises:
+      DataError: a logit is not finite.
+
     >>> rng = np.random.default_rng(0)
     >>> chosen(np.array([1.0, 3.0, 2.9]), [], Choice(temperature=0.0), rng)
     1
@@ -51,6 +54,8 @@ def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.rand
     2
     """
     logits_V = logits_V.astype(np.float64)
+    if not np.isfinite(logits_V).all():
+        raise DataError("the model's numbers are not finite: its file is damaged, or of another network.")
     seen = np.unique(np.asarray(latest, np.int64))
     logits_V[seen] *= np.where(logits_V[seen] > 0, 1 / choice.repetition, choice.repetition)
     if choice.temperature == 0.0:

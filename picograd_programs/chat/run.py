@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from picograd.errors import ArgumentError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import Choice, Reader
-from picograd_programs.chat.turns import Turns
+from picograd_programs.chat.turns import Turns, start_and_ends
 from picograd_programs.data.bpe import tokenizer_of
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.llama import Llama, config_of
@@ -23,8 +23,11 @@ ANSWER_MIN = 16  # tokens that have to be left for an answer
 class Chat(Choice):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
 
-    model: str = "smollm2"  # smollm2, which is fetched the first time (93 MB), or a GGUF file
+    # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
+    # the first time; or a GGUF file
+    model: str = "smollm2"
     prompt: str = ""  # answer this alone
+    raw: bool = False  # continue the prompt as it is, without turns
     system: str = ""  # what the model is told about its part; without it, what its file says
     max_tokens: int = 512  # most tokens of an answer
     context: int = 2048  # most tokens of the dialogue, answers included
@@ -41,10 +44,15 @@ class Dialogue:
     def __init__(self, settings: Chat):
         file = load_weights(settings.model)
         self.settings, self.tokenizer = settings, tokenizer_of(file.metadata)
-        self.turns = Turns(file.metadata, self.tokenizer)
-        self.model = Llama(config_of(file), file.tensors)
-        self.reader = Reader(self.model, min(settings.context, self.model.config.context))
-        self.begun = self.turns.beginning(settings.system or self.turns.system)
+        self.start, self.ends = start_and_ends(file.metadata, self.tokenizer)
+        self.turns: Turns | None = None
+        if not settings.raw:
+            self.turns = Turns(file.metadata, self.tokenizer)
+            self.ends = self.turns.ends
+        config = config_of(file)
+        self.longest = config.context
+        self.model = Llama(replace(config, context=min(settings.context, config.context)), file.tensors)
+        self.reader = Reader(self.model, self.model.config.context)
 
     def describe(self) -> str:
         """Returns a line about the model."""
@@ -53,6 +61,15 @@ class Dialogue:
         nbytes = format_nbytes(sum(matrix.nbytes() for matrix in matrices))
         return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens"
 
+    def question(self, text: str) -> list[int]:
+        """Returns the tokens of a text, and of all that is between it and what was read before."""
+        turns, tokens = self.turns, self.reader.tokens
+        if turns is None:
+            return [*([] if tokens else self.start), *self.tokenizer.encode(text)]
+        if not tokens:
+            return turns.first_question(self.settings.system or turns.system, text)
+        return [*turns.closing(tokens[-1]), *turns.question(text)]
+
     def answer(self, text: str) -> None:
         """Prints the answer to a text as it comes.
 
@@ -60,12 +77,11 @@ class Dialogue:
           ArgumentError: the text does not fit into the context.
         """
         reader, settings, stream = self.reader, self.settings, self.tokenizer.stream()
-        before = self.turns.closing(reader.tokens[-1]) if reader.tokens else self.begun
-        question = [*before, *self.turns.question(text)]
+        question = self.question(text)
         if reader.left() < len(question) + ANSWER_MIN:
-            raise ArgumentError(too_long(len(question), len(reader.tokens), reader.length, self.model.config.context))
+            raise ArgumentError(too_long(len(question), len(reader.tokens), reader.length, self.longest))
         with suppress(KeyboardInterrupt):
-            for token in reader.answer(question, self.turns.ends, settings.max_tokens, settings, settings.seed):
+            for token in reader.answer(question, self.ends, settings.max_tokens, settings, settings.seed):
                 print(stream.text(token), end="", flush=True)
         print(stream.rest(), flush=True)
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)

@@ -20,21 +20,35 @@ from picograd_programs.data.bpe import Tokenizer
 class Form(Record):
     """The form of a turn: `before`, role, `between`, text, `after`. Marks in it are control tokens.
 
-    name:      of the form
-    mark:      what it is known by in a template
+    name:        of the form
+    before:      begins with the mark that it is known by in a template
+    answerer:    role of the model
+    has_system:  what the model is told is a turn of its own; else it begins the first question
     """
 
     name: str
-    mark: str
     before: str
     between: str
     after: str
+    answerer: str = "assistant"
+    has_system: bool = True
 
 
 FORMS = (
-    Form("ChatML", "<|im_start|>", "<|im_start|>", "\n", "<|im_end|>\n"),
-    Form("Llama 3", "<|start_header_id|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
+    Form("ChatML", "<|im_start|>", "\n", "<|im_end|>\n"),
+    Form("Llama 3", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
+    Form("Gemma", "<start_of_turn>", "\n", "<end_of_turn>\n", "model", has_system=False),
 )
+
+
+def start_and_ends(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[list[int], set[int]]:
+    """Returns the tokens that a text begins with, and those that end it."""
+
+    def number(name: str) -> list[int]:
+        value = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        return [value] if isinstance(value, int) and 0 <= value < len(tokenizer.tokens) else []
+
+    return number("bos") if metadata.get("tokenizer.ggml.add_bos_token") else [], set(number("eos"))
 
 
 class Turns:
@@ -51,20 +65,18 @@ class Turns:
     def __init__(self, metadata: Mapping[str, Any], tokenizer: Tokenizer):
         template, self.tokenizer = metadata.get("tokenizer.chat_template"), tokenizer
         text = template if isinstance(template, str) else ""
-        forms = [form for form in FORMS if form.mark in text]
+        forms = [form for form in FORMS if form.before in text]
         if not forms:
             found = "a template of another form" if text else "no template of turns"
             known = ", ".join(form.name for form in FORMS)
-            raise DataError(f"the file has {found}; {known} are known.", "take a model that was trained for dialogues.")
+            raise DataError(f"the file has {found}; {known} are known.", "--raw continues the prompt as it is.")
         self.form = form = forms[0]
-        marks = re.findall(r"<\|\w+\|>", form.before + form.between + form.after)
+        marks = re.findall(r"<\|?\w+\|?>", form.before + form.between + form.after)
         if missing := [mark for mark in marks if mark not in tokenizer.control]:
             raise DataError(f"the file's template has the mark {missing[0]}, its vocabulary does not.")
         self.marks = re.compile(f"({'|'.join(map(re.escape, marks))})")
-        end = metadata.get("tokenizer.ggml.eos_token_id")
-        self.ends = {tokenizer.control[marks[-1]], *([end] if isinstance(end, int) else [])}
-        first = metadata.get("tokenizer.ggml.bos_token_id")
-        self.start = [first] if metadata.get("tokenizer.ggml.add_bos_token") and isinstance(first, int) else []
+        self.start, ends = start_and_ends(metadata, tokenizer)
+        self.ends = {tokenizer.control[marks[-1]], *ends}
         said = re.search(rf"{re.escape(form.before)}system(?:\n|\\n)([^'\"{{}}<]*){re.escape(marks[-1])}", text)
         self.system = said.group(1) if said else ""  # that the template says by itself
 
@@ -75,11 +87,14 @@ class Turns:
 
     def question(self, text: str) -> list[int]:
         """Returns the tokens of a person's turn and of the beginning of the answer."""
-        return [*self.turn("user", text), *self._encoded(self.form.before, "assistant" + self.form.between, "")]
+        answer = self.form.answerer + self.form.between
+        return [*self.turn("user", text), *self._encoded(self.form.before, answer, "")]
 
-    def beginning(self, system: str) -> list[int]:
-        """Returns the tokens before the first turn: with what the model is told about its part."""
-        return [*self.start, *(self.turn("system", system) if system else [])]
+    def first_question(self, system: str, text: str) -> list[int]:
+        """Returns the tokens of a dialogue's beginning, where the model is told about its part, up to the answer."""
+        if system and not self.form.has_system:
+            return [*self.start, *self.question(f"{system}\n\n{text}")]
+        return [*self.start, *(self.turn("system", system) if system else []), *self.question(text)]
 
     def closing(self, last: int) -> list[int]:
         """Returns the tokens between an answer, whose last token it is given, and the next turn; one cut short is ended."""

@@ -1,8 +1,9 @@
-"""Byte-level BPE: text as numbers of tokens and back, with the vocabulary and the merges of a GGUF file.
+"""BPE: text as numbers of tokens and back, with the vocabulary of a GGUF file.
 
-A text is cut into words by a pattern. The bytes of a word are symbols; the neighbours that the merges have first become one
-symbol, again and again; what is left are tokens. Control tokens, such as the end of a turn, are given by name only: text
-that a person writes never becomes one.
+A text is a row of symbols; the neighbours that come first in an order become one symbol, again and again; what is left are
+tokens. Of two families, one cuts a text into words by a pattern and takes their bytes as symbols, in the order of a list
+of pairs; the other takes the characters of the whole text, in the order of scores of tokens. Control tokens, such as the
+end of a turn, are given by name only: text that a person writes never becomes one.
 
 Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909 (merges); Radford et al. 2019, "Language models are unsupervised
        multitask learners" (bytes, the first pattern).
@@ -13,13 +14,17 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import DataError
+
+TEXT, CONTROL, WHOLE, BYTE = 1, 3, 4, 6  # kinds of tokens in `tokenizer.ggml.token_type`
+
 
 # ---- words ----
 ENDINGS = "'(?:[stmd]|re|ve|ll)"
@@ -61,90 +66,41 @@ def letters_of_bytes() -> list[str]:
 
 LETTER_OF = letters_of_bytes()
 BYTE_OF = {letter: byte for byte, letter in enumerate(LETTER_OF)}
-NORMAL, CONTROL = 1, 3  # kinds of tokens in `tokenizer.ggml.token_type`
 
 
+# ---- tokens ----
 class Tokenizer:
-    """Text as numbers of tokens and back.
+    """A vocabulary: numbers of tokens as text. Subclasses encode.
 
-    Args:
-      tokens:   the vocabulary; the number of a token is its place
-      merges:   pairs of neighbours "a b", those that become one symbol first
-      kinds:    of each token: 1 is text, 3 a control token
-      pattern:  name of the one that cuts words: "smollm"
+    tokens:   texts; the number of a token is its place
+    kinds:    of each: 1 is text, 3 a control token, 4 text that is always one token, 6 a byte
+    control:  numbers of the control tokens
 
     Raises:
-      DataError: a merge is no pair, kinds are not as many as tokens, or there is no such pattern.
-
-    >>> letters = [*LETTER_OF, "lo", "low", "<end>"]
-    >>> tokenizer = Tokenizer(letters, ["l o", "lo w"], [1] * 258 + [3], "gpt-2")
-    >>> [letters[number] for number in tokenizer.encode("low lower")]
-    ['low', 'Ġ', 'low', 'e', 'r']
-    >>> tokenizer.decode(tokenizer.encode("löwe <end>"))
-    'löwe <end>'
+      DataError: kinds are not as many as tokens.
     """
 
-    def __init__(self, tokens: list[str], merges: list[str], kinds: Iterable[int], pattern: str):
+    def __init__(self, tokens: list[str], kinds: Iterable[int]):
         self.tokens, self.kinds = tokens, list(kinds)
         if len(self.kinds) != len(tokens):
             raise DataError(f"the file has {len(tokens):,} tokens and kinds of {len(self.kinds):,}.")
-        if pattern not in PATTERNS:
-            raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
-        self.pattern = re.compile(PATTERNS[pattern], re.ASCII)
-        self.number_of = {token: number for number, token in enumerate(tokens) if self.kinds[number] == NORMAL}
-        self.control = {token: number for number, token in enumerate(tokens) if self.kinds[number] == CONTROL}
-        pairs = [tuple(merge.split(" ")) for merge in merges]
-        if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
-            raise DataError(f"the file has the merge {wrong[0][:40]!r}, which is no pair.")
-        self.rank_of = {pair: rank for rank, pair in enumerate(pairs)}
-        self.known: dict[str, list[int]] = {}  # words that were met
+        self.control = self.of_kind(CONTROL)
 
-    # ---- text -> numbers ----
+    def of_kind(self, *kinds: int) -> dict[str, int]:
+        """Returns the numbers of tokens of some kinds."""
+        return {token: number for number, token in enumerate(self.tokens) if self.kinds[number] in kinds}
+
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a text, none of which is a control token.
 
         Raises:
           DataError: the vocabulary lacks a byte of the text.
         """
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
-        numbers: list[int] = []
-        for match in self.pattern.finditer(in_ascii(text)):
-            word = text[match.start() : match.end()]
-            if word not in self.known:
-                self.known[word] = self._numbers_of(word)
-            numbers += self.known[word]
-        return numbers
+        raise NotImplementedError
 
-    def _numbers_of(self, word: str) -> list[int]:
-        symbols = self.merged([LETTER_OF[byte] for byte in word.encode()])
-        try:
-            return [self.number_of[symbol] for symbol in symbols]
-        except KeyError as error:
-            raise DataError(f"the vocabulary has no token for {error.args[0]!r}, a part of {word[:40]!r}.") from None
-
-    def merged(self, symbols: list[str]) -> list[str]:
-        """Returns symbols with neighbours joined, in the order of the merges, until none of them applies."""
-        while len(symbols) > 1:
-            pairs = set(zip(symbols, symbols[1:]))
-            best = min(pairs, key=lambda pair: self.rank_of.get(pair, len(self.rank_of)))
-            if best not in self.rank_of:
-                break
-            joined: list[str] = []
-            for symbol in symbols:
-                if joined and (joined[-1], symbol) == best:
-                    joined[-1] += symbol
-                else:
-                    joined.append(symbol)
-            symbols = joined
-        return symbols
-
-    # ---- numbers -> text ----
     def bytes_of(self, number: int) -> bytes:
         """Returns the bytes of a token; a control token has none."""
-        token = self.tokens[number]
-        if self.kinds[number] == CONTROL:
-            return b""
-        return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
+        raise NotImplementedError
 
     def decode(self, numbers: Iterable[int]) -> str:
         """Returns the text of some tokens; bytes that are no UTF-8 become U+FFFD."""
@@ -170,6 +126,164 @@ class Stream:
         return self.decoder.decode(b"", final=True)
 
 
+def merged(symbols: list[str], rank: Callable[[str, str], float | None]) -> list[str]:
+    """Returns symbols with neighbours joined, the least rank first, of equal ones the leftmost, until no pair has a rank.
+
+    >>> merged(list("abab"), lambda a, b: {"ab": 0, "aba": 1}.get(a + b))
+    ['ab', 'ab']
+    """
+    parts: list[str | None] = [*symbols]  # None where a part has joined the one before it
+    after, before = [*range(1, len(parts) + 1)], [*range(-1, len(parts) - 1)]
+    waiting: list[tuple[float, int, str, str]] = []
+
+    def consider(i: int) -> None:
+        if i < 0 or after[i] >= len(parts):
+            return
+        left, right = parts[i], parts[after[i]]
+        if left is not None and right is not None and (found := rank(left, right)) is not None:
+            heappush(waiting, (found, i, left, right))
+
+    for i in range(len(parts)):
+        consider(i)
+    while waiting:
+        _, i, left, right = heappop(waiting)
+        j = after[i]
+        if parts[i] != left or j >= len(parts) or parts[j] != right:
+            continue  # one of them has been joined with another
+        parts[i], parts[j], after[i] = left + right, None, after[j]
+        if after[j] < len(parts):
+            before[after[j]] = i
+        consider(before[i])
+        consider(i)
+    return [part for part in parts if part is not None]
+
+
+# ---- words of bytes, with ranked pairs ----
+class ByteLevel(Tokenizer):
+    """Words as bytes, joined by merges.
+
+    Args:
+      tokens, kinds:  as Tokenizer
+      merges:         pairs of neighbours "a b", those that become one symbol first
+      pattern:        name of the one that cuts words: "smollm"
+
+    Raises:
+      DataError: as Tokenizer, a merge is no pair, or there is no such pattern.
+
+    >>> letters = [*LETTER_OF, "lo", "low", "<end>"]
+    >>> tokenizer = ByteLevel(letters, ["l o", "lo w"], [1] * 258 + [3], "gpt-2")
+    >>> [letters[number] for number in tokenizer.encode("low lower")]
+    ['low', 'Ġ', 'low', 'e', 'r']
+    >>> tokenizer.decode(tokenizer.encode("löwe <end>"))
+    'löwe <end>'
+    """
+
+    def __init__(self, tokens: list[str], merges: list[str], kinds: Iterable[int], pattern: str):
+        super().__init__(tokens, kinds)
+        if pattern not in PATTERNS:
+            raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
+        self.pattern = re.compile(PATTERNS[pattern], re.ASCII)
+        self.number_of = self.of_kind(TEXT)
+        pairs = [tuple(merge.split(" ")) for merge in merges]
+        if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
+            raise DataError(f"the file has the merge {wrong[0][:40]!r}, which is no pair.")
+        self.rank_of = {pair: rank for rank, pair in enumerate(pairs)}
+        self.known: dict[str, list[int]] = {}  # words that were met
+
+    def encode(self, text: str) -> list[int]:
+        """As Tokenizer."""
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+        numbers: list[int] = []
+        for match in self.pattern.finditer(in_ascii(text)):
+            word = text[match.start() : match.end()]
+            if word not in self.known:
+                self.known[word] = self._numbers_of(word)
+            numbers += self.known[word]
+        return numbers
+
+    def _numbers_of(self, word: str) -> list[int]:
+        symbols = merged([LETTER_OF[byte] for byte in word.encode()], lambda a, b: self.rank_of.get((a, b)))
+        try:
+            return [self.number_of[symbol] for symbol in symbols]
+        except KeyError as error:
+            raise DataError(f"the vocabulary has no token for {error.args[0]!r}, a part of {word[:40]!r}.") from None
+
+    def bytes_of(self, number: int) -> bytes:
+        """As Tokenizer."""
+        if self.kinds[number] == CONTROL:
+            return b""
+        return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in self.tokens[number])
+
+
+# ---- characters, with scored tokens ----
+SPACE = "\u2581"  # stands for a space in SentencePiece's vocabularies
+
+
+class Pieces(Tokenizer):
+    """SentencePiece's BPE: characters of a whole text, neighbours joined where the result is the token of most score.
+
+    A character that is no token is written as its bytes.
+
+    Args:
+      tokens, kinds:  as Tokenizer
+      scores:         of each token
+      adds_space:     a text begins with a space that is not there
+
+    Raises:
+      DataError: as Tokenizer, or scores are not as many as tokens.
+
+    Source: Kudo, Richardson 2018, arXiv:1808.06226.
+
+    >>> tokenizer = Pieces(["a", "b", "ab", SPACE, "<0xC3>", "<0xA4>"], [1, 1, 1, 1, 6, 6], [0, 0, -1, -2, 0, 0], False)
+    >>> tokenizer.encode("ab bä")
+    [2, 3, 1, 4, 5]
+    >>> tokenizer.decode([2, 3, 1, 4, 5])
+    'ab bä'
+    """
+
+    def __init__(self, tokens: list[str], kinds: Iterable[int], scores: Sequence[float], adds_space: bool):
+        super().__init__(tokens, kinds)
+        if len(scores) != len(tokens):
+            raise DataError(f"the file has {len(tokens):,} tokens and scores of {len(scores):,}.")
+        self.scores, self.adds_space = scores, adds_space
+        self.number_of, self.byte_of = self.of_kind(TEXT, WHOLE), self.of_kind(BYTE)
+        wholes = sorted(filter(None, self.of_kind(WHOLE)), key=len, reverse=True)
+        self.wholes = re.compile(f"({'|'.join(map(re.escape, wholes)) or '(?!)'})")
+
+    def encode(self, text: str) -> list[int]:
+        """As Tokenizer."""
+        text = text.encode("utf-8", "replace").decode()
+        text = " " + text if self.adds_space and text else text
+        numbers: list[int] = []
+        for place, part in enumerate(self.wholes.split(text)):
+            symbols = [part] if place % 2 else merged([*part.replace(" ", SPACE)], self._rank)
+            for symbol in symbols:
+                numbers += self._numbers_of(symbol)
+        return numbers
+
+    def _rank(self, left: str, right: str) -> float | None:
+        number = self.number_of.get(left + right)
+        return None if number is None else -self.scores[number]
+
+    def _numbers_of(self, symbol: str) -> list[int]:
+        if symbol in self.number_of:
+            return [self.number_of[symbol]]
+        try:
+            return [self.byte_of[f"<0x{byte:02X}>"] for byte in symbol.encode()]
+        except KeyError as error:
+            raise DataError(f"the vocabulary has no token for {symbol!r}, nor {error.args[0]}.") from None
+
+    def bytes_of(self, number: int) -> bytes:
+        """As Tokenizer."""
+        token, kind = self.tokens[number], self.kinds[number]
+        if kind == CONTROL:
+            return b""
+        if kind == BYTE and re.fullmatch("<0x[0-9A-F]{2}>", token):
+            return bytes.fromhex(token[3:5])
+        return token.replace(SPACE, " ").encode("utf-8", "replace")
+
+
+# ---- of a file ----
 def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
     """Returns the tokenizer of a GGUF file.
 
@@ -183,9 +297,10 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
             raise DataError(f"the file's tokenizer.ggml.{name} is {str(value)[:40]}; a {kind.__name__} is needed.")
         return value
 
-    model = entry("model", str)
-    if model != "gpt2":
-        raise DataError(f"the file has a tokenizer of kind {model[:40]!r}; byte-level BPE, gpt2, is run.")
-    tokens, merges = entry("tokens", list), entry("merges", list)
-    kinds = entry("token_type", np.ndarray, np.full(len(tokens), NORMAL))
-    return Tokenizer(tokens, merges, kinds.tolist(), entry("pre", str, "default"))
+    model, tokens = entry("model", str), entry("tokens", list)
+    kinds = entry("token_type", np.ndarray, np.full(len(tokens), TEXT)).tolist()
+    if model == "gpt2":
+        return ByteLevel(tokens, entry("merges", list), kinds, entry("pre", str, "default"))
+    if model == "llama":
+        return Pieces(tokens, kinds, entry("scores", np.ndarray).tolist(), entry("add_space_prefix", bool, True))
+    raise DataError(f"the file has a tokenizer of kind {model[:40]!r}; gpt2 (of bytes) and llama (of characters) are run.")

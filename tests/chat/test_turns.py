@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from picograd.errors import DataError
-from picograd_programs.chat.turns import Turns
-from picograd_programs.data.bpe import LETTER_OF, Tokenizer
+from picograd_programs.chat.turns import Turns, start_and_ends
+from picograd_programs.data.bpe import LETTER_OF, ByteLevel
 from tests.chat.small_model import TEMPLATE
 
 LLAMA_3 = (
@@ -17,9 +17,18 @@ LLAMA_3 = (
     "{% endif %}{{ content }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
-MARKS = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|begin_of_text|>"]
+GEMMA = (
+    "{{ bos_token }}{% set first = messages[0]['content'] + '\n\n' if messages[0]['role'] == 'system' else '' %}"
+    "{% for message in messages if message['role'] != 'system' %}{{ '<start_of_turn>' + message['role'] + '\n' +"
+    " (first if loop.first else '') + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+MARKS = [
+    "<start_of_turn>", "<end_of_turn>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>",
+    "<|eot_id|>", "<|begin_of_text|>",
+]  # fmt: skip
 TOKENS = [*LETTER_OF, "ĊĊ", "Ċa", *MARKS]
-TOKENIZER = Tokenizer(TOKENS, ["Ċ Ċ", "Ċ a"], [1] * 258 + [3] * len(MARKS), "gpt-2")
+TOKENIZER = ByteLevel(TOKENS, ["Ċ Ċ", "Ċ a"], [1] * 258 + [3] * len(MARKS), "gpt-2")
 FIRST = TOKENIZER.control["<|begin_of_text|>"]
 
 
@@ -32,10 +41,10 @@ def shown(numbers: list[int]) -> str:
 
 
 @pytest.mark.parametrize("system", ["", "Answer in verse."])
-@pytest.mark.parametrize("template", [TEMPLATE, LLAMA_3], ids=["ChatML", "Llama 3"])
+@pytest.mark.parametrize("template", [TEMPLATE, LLAMA_3, GEMMA], ids=["ChatML", "Llama 3", "Gemma"])
 def test_turns_are_those_of_the_template(template: str, system: str) -> None:
     jinja2 = pytest.importorskip("jinja2", reason="jinja2, which runs templates, is not installed")
-    if template is LLAMA_3:
+    if template is not TEMPLATE:
         ours = turns(template, **{"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": FIRST})
     else:
         ours = turns(template)
@@ -44,7 +53,7 @@ def test_turns_are_those_of_the_template(template: str, system: str) -> None:
     expected = jinja2.Template(template).render(
         messages=messages, add_generation_prompt=True, bos_token="<|begin_of_text|>"
     )
-    numbers = [*ours.beginning(system or ours.system), *ours.question("Where is Paris?")]
+    numbers = ours.first_question(system or ours.system, "Where is Paris?")
     assert shown(numbers) == expected
     assert ours.system == ("Be brief." if template is TEMPLATE else "")
 
@@ -59,10 +68,18 @@ def test_a_message_cannot_forge_a_mark_and_its_words_are_cut_as_one_text() -> No
     assert ours.ends == {TOKENIZER.control["<|im_end|>"]}
 
 
+def test_first_and_last_tokens_beyond_the_vocabulary_do_not_count() -> None:
+    ids = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 10**6, "tokenizer.ggml.eos_token_id": -1}
+    assert start_and_ends(ids, TOKENIZER) == ([], set())
+
+
 @pytest.mark.parametrize(
     ("template", "words"),
-    [(None, "no template of turns; ChatML, Llama 3"), ("{{ messages }}", "a template of another form"), (7, "no template")],
-)
+    [
+        (None, "no template of turns; ChatML, Llama 3, Gemma"), ("{{ messages }}", "a template of another form"),
+        (7, "no template"),
+    ],
+)  # fmt: skip
 def test_a_model_without_a_known_form_is_a_data_error(template: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         turns(template)
@@ -70,4 +87,4 @@ def test_a_model_without_a_known_form_is_a_data_error(template: Any, words: str)
 
 def test_a_mark_that_the_vocabulary_lacks() -> None:
     with pytest.raises(DataError, match=r"mark <\|im_start\|>, its vocabulary does not"):
-        Turns({"tokenizer.chat_template": TEMPLATE}, Tokenizer(["a"], [], [1], "gpt-2"))
+        Turns({"tokenizer.chat_template": TEMPLATE}, ByteLevel(["a"], [], [1], "gpt-2"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_programs.data.bpe import PATTERNS, Tokenizer, in_ascii, tokenizer_of
+from picograd_programs.data.bpe import PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, in_ascii, merged, tokenizer_of
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
 TEXT = (
@@ -43,7 +43,7 @@ def test_every_text_is_encoded_as_by_the_tokenizers_library_and_comes_back(name:
     theirs.train_from_iterator([TEXT], trainer)
     vocabulary = sorted(theirs.get_vocab(), key=theirs.get_vocab().__getitem__)
     merges = [" ".join(pair) for pair in json.loads(theirs.to_str())["model"]["merges"]]
-    ours = Tokenizer(vocabulary, merges, [1] * len(vocabulary), name)
+    ours = ByteLevel(vocabulary, merges, [1] * len(vocabulary), name)
     chance = random.Random(name)
     texts = [TEXT, "", " ", "\n\n x", *("".join(chance.choices(LETTERS, k=chance.randrange(40))) for _ in range(500))]
     for text in texts:
@@ -85,7 +85,7 @@ def test_text_never_becomes_a_control_token() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": "llama"}, "tokenizer of kind 'llama'; byte-level BPE, gpt2, is run"),
+        ({"model": "wpm"}, "tokenizer of kind 'wpm'; gpt2"),
         ({"tokens": None}, "tokenizer.ggml.tokens is None; a list is needed"),
         ({"merges": ["ab"]}, "merge 'ab', which is no pair"),
         ({"token_type": np.ones(3)}, "5 tokens and kinds of 3"),
@@ -95,3 +95,45 @@ def test_text_never_becomes_a_control_token() -> None:
 def test_metadata_of_another_tokenizer_are_data_errors(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         small(**changes)
+
+
+# ---- characters with scores ----
+@pytest.mark.req("H1")
+def test_every_text_is_encoded_by_scores_as_by_merges_of_the_tokenizers_library() -> None:
+    models, rng = tokenizers.models, random.Random(1)
+    learner = tokenizers.Tokenizer(models.BPE())
+    learner.train_from_iterator(
+        [TEXT.replace(" ", SPACE)], tokenizers.trainers.BpeTrainer(vocab_size=220, show_progress=False)
+    )
+    learned = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
+    tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), *learned, "\n\n", "\n\n\n"]
+    tokens = list(dict.fromkeys(tokens))
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [
+        (token[:at], token[at:])
+        for token in learned
+        for at in range(1, len(token))
+        if token[:at] in vocabulary and token[at:] in vocabulary
+    ]
+    theirs = tokenizers.Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True))
+    theirs.normalizer = tokenizers.normalizers.Replace(" ", SPACE)
+    wholes = ["\n\n\n", "\n\n"]
+    theirs.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in wholes])
+    kinds = [6 if number < 256 else 4 if token in wholes else 1 for number, token in enumerate(tokens)]
+    ours = Pieces(tokens, kinds, [-float(number) for number in range(len(tokens))], False)
+    for text in [TEXT, "", *("".join(rng.choices(LETTERS + "theisan\n\n\n", k=rng.randrange(40))) for _ in range(500))]:
+        numbers = ours.encode(text)
+        assert numbers == theirs.encode(text).ids, repr(text)
+        assert ours.decode(numbers) == text
+
+
+def test_a_long_word_does_not_take_the_square_of_its_length() -> None:
+    calls = 0
+
+    def rank(left: str, right: str) -> float | None:
+        nonlocal calls
+        calls += 1
+        return 0.0 if left == right else None
+
+    assert merged(["a"] * 2**12, rank) == ["a" * 2**12]
+    assert calls < 8 * 2**12
