@@ -159,6 +159,21 @@ def eigh_grad(grad: Op, out: Op) -> Op:
     return product(v, inner, swap_last(v))
 
 
+def eig_grad(grad: Op, out: Op) -> Op:
+    """V^-T (diagonal G_w + (V.T G_V - V.T V diagonal(V.T G_V)) / (w_j - w_i)) V.T, with eigenvectors of length 1.
+
+    Source: Boeddeker et al. 2017, "On the computation of complex-valued gradients", arXiv:1701.00392, eq. 4.77.
+    """
+    n = rows_columns(out.src[0])[1]
+    batch = out.src[0].shape[:-2]
+    w, grad_w = (reshape(shrink_axis(x, -2, 0, 1), (*batch, n)) for x in (out, grad))
+    v, grad_v = (shrink_axis(x, -2, 1, n + 1) for x in (out, grad))
+    turned = swap_last(v)
+    parts = Op(OpCode.REDUCE, v.dtype, (v * grad_v,), (OpCode.ADD, (len(v.shape) - 2,)))  # of G_V along each eigenvector
+    inner = (product(turned, grad_v) - product(turned, v) * along_rows(parts, v)) * _differences(w, v)
+    return call("solve", turned, product(with_diagonal(inner, grad_w), turned), like=out)
+
+
 def eigvalsh_grad(grad: Op, out: Op) -> Op:
     """V G V.T, with the eigenvectors V."""
     n = rows_columns(out.src[0])[1]
@@ -265,6 +280,7 @@ GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {
     "lu": (lu_grad,),
     "qr": (qr_grad,),
     "eigh": (eigh_grad,),
+    "eig": (eig_grad,),
     "eigvalsh": (eigvalsh_grad,),
     "svd": (svd_grad,),
     "svdvals": (svdvals_grad,),

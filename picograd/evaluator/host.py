@@ -385,6 +385,20 @@ def _eigh(a: Array) -> Array:
     return np.concatenate([values[..., None, :], vectors], -2)
 
 
+def _eig(a: Array) -> Array:
+    values, vectors = _each(_real_eig, a)
+    return np.concatenate([values[..., None, :], vectors], -2)
+
+
+def _real_eig(a: Array) -> tuple[Array, Array]:
+    """Returns eigenvalues, rising, and eigenvectors of length 1; LAPACK leaves their order open."""
+    values, vectors = np.linalg.eig(a)
+    if np.iscomplexobj(values):
+        raise np.linalg.LinAlgError
+    order = values.argsort(-1, kind="stable")
+    return np.take_along_axis(values, order, -1), np.take_along_axis(vectors, order[..., None, :], -1)
+
+
 def _thin_svd(a: Array) -> Any:
     return np.linalg.svd(a, full_matrices=False)
 
@@ -552,6 +566,7 @@ HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "qr": _qr,
     "complement": _complement,
     "eigh": _eigh,
+    "eig": _eig,
     "eigvalsh": lambda a: _each(np.linalg.eigvalsh, a),
     "svd": _svd,
     "svdvals": _svdvals,

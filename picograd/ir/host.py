@@ -132,6 +132,7 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "complement": _of_axes(lambda m, n: (m, m - n)),  # (..., m, n), orthonormal () columns that complete a basis
     "eigh": _of_axes(lambda m, n: (n + 1, n)),  # (..., n, n), its lower half () a row of eigenvalues, eigenvectors
     "eigvalsh": _of_axes(lambda m, n: (n,)),  # the same         ()                 eigenvalues, rising
+    "eig": _of_axes(lambda m, n: (n + 1, n)),  # (..., n, n)     ()                 the same for any matrix of real ones
     "svd": _of_axes(lambda m, n: (sum(lengths(m, n)),)),  # (..., m, n)  ()         u (m, k), s (k,), vh (k, n)
     "svdvals": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()              singular values, falling
     "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) and (...) bounds ()  the pseudoinverse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -286,46 +286,42 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
     return given(host_calls.eigenvalues(name, a.read(), _is_upper(name, UPLO)), name, a)
 
 
-def eig(A: Any) -> Any:
-    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
+def eig(A: Any) -> Eigen:
+    """Returns eigenvalues (..., n), rising, and eigenvectors (..., n, n), as columns of length 1, of matrices of real ones.
+
+    A V = V diag(w). PyTorch's are complex in any case; picograd has no complex tensors.
+
+    Args:
+      A:  (..., n, n), whose eigenvalues are all real
+
+    Raises:
+      ShapeError:  a matrix is not square.
+      LinAlgError: a matrix has complex eigenvalues, or a NaN.
+
+    Gradient: of different eigenvalues; a sign of an eigenvector is free, and values that depend on it have no meaning.
+
+    >>> eig(Tensor([[2.0, 1.0], [0.0, 1.0]])).eigenvalues.tolist()
+    [1.0, 2.0]
+    """
+    name, (a,) = taken("eig", A)
+    return Eigen(*(given(op, name, a) for op in host_calls.eig(name, a.read())))
+
+
+def eigvals(A: Any) -> Tensor:
+    """Returns the eigenvalues (..., n), rising, of matrices whose eigenvalues are all real.
 
     Args:
       A:  (..., n, n)
 
     Raises:
-      UnsupportedOp: always.
+      ShapeError:  a matrix is not square.
+      LinAlgError: a matrix has complex eigenvalues, or a NaN.
 
-    >>> eig(Tensor.eye(2))
-    Traceback (most recent call last):
-    picograd.errors.UnsupportedOp: linalg.eig: they may be complex, and there are no complex tensors.
-    ...
+    >>> eigvals(Tensor([[2.0, 1.0], [0.0, 1.0]])).tolist()
+    [1.0, 2.0]
     """
-    raise _complex("eig", "eigh")
-
-
-def eigvals(A: Any) -> Any:
-    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
-
-    Args:
-      A:  (..., n, n)
-
-    Raises:
-      UnsupportedOp: always.
-
-    >>> eigvals(Tensor.eye(2))
-    Traceback (most recent call last):
-    picograd.errors.UnsupportedOp: linalg.eigvals: they may be complex, and there are no complex tensors.
-    ...
-    """
-    raise _complex("eigvals", "eigvalsh")
-
-
-def _complex(function: str, symmetric: str) -> UnsupportedOp:
-    """Returns the error of a function with complex results; picograd has only its twin for symmetric matrices."""
-    return UnsupportedOp(
-        f"linalg.{function}: they may be complex, and there are no complex tensors.",
-        f"pg.linalg.{symmetric} is for symmetric matrices.",
-    )
+    name, (a,) = taken("eigvals", A)
+    return given(host_calls.eig(name, a.read())[0], name, a)
 
 
 # ---- singular values ----

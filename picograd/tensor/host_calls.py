@@ -129,9 +129,22 @@ def cholesky(function: str, a: Op, upper: bool = False) -> Op:
 def eigh(function: str, a: Op, upper: bool = False) -> tuple[Op, Op]:
     """Returns eigenvalues, rising, and eigenvectors as columns."""
     matrix(function, a, square=True)
-    n, batch = sides(a)[0], a.shape[:-2]
-    joined = call("eigh", swap_last(a) if upper else a, site=not_converged(function, a))
-    return Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -2, 0, 1),), (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
+    return _values_and_vectors(call("eigh", swap_last(a) if upper else a, site=not_converged(function, a)))
+
+
+def eig(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns eigenvalues, rising, and eigenvectors as columns, of a matrix whose eigenvalues are real."""
+    matrix(function, a, square=True)
+    what = "has complex eigenvalues, or NaN, and there are no complex tensors"
+    site = refusal(function, a.shape[:-2], what, "pg.linalg.eigh is for symmetric matrices.")
+    return _values_and_vectors(call("eig", a, site=site))
+
+
+def _values_and_vectors(joined: Op) -> tuple[Op, Op]:
+    """Returns the first row of a matrix, as a vector, and the others."""
+    n, batch = sides(joined)[1], joined.shape[:-2]
+    first = shrink_axis(joined, -2, 0, 1)
+    return Op(OpCode.RESHAPE, joined.dtype, (first,), (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
 
 
 def not_converged(function: str, a: Op) -> Site:

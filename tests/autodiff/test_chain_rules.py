@@ -95,6 +95,13 @@ def positive(a: Op) -> Op:
     return with_diagonal(lower + swap_last(lower), diagonal(a) * 0.1 + rising)
 
 
+def spread(a: Op) -> Op:
+    """A matrix of different real eigenvalues that is not symmetric: its columns' other elements are small."""
+    n = int(a.shape[-1])
+    rising = expand(reshape(cast(iota(n), f64) + 2, (1,) * (len(a.shape) - 2) + (n,)), a.shape[:-1])
+    return with_diagonal(a * 0.1, diagonal(a) * 0.05 + rising)
+
+
 def normalized(a: Op) -> Op:
     """Rows with mean 0 and variance near 1."""
     deviation = a - expand(reduce(a, OpCode.ADD, (1,), keepdim=True) / float(a.shape[1]), a.shape)
@@ -360,6 +367,7 @@ CASES: dict[str, Case | list[Case]] = {
         Case(lambda a: host("lu", near_one(a)), ((3, 3),)),
         Case(lambda a: host("qr", a), ((4, 2),)),
         Case(lambda a: squared(host("eigh", positive(a))), ((3, 3),)),
+        Case(lambda a: squared(host("eig", spread(a))), ((3, 3),)),
         Case(lambda a: host("eigvalsh", positive(a)), ((3, 3),)),
         Case(lambda a: squared(host("svd", a)), ((4, 2),)),
         Case(lambda a: squared(host("svd", a)), ((2, 4),)),

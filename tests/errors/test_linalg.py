@@ -29,8 +29,13 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         'linalg.qr: mode must be "reduced", "complete" or "r", got \'full\'.',
     ),
     "eig": (
-        lambda: pg.linalg.eig(SQUARE), pg.UnsupportedOp,
-        "linalg.eig: they may be complex, and there are no complex tensors.",
+        lambda: pg.linalg.eig(Tensor([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues.realize(), pg.LinAlgError,
+        "linalg.eig: the matrix has complex eigenvalues, or NaN, and there are no complex tensors.",
+    ),
+    "eigvals": (
+        lambda: pg.linalg.eigvals(Tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [-1.0, 0.0]]])).realize(),
+        pg.LinAlgError,
+        "linalg.eigvals: matrix 1 of a stack of 2 has complex eigenvalues, or NaN, and there are no complex tensors.",
     ),
     "order": (
         lambda: pg.linalg.matrix_norm(SQUARE, 3), pg.ArgumentError,

@@ -330,7 +330,7 @@ CALLS |= {
 }
 for name in ("weight_norm", "spectral_norm"):
     CALLS[f"nn.utils.{name}"] = CALLS[f"nn.utils.parametrizations.{name}"] = lambda: sample(nn.Linear(2, 2))
-for name in ("eigh", "eigvalsh", "lu", "lu_factor", "lu_factor_ex", "qr", "svd"):
+for name in ("eig", "eigvals", "eigh", "eigvalsh", "lu", "lu_factor", "lu_factor_ex", "qr", "svd"):
     CALLS[f"linalg.{name}"] = lambda: sample(SQUARE)
 for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"):
     CALLS[name] = CALLS[f"Tensor.{name}_"] = lambda: sample(INTS, INTS)
@@ -354,8 +354,6 @@ WITHOUT_CALL = {
     "autograd.set_detect_anomaly": "turns a mode of the process on; tests/tensor/test_anomaly.py",
     "load": "reads a file; tests/nn/test_state.py",
     "save": "writes a file; tests/nn/test_state.py",
-    "linalg.eig": "refused, as there are no complex numbers",
-    "linalg.eigvals": "refused, as there are no complex numbers",
     "optim.lr_scheduler.LRScheduler": "a base",
     "autograd.Function": "a base",
     "utils.data.Dataset": "a base",

@@ -49,6 +49,23 @@ def positive(rng: Rng, *shape: int) -> Array:
     return a @ np.swapaxes(a, -1, -2) + np.eye(shape[-1])
 
 
+def spread(rng: Rng, *shape: int) -> Array:
+    """Matrices of different real eigenvalues that are not symmetric."""
+    return 0.1 * rng.standard_normal(shape) + np.diag(np.arange(2.0, 2.0 + shape[-1]))
+
+
+def real_parts(a: torch.Tensor) -> torch.Tensor:
+    """Returns eigenvalues that are real, rising; PyTorch has complex ones in any order."""
+    return torch.linalg.eigvals(a).real.sort(-1).values
+
+
+def squared_vectors(a: torch.Tensor) -> torch.Tensor:
+    """Returns the squares of eigenvectors of real eigenvalues, in their rising order."""
+    values, vectors = torch.linalg.eig(a)
+    order = values.real.argsort(-1)
+    return vectors.real.square().gather(-1, order.unsqueeze(-2).expand(vectors.shape))
+
+
 def lower(rng: Rng, *shape: int) -> Array:
     return np.tril(rng.standard_normal(shape)) + 3 * np.eye(shape[-1])
 

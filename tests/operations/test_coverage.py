@@ -63,9 +63,6 @@ WITHOUT = {
     "not PyTorch's: tests/tensor/test_elementwise.py, tests/ir, tests/fft": """
         Tensor.bitcast Tensor.cast Tensor.choose fft.pairs
     """,
-    "refused, as there are no complex numbers: tests/errors/test_linalg.py": """
-        linalg.eig linalg.eigvals
-    """,
     "old constructors by dtype: tests/tensor/test_creation.py": """
         BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor
     """,
