@@ -22,7 +22,7 @@ PRIMITIVES = DEVICES / "cuda" / "primitives.h"
 
 # Contraction off and no fast math, as on the GPU; integers wrap; a kernel may read memory as another type.
 OPTIONS = (
-    "-std=c++17", "-O1", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
+    "-std=c++17", "-Og", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
     "-fno-rtti", f"-I{PRIMITIVES.parent}", f"-I{DEVICES}",
 )  # fmt: skip
 
