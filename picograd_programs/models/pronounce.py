@@ -18,6 +18,7 @@ import numpy as np
 import tyro
 
 from picograd import nn
+from picograd.control.flow import scan
 from picograd.errors import ArgumentError
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -58,10 +59,12 @@ class Pronouncer(nn.Module):
 
     def read(self, letters_BT: Tensor) -> Tensor:
         """Returns the state after the letters of each word, padding left out: (B, C), for (B, T) integers."""
-        state_BC = Tensor.zeros(len(letters_BT), WIDTH)
-        for letters_B in letters_BT.unbind(1):
+
+        def step(state_BC: Tensor, letters_B: Tensor) -> tuple[Tensor, None]:
             following_BC = self.reader(self.letters(letters_B), state_BC)
-            state_BC = following_BC.where(letters_B.unsqueeze(1) != PADDING, state_BC)
+            return following_BC.where(letters_B.unsqueeze(1) != PADDING, state_BC), None
+
+        state_BC: Tensor = scan(step, Tensor.zeros(len(letters_BT), WIDTH), letters_BT.T)[0]
         return state_BC
 
     def write(self, phonemes_B: Tensor, state_BC: Tensor) -> tuple[Tensor, Tensor]:
