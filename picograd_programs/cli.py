@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, embed, pronounce, chat, doctor, cache, fuzz, ladder.
+"""The command `picograd`: train, sample, embed, pronounce, chat, serve, doctor, cache, fuzz, ladder.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -32,6 +32,7 @@ from picograd_lab.fuzz.run import FuzzConfig, fuzz
 from picograd_lab.ladder.run import LadderConfig, ladder
 from picograd_programs.cache import clear_cache, list_cache
 from picograd_programs.chat.run import Chat, chat
+from picograd_programs.chat.serve import Serve, serve
 from picograd_programs.models.bag import Bag
 from picograd_programs.models.bert import MaskedModel
 from picograd_programs.models.bigram import Bigram
@@ -117,6 +118,7 @@ Command = (
     | Annotated[EmbedSettings, tyro.conf.subcommand("embed")]
     | Annotated[PronounceSettings, tyro.conf.subcommand("pronounce")]
     | Annotated[Chat, tyro.conf.subcommand("chat")]
+    | Annotated[Serve, tyro.conf.subcommand("serve")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
@@ -191,6 +193,8 @@ def run(command: Any) -> int:
         return pronounce(command)
     if isinstance(command, Chat):
         return chat(command)
+    if isinstance(command, Serve):
+        return serve(command)
     if isinstance(command, Cache):
         return show_cache(cache_folder(), command.action)
     if isinstance(command, FuzzConfig):

@@ -10,6 +10,7 @@ Letters: V vocabulary, C width.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -114,6 +115,13 @@ class Reader:
         """Returns how many tokens still fit."""
         return self.length - len(self.tokens)
 
+    def keep(self, tokens: Sequence[int]) -> list[int]:
+        """Forgets what another text does not begin with, and returns its tokens that are left to read, at least one."""
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self.tokens, tokens[:-1]))
+        num = sum(1 for _ in same)
+        self.tokens = self.tokens[:num]
+        return [*tokens[num:]]
+
     def read(self, tokens: Sequence[int]) -> Logits:
         """Reads tokens on, and returns the logits (V,) of the one after them.
 
@@ -144,7 +152,7 @@ class Reader:
           ends:  tokens that end it
           num:   most tokens of it; it also ends where the text has its length
         """
-        rng = np.random.default_rng((seed, len(self.tokens)))
+        rng = np.random.default_rng((seed, len(self.tokens) + len(question)))
         self.read_speed, self.write_speed = Speed(), Speed()
         logits = self._timed(self.read_speed, question)
         for _ in range(min(num, self.left())):

@@ -67,7 +67,8 @@ class Dialogue:
         if turns is None:
             return [*([] if tokens else self.start), *self.tokenizer.encode(text)]
         if not tokens:
-            return turns.first_question(self.settings.system or turns.system, text)
+            told = [("system", self.settings.system)] if self.settings.system else []
+            return turns.dialogue([*told, ("user", text)])
         return [*turns.closing(tokens[-1]), *turns.question(text)]
 
     def answer(self, text: str) -> None:

@@ -9,7 +9,7 @@ Source: OpenAI, "Chat Markup Language"; Meta, "Llama 3 model card and prompt for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picograd.errors import DataError
@@ -90,11 +90,22 @@ class Turns:
         answer = self.form.answerer + self.form.between
         return [*self.turn("user", text), *self._encoded(self.form.before, answer, "")]
 
-    def first_question(self, system: str, text: str) -> list[int]:
-        """Returns the tokens of a dialogue's beginning, where the model is told about its part, up to the answer."""
-        if system and not self.form.has_system:
-            return [*self.start, *self.question(f"{system}\n\n{text}")]
-        return [*self.start, *(self.turn("system", system) if system else []), *self.question(text)]
+    def dialogue(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """Returns the tokens of a dialogue up to the answer.
+
+        Args:
+          messages:  role and text of each turn, the last of a person; where the first is none of role "system", the model
+                     is told about its part what its file says
+        """
+        told = [("system", self.system)] if self.system and messages[0][0] != "system" else []
+        numbers, before, last = [*self.start], "", messages[-1][1]
+        for role, text in [*told, *messages[:-1]]:
+            if role == "system" and not self.form.has_system:
+                before = f"{text}\n\n"
+                continue
+            numbers += self.turn(self.form.answerer if role == "assistant" else role, before + text)
+            before = ""
+        return numbers + self.question(before + last)
 
     def closing(self, last: int) -> list[int]:
         """Returns the tokens between an answer, whose last token it is given, and the next turn; one cut short is ended."""

@@ -19,7 +19,8 @@ LLAMA_3 = (
 )
 GEMMA = (
     "{{ bos_token }}{% set first = messages[0]['content'] + '\n\n' if messages[0]['role'] == 'system' else '' %}"
-    "{% for message in messages if message['role'] != 'system' %}{{ '<start_of_turn>' + message['role'] + '\n' +"
+    "{% for message in messages if message['role'] != 'system' %}{{ '<start_of_turn>' +"
+    " ('model' if message['role'] == 'assistant' else message['role']) + '\n' +"
     " (first if loop.first else '') + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
@@ -49,11 +50,12 @@ def test_turns_are_those_of_the_template(template: str, system: str) -> None:
     else:
         ours = turns(template)
     messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": "Where is Paris?"})
+    for role, text in [("user", "Where is Paris?"), ("assistant", "In France."), ("user", "And Rome?")]:
+        messages.append({"role": role, "content": text})
     expected = jinja2.Template(template).render(
         messages=messages, add_generation_prompt=True, bos_token="<|begin_of_text|>"
     )
-    numbers = ours.first_question(system or ours.system, "Where is Paris?")
+    numbers = ours.dialogue([(message["role"], message["content"]) for message in messages])
     assert shown(numbers) == expected
     assert ours.system == ("Be brief." if template is TEMPLATE else "")
 
