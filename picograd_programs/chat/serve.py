@@ -30,6 +30,9 @@ from picograd_programs.train.program import check_settings
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
+NOT_DONE = (
+    "stop", "tools", "functions", "logprobs", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
+)  # fmt: skip
 ROLES = ("system", "developer", "user", "assistant")
 
 
@@ -71,7 +74,7 @@ def request_of(body: Any) -> Request:
     """
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or not body["messages"]:
         raise ArgumentError("messages must be a list of turns, at least one.")
-    for name in ("stop", "tools", "functions", "logprobs", "response_format"):
+    for name in NOT_DONE:
         if body.get(name):
             raise ArgumentError(f"{name} is not supported.")
     if body.get("n", 1) not in (1, None):

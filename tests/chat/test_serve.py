@@ -92,6 +92,7 @@ def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, ans
         ({"messages": TURNS, "max_tokens": 0}, "--max-tokens: got 0, it must be at least 1"),
         ({"messages": TURNS, "top_p": 0}, "top_p must be above 0"),
         ({"messages": TURNS, "stop": ["x"]}, "stop is not supported"),
+        ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
         ({"messages": TURNS, "n": 2}, "n must be 1"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, "This model reads 256 at most"),
     ],
