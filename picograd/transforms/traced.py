@@ -22,8 +22,8 @@ from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
-from picograd.ir.op import Buffer, Op, Shape
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import Buffer, Op, Shape, toposort
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import lines_of, named_anew
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
@@ -330,13 +330,19 @@ def _bytes_of(buffer: Buffer) -> bytes:
     return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,)))).tobytes()
 
 
+CONSTANTS = MOVEMENT | {OpCode.CONST}  # of which a number that is the same everywhere is made
+
+
 def _line_of_part(recording: Recording, number: int) -> Line | None:
-    """Returns the user's line that made an Op of a template, or the first known line among its readers."""
+    """Returns the user's line that made an Op of a template, or the first known line among its readers.
+
+    A constant, spread out or not, is shared by all graphs that have it: its own line may be that of another program.
+    """
     order = recording.form.order
     above: set[Op] = set(order[number : number + 1])
     for op in order[number:]:
         if op in above or not above.isdisjoint(op.src):
-            if lines_of(op):
+            if lines_of(op) and any(one.code not in CONSTANTS for one in toposort([op])):
                 return lines_of(op)[0]
             above.add(op)
     return next((line for op in recording.roots for line in lines_of(op)), None)

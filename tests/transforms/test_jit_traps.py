@@ -159,7 +159,7 @@ def test_a_closures_number(change: Any, device: str) -> None:
 
 
 def test_a_number_that_differs_between_the_traces_is_told_with_its_line(device: str) -> None:
-    count = [0]
+    count, elsewhere = [0], [pg.full((1,), number) for number in (10.0, 20.0)]  # the same constants, on another line
 
     @pg.jit
     def counted(x: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def test_a_number_that_differs_between_the_traces_is_told_with_its_line(device: 
     counted(values(2))
     with pytest.raises(JitError, match=r"differs from the first: CONST 10\.0 float32 became CONST 20\.0 float32") as raised:
         counted(values(2))
-    assert "z = y + count[0]  # this line" in str(raised.value)
+    assert "z = y + count[0]  # this line" in str(raised.value) and len(elsewhere) == 2
 
 
 def test_a_second_trace_that_writes_to_another_tensor_is_told(device: str) -> None:
