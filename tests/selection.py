@@ -42,7 +42,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """All tests together run on several processes, each file on one of them; those processes start no others."""
     is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if is_all and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        config.option.numprocesses = min(PROCESSES_MAX, len(os.sched_getaffinity(0)))
+        config.option.numprocesses = min(PROCESSES_MAX, 1 + len(os.sched_getaffinity(0)))  # one of them mostly waits
         config.option.dist = "loadfile"
 
 
