@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 
 from picograd import nn
 from picograd.nn import functional as F
-from picograd.optim.adam import AdamW
 from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageSettings, batch_rows
+from picograd_programs.models.digits import ImageProgram, ImageSettings
 from picograd_programs.models.vae import SampleImageSettings
 from picograd_programs.train.picture import image_grid, write_png
-from picograd_programs.train.program import Program, check_settings, trained
+from picograd_programs.train.program import check_settings, trained
 
 SIDE = 28
 SHOWN, STAGES = 100, 10  # digits on a sheet; amounts of noise that are shown
@@ -123,30 +122,21 @@ class SampleDiffusionSettings(SampleImageSettings):
     times: int = 100  # steps from noise to an image
 
 
-class Diffusion(Program):
+class Diffusion(ImageProgram):
     """Fits the U-Net: the mean squared error of the noise is least."""
 
-    name, item, takes, samples = "diffusion", "images", DiffusionSettings, SampleDiffusionSettings
+    name, takes, samples = "diffusion", DiffusionSettings, SampleDiffusionSettings
     about = "Draws new digits out of noise."
-    same = (*Program.same, "data")
 
     def __init__(self, settings: DiffusionSettings):
         data = load_images(settings.data)
-        self.train_N1YX, self.test_N1YX = (scaled(images) for images in (data.train_images, data.test_images))
-        super().__init__(settings)
-        self.steps = settings.steps or settings.epochs * max(1, len(self.train_N1YX) // settings.batch)
-        manual_seed(settings.seed)
-        self.model = self.build(self.facts)
-        self.optimizer = AdamW(self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+        self.test_N1YX = scaled(data.test_images)
+        super().__init__(settings, scaled(data.train_images))
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> UNet:
         """Returns the network."""
         return UNet(facts["channels"])
-
-    def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns a batch of the epoch's own order."""
-        return self.train_N1YX[batch_rows(self.settings.seed, number, len(self.train_N1YX), self.settings.batch)]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean squared error of the noise, at times that are drawn."""
@@ -161,10 +151,6 @@ class Diffusion(Program):
         """Returns the loss on test images; noise and times are drawn from the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_N1YX[:500])).item()}
-
-    def describe(self) -> str:
-        """Returns the numbers of images and of weights."""
-        return f"{len(self.train_N1YX):,} images, {super().describe()}"
 
     def report(self, model: UNet) -> str:
         """Returns the loss on test images; draws new images, and ten of them on their way from noise."""

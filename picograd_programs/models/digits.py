@@ -60,39 +60,49 @@ class CnnSettings(ImageSettings):
     out: Path = Path("runs/cnn")
 
 
-class Classifier(Program):
-    """Fits a network to the classes of images. A subclass says its name and builds its network."""
+class ImageProgram(Program):
+    """A model of images, which it sees in another order in each epoch.
+
+    training:  arrays of one length, from which a batch takes the same rows
+    """
 
     item = "images"
     same = (*Program.same, "data")
 
-    def __init__(self, settings: Any):
-        self.data = load_images(settings.data)
-        self.images_NP, self.labels_N = normalise(self.data.train_images), self.data.train_labels.astype(np.int32)
+    def __init__(self, settings: Any, *training: NDArray[Any]):
         super().__init__(settings)
-        self.steps = settings.steps or settings.epochs * max(1, len(self.images_NP) // settings.batch)
+        self.training = training
+        self.steps = settings.steps or settings.epochs * max(1, len(training[0]) // settings.batch)
         manual_seed(settings.seed)
         self.model = self.build(self.facts)
         self.optimizer = AdamW(self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
 
+    def batch(self, number: int) -> tuple[NDArray[Any], ...]:
+        """Returns a batch of the epoch's own order."""
+        rows_B = batch_rows(self.settings.seed, number, len(self.training[0]), self.settings.batch)
+        return tuple(array[rows_B] for array in self.training)
+
+    def describe(self) -> str:
+        """Returns the numbers of images and of weights."""
+        return f"{len(self.training[0]):,} images, {super().describe()}"
+
+
+class Classifier(ImageProgram):
+    """Fits a network to the classes of images. A subclass says its name and builds its network."""
+
+    def __init__(self, settings: Any):
+        self.data = load_images(settings.data)
+        super().__init__(settings, normalise(self.data.train_images), self.data.train_labels.astype(np.int32))
+
     def schedule(self, step: int) -> float:
         """Returns a factor that falls from 1 to 0 in a straight line."""
         return linear(self.steps)(step)
-
-    def batch(self, number: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """Returns a batch of the epoch's own order."""
-        rows_B = batch_rows(self.settings.seed, number, len(self.images_NP), self.settings.batch)
-        return self.images_NP[rows_B], self.labels_N[rows_B]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Mapping[str, Tensor]:
         """Returns the mean cross-entropy, and the part that is read right."""
         x_BP, y_B = batch
         logits_BK = model(x_BP)
         return {"loss": F.cross_entropy(logits_BK, y_B), "accuracy": (logits_BK.argmax(1) == y_B).float().mean()}
-
-    def describe(self) -> str:
-        """Returns the numbers of images and of weights."""
-        return f"{len(self.images_NP):,} images, {super().describe()}"
 
     def report(self, model: nn.Module) -> str:
         """Returns the accuracy on the test images, and draws some of them with what the model takes them for."""

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from picograd import nn
 from picograd.nn import functional as F
-from picograd.optim.adam import AdamW
 from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageSettings, batch_rows
+from picograd_programs.models.digits import ImageProgram, ImageSettings
 from picograd_programs.train.picture import image_grid, write_png
-from picograd_programs.train.program import Program, SampleSettings, check_settings, trained
+from picograd_programs.train.program import SampleSettings, check_settings, trained
 
 PIXELS = 28 * 28
 SHOWN = 100  # digits on a sheet
@@ -81,30 +80,21 @@ class SampleImageSettings(SampleSettings):
     picture: Path = Path("sample.png")  # where they are written
 
 
-class Autoencoder(Program):
+class Autoencoder(ImageProgram):
     """Fits the autoencoder: the evidence lower bound is greatest."""
 
-    name, item, takes, samples = "vae", "images", VaeSettings, SampleImageSettings
+    name, takes, samples = "vae", VaeSettings, SampleImageSettings
     about = "Draws new digits with a variational autoencoder."
-    same = (*Program.same, "data")
 
     def __init__(self, settings: VaeSettings):
         data = load_images(settings.data)
-        self.train_NP, self.test_NP = (grey(images) for images in (data.train_images, data.test_images))
-        super().__init__(settings)
-        self.steps = settings.steps or settings.epochs * max(1, len(self.train_NP) // settings.batch)
-        manual_seed(settings.seed)
-        self.model = self.build(self.facts)
-        self.optimizer = AdamW(self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+        self.test_NP = grey(data.test_images)
+        super().__init__(settings, grey(data.train_images))
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> VAE:
         """Returns the network."""
         return VAE(facts["hidden"], facts["code"])
-
-    def batch(self, number: int) -> NDArray[np.float32]:
-        """Returns a batch of the epoch's own order."""
-        return self.train_NP[batch_rows(self.settings.seed, number, len(self.train_NP), self.settings.batch)]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Mapping[str, Tensor]:
         """Returns the negative evidence lower bound of an image in nats, and its two parts.
@@ -121,10 +111,6 @@ class Autoencoder(Program):
         """Returns the loss on the test images; codes are drawn from the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_NP))["loss"].item()}
-
-    def describe(self) -> str:
-        """Returns the numbers of images and of weights."""
-        return f"{len(self.train_NP):,} images, {super().describe()}"
 
     def report(self, model: VAE) -> str:
         """Returns the loss on the test images; draws new images, and test images over what came out of the autoencoder."""

@@ -147,7 +147,7 @@ def test_without_shuffles_reductions_of_one_type_meet_in_the_same_memory() -> No
 def test_what_does_not_vary_along_a_row_is_counted_in_every_lane(
     length: int, code: OpCode, target: Target, rng: np.random.Generator
 ) -> None:
-    """Of a row's rest, which is joined as one vector of 4 lanes or 2, too."""
+    """The rest of a row, joined as one vector of 4 lanes or 2, counts it once for each lane, too."""
     x = Op(OpCode.PARAM, dtypes.float64, (), (0, (length,)))
     same = filled(0.7, dtypes.float64, (length,))
     sums = reduce(unary(OpCode.EXP, x), OpCode.ADD, (0,), keepdim=True) + reduce(same, code, (0,), keepdim=True)

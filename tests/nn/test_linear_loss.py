@@ -89,7 +89,7 @@ def test_a_captured_step_trains_as_the_two_functions_do(small_chunks: None, rng:
 
 
 def test_further_derivatives_and_forward_mode(small_chunks: None, rng: np.random.Generator) -> None:
-    """Of 14 rows, two chunks and two rows more: each of their numbers is moved."""
+    """Each number of 14 rows, which are two chunks and two rows more, is moved."""
     given = arrays(rng)
     target = Tensor(given["target"][:14])
     inputs = [Tensor(given[name][:14].astype(np.float64)) for name in ("input", "linear_weight")]

@@ -120,7 +120,7 @@ def backwards(tensor: Any) -> Any:
 @pytest.mark.req("C3")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_values(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """Of every sample, on the evaluator."""
+    """All samples are compared, on the evaluator."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     compare_values(row, rng)
 
@@ -131,7 +131,7 @@ def test_values(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 @pytest.mark.parametrize("device", [device for device in DEVICES if device != "NUMPY"], indirect=True)
 def test_values_on_a_device(row: Operation, part: int, device: str, rng: np.random.Generator) -> None:
-    """Of every third sample, the first among them; the other two parts are variants."""
+    """A third of the samples is compared, the first among them; the other two parts are variants."""
     compare_values(row, rng, slice(part, None, 3))
 
 
@@ -181,7 +181,7 @@ DIFFERENTIABLE = [row for row in OPERATIONS if row.orders]
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=str)
 def test_gradients(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """Of every sample, on the evaluator."""
+    """All samples are compared, on the evaluator."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     for call in row.samples(rng):
         compare_gradients(row, call, row.orders)

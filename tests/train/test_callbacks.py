@@ -1,4 +1,4 @@
-"""What happens between the steps of a training: the bar, the log, evaluations, checkpoints."""
+"""Callbacks of a training: the bar, the log, evaluations, checkpoints."""
 
 from __future__ import annotations
 
