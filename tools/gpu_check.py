@@ -93,7 +93,7 @@ def start_tests(folder: Path) -> list[Part]:
     parts = []
     for file in files_with_gpu_tests():
         name = "gpu_" + file.removeprefix("tests/").removesuffix(".py").replace("test_", "").replace("/", "_")
-        parts.append(start(folder, name, [*PYTEST, "-m", "gpu", f"--junitxml={folder}/{name}.xml", file]))
+        parts.append(start(folder, name, [*PYTEST, "-m", "gpu", "--full", f"--junitxml={folder}/{name}.xml", file]))
     for part in range(count):
         name = f"operations_{part}"
         values = "tests/operations/test_operations.py::test_values_on_a_device"  # all samples, as it is named
@@ -136,7 +136,7 @@ def sanitizer() -> str | None:
 
 def start_sanitizers(folder: Path, path: str) -> list[Part]:
     """Starts some tests under each tool; the status is FOUND where it has something to say."""
-    tests = [*PYTEST, "-m", "gpu", *SANITIZED]
+    tests = [*PYTEST, "-m", "gpu", "--full", *SANITIZED]
     options = ["--error-exitcode", str(FOUND), "--print-limit", "20"]
     return [start(folder, tool, [path, "--tool", tool, *options, *tests]) for tool in TOOLS]
 

@@ -391,10 +391,14 @@ def _eig(a: Array) -> Array:
 
 
 def _real_eig(a: Array) -> tuple[Array, Array]:
-    """Returns eigenvalues, rising, and eigenvectors of length 1; LAPACK leaves their order open."""
+    """Returns eigenvalues, rising, and eigenvectors of length 1; LAPACK leaves their order open.
+
+    NumPy gives complex arrays where one number is not real, and from 2.5 on always.
+    """
     values, vectors = np.linalg.eig(a)
-    if np.iscomplexobj(values):
+    if values.imag.any():
         raise np.linalg.LinAlgError
+    values, vectors = values.real, vectors.real
     order = values.argsort(-1, kind="stable")
     return np.take_along_axis(values, order, -1), np.take_along_axis(vectors, order[..., None, :], -1)
 

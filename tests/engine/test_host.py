@@ -203,3 +203,14 @@ def test_a_second_process_finds_the_plan_on_disk(tmp_path):
     assert first[0].split()[0] == second[0].split()[0] == "4.3"
     assert int(first[0].split()[1]) > 0
     assert second[0].split()[1:] == ["0", "0"]
+
+
+def test_complex_arrays_of_real_eigenvalues_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy from 2.5 on gives complex eigenvalues and eigenvectors of every matrix."""
+    eig = np.linalg.eig
+    monkeypatch.setattr(np.linalg, "eig", lambda a: tuple(part.astype(complex) for part in eig(a)))
+    values, vectors = pg.linalg.eig(pg.Tensor([[2.0, 1.0], [0.0, 1.0]]))
+    assert values.tolist() == [1.0, 2.0]
+    np.testing.assert_allclose(vectors.numpy(), [[-(0.5**0.5), 1.0], [0.5**0.5, 0.0]], rtol=1e-6)
+    with pytest.raises(pg.LinAlgError, match="complex eigenvalues"):
+        pg.linalg.eigvals(pg.Tensor([[0.0, 1.0], [-1.0, 0.0]])).realize()
