@@ -71,6 +71,7 @@ class TextProgram(Program):
 
     item, per = "characters", "element"
     same = (*Program.same, "block", "heads", "characters", "text_digest")
+    lowest = "validation loss"
 
     def __init__(self, settings: Any):
         self.text = load_text(settings.text)

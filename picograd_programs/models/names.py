@@ -82,7 +82,7 @@ class SampleNamesSettings(SampleSettings):
 class NamesProgram(Program):
     """Fits a network to first names. A subclass says its name and builds its network."""
 
-    item = "names"
+    item, lowest = "names", "dev loss"
     samples = SampleNamesSettings
 
     def __init__(self, settings: Any):

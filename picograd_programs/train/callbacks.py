@@ -7,10 +7,12 @@ two can be told apart), and to files for curves.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -272,9 +274,7 @@ class TensorBoard(Callback):
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
         """Adds figures."""
         values = [self.summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
-        self.writer.add_event(
-            self.event(wall_time=time.time(), step=trainer.done, summary=self.summary(value=values))
-        )
+        self.writer.add_event(self.event(wall_time=time.time(), step=trainer.done, summary=self.summary(value=values)))
 
     def end(self, trainer: Trainer) -> None:
         """Flushes the file."""
@@ -283,6 +283,7 @@ class TensorBoard(Callback):
 
 # ---- checkpoints ----
 NAME = re.compile(r"step-(\d{8})\.safetensors")
+BEST = "best.safetensors"
 
 
 class Checkpoints(Callback):
@@ -297,6 +298,9 @@ class Checkpoints(Callback):
       every:   steps between two checkpoints
       keep:    files that stay
       facts:   plain values by name, kept with the state: the run's settings
+      lowest:  figure, such as "validation loss", whose lowest value so far has its state kept as best.safetensors, too
+
+    State: least, that value, and least_at, its step; infinite and 0 before the first.
 
     Raises:
       ArgumentError: every or keep is below 1.
@@ -314,11 +318,17 @@ class Checkpoints(Callback):
     """
 
     def __init__(
-        self, folder: str | PathLike[str], every: int = 500, keep: int = 3, facts: Mapping[str, Any] | None = None
+        self,
+        folder: str | PathLike[str],
+        every: int = 500,
+        keep: int = 3,
+        facts: Mapping[str, Any] | None = None,
+        lowest: str | None = None,
     ):
         if every < 1 or keep < 1:
             raise ArgumentError(f"Checkpoints: every and keep must be at least 1, got {every} and {keep}.")
         self.folder, self.every, self.keep, self.facts = Path(folder), every, keep, dict(facts or {})
+        self.lowest, self.least, self.least_at = lowest, math.inf, 0
         self.saved = -1
 
     def paths(self) -> list[Path]:
@@ -332,8 +342,9 @@ class Checkpoints(Callback):
           DataError: the folder cannot be written.
         """
         if not trainer.done:
-            for path in self.paths():  # of an earlier training, which would be taken for this one's
-                path.unlink()
+            for path in [*self.paths(), self.folder / BEST]:  # of an earlier training, which would be taken for this one's
+                path.unlink(missing_ok=True)
+            self.least, self.least_at = math.inf, 0
             self.write(trainer)
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
@@ -343,10 +354,22 @@ class Checkpoints(Callback):
           NotFinite: a weight is NaN or infinite.
         """
         if trainer.done % self.every == 0 and trainer.done < trainer.steps:
-            try:
+            with full_disk_tolerated():
                 self.write(trainer)
-            except FileError as error:
-                print(f"warning: {error.fact} The training goes on.", file=sys.stderr, flush=True)
+
+    def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Keeps the state apart, if its figure is the lowest so far.
+
+        Raises:
+          NotFinite: a weight is NaN or infinite.
+        """
+        if self.lowest is not None and figures.get(self.lowest, math.inf) < self.least:
+            kept = self.least, self.least_at
+            self.least, self.least_at = figures[self.lowest], trainer.done  # the file says so, too
+            with full_disk_tolerated():
+                self.keep_as(BEST, trainer)
+                kept = self.least, self.least_at
+            self.least, self.least_at = kept
 
     def save(self, trainer: Trainer) -> None:
         """Keeps the state at the end.
@@ -360,13 +383,18 @@ class Checkpoints(Callback):
 
     def write(self, trainer: Trainer) -> None:
         """Writes a checkpoint now, and removes those beyond the last `keep`."""
-        if not trainer.is_finite():
-            raise NotFinite(f"a weight after step {trainer.done} is not finite")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        save({**trainer.state_dict(), "facts": self.facts}, self.folder / f"step-{trainer.done:08}.safetensors")
+        self.keep_as(f"step-{trainer.done:08}.safetensors", trainer)
         self.saved = trainer.done
         for path in self.paths()[: -self.keep]:
             path.unlink(missing_ok=True)
+
+    def keep_as(self, name: str, trainer: Trainer) -> None:
+        """Writes the state to a file of the folder."""
+        if not trainer.is_finite():
+            raise NotFinite(f"a weight after step {trainer.done} is not finite")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        least = {} if self.lowest is None else {"least": self.least, "least_at": self.least_at}
+        save({**trainer.state_dict(), "facts": self.facts, **least}, self.folder / name)
 
     def restore(self, trainer: Trainer) -> bool:
         """Gives back the newest state that is whole, and returns whether there was one.
@@ -380,6 +408,16 @@ class Checkpoints(Callback):
                 print(f"warning: {error.fact} The checkpoint before it is used.", file=sys.stderr, flush=True)
                 continue
             trainer.load_state_dict(state)
+            self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
             self.saved = trainer.done
             return True
         return False
+
+
+@contextmanager
+def full_disk_tolerated() -> Iterator[None]:
+    """Prints a warning where a file cannot be written during a training, which goes on."""
+    try:
+        yield
+    except FileError as error:
+        print(f"warning: {error.fact} The training goes on.", file=sys.stderr, flush=True)

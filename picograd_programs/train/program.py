@@ -24,7 +24,7 @@ from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd_formats.state_file import load
-from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard
+from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Progress, TensorBoard
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16}
@@ -133,6 +133,7 @@ class Program:
     item:    what a batch consists of: "images"
     per:     whether rows or elements of the first tensor of a batch are counted; see Progress
     same:    settings that a run shares with the checkpoint that it goes on from
+    lowest:  figure of `evaluate` whose lowest value has its state kept as best.safetensors, or None
     """
 
     name: ClassVar[str]
@@ -142,6 +143,7 @@ class Program:
     item: ClassVar[str] = "examples"
     per: ClassVar[str] = "row"
     same: ClassVar[tuple[str, ...]] = ("batch", "seed", "accumulate")
+    lowest: ClassVar[str | None] = None
 
     model: Module
     optimizer: Optimizer
@@ -215,7 +217,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         ema=settings.ema or None,
         seed=settings.seed,
     )
-    checkpoints = Checkpoints(settings.out, settings.save_every, settings.keep, program.facts)
+    checkpoints = Checkpoints(settings.out, settings.save_every, settings.keep, program.facts, program.lowest)
     if settings.resume:
         check_same(program, checkpoints)
         checkpoints.restore(trainer)
@@ -238,6 +240,9 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     )
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
+    if checkpoints.least_at:
+        lowest = f"{program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
+        print(f"lowest {lowest}; checkpoint: {checkpoints.folder / BEST}")
     if done < program.steps:
         print(f"go on with: {command_line(f'picograd train {program.name}', settings, resume=True)}")
         return HEARD_CTRL_C

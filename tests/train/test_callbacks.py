@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,42 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_training(
     assert trainer().fit(rows, 30, [checkpoints]) == 30
     assert "No space left on device. The training goes on." in capsys.readouterr().err
     assert [path.name[5:13] for path in checkpoints.paths()] == ["00000000", "00000010", "00000030"]
+
+
+def losses_at(steps: Mapping[int, float]) -> Every:
+    """An evaluation every ten steps whose figures are given."""
+    values = iter(steps.values())
+    return Every(10, lambda model: {"held-out": next(values)})
+
+
+def test_the_state_of_the_lowest_figure_is_kept_apart_and_known_after_resuming(tmp_path: Path) -> None:
+    best, checkpoints = tmp_path / "best.safetensors", Checkpoints(tmp_path, every=10, lowest="held-out")
+    ours = trainer()
+    ours.fit(rows, 30, [losses_at({10: 2.0, 20: 1.0, 30: 1.5}), checkpoints])
+    assert (checkpoints.least, checkpoints.least_at, pg.load(best)["done"]) == (1.0, 20, 20)
+    again, resumed = trainer(), Checkpoints(tmp_path, every=10, lowest="held-out")
+    assert resumed.restore(again) and (resumed.least, resumed.least_at) == (1.0, 20)
+    again.fit(rows, 50, [losses_at({40: 1.25, 50: 0.5}), resumed])
+    assert (resumed.least_at, pg.load(best)["done"]) == (50, 50)
+    trainer().fit(rows, 5, [checkpoints])  # a training from the start has no evaluation yet
+    assert not best.exists() and checkpoints.least_at == 0
+
+
+def test_a_lowest_figure_that_could_not_be_kept_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = callbacks.save
+
+    def full(state: Any, path: Path) -> None:
+        if path.name == "best.safetensors" and state["done"] == 20:
+            raise FileError(f"save: {path}: cannot be written: No space left on device.")
+        whole(state, path)
+
+    monkeypatch.setattr(callbacks, "save", full)
+    checkpoints = Checkpoints(tmp_path, lowest="held-out")
+    trainer().fit(rows, 20, [losses_at({10: 2.0, 20: 1.0}), checkpoints])
+    assert "No space left on device. The training goes on." in capsys.readouterr().err
+    assert (checkpoints.least, pg.load(tmp_path / "best.safetensors")["least"]) == (2.0, 2.0)
 
 
 def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
