@@ -24,6 +24,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import Intervals, interval_of
 from picograd.ir.stages import Launch, Program
 from picograd.ir.statements import (
+    ACCESSES,
     Alloc,
     Check,
     CommitCopies,
@@ -130,7 +131,8 @@ def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
 # ---- blocks of threads ----
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 MAX_GRID = (1 << 31) - 1
-MOST_TURNS, MOST_UNROLLED = 64, 8192  # of a loop that is written out: iterations, and statements that it becomes
+# Of a loop that is written out: iterations; statements that it becomes, where its counter chooses registers and elsewhere.
+MOST_TURNS, MOST_UNROLLED, MOST_UNROLLED_FREELY = 64, 8192, 512
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 
 
@@ -246,9 +248,32 @@ def broken(program: Program, rule: str) -> VerifyError:
 
 
 def is_unrolled(loop: For) -> bool:
-    """True for a short loop, which the compiler shall write out, so that indices into registers are constants."""
+    """True for a short loop that the compiler shall write out: loads of several turns are then on their way together.
+
+    Where its counter chooses registers it may be longer, for their numbers have to be constants. Other loops would become a
+    kernel that takes long to compile and is no faster: 512 loads of a sum down columns took NVRTC 16 s.
+    """
     extent = loop.range.src[0]
-    return extent.code is OpCode.CONST and extent.arg <= MOST_TURNS and work_of([loop]) <= MOST_UNROLLED
+    if extent.code is not OpCode.CONST or extent.arg > MOST_TURNS:
+        return False
+    work = work_of([loop])
+    return work <= MOST_UNROLLED_FREELY or work <= MOST_UNROLLED and _chooses_registers(loop)
+
+
+def _chooses_registers(loop: For) -> bool:
+    """True where the counter of a loop is in the index of a register."""
+    counted = {loop.range}  # and all that is computed from it
+    for statement in walk(loop.body):
+        if isinstance(statement, Let) and not counted.isdisjoint((statement.value, *statement.value.src)):
+            counted.add(statement.var)
+        for memory, index in ACCESSES[type(statement)]:
+            if getattr(statement, index) in counted and _is_register(getattr(statement, memory)):
+                return True
+    return False
+
+
+def _is_register(memory: Op) -> bool:
+    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
 
 
 def is_rolled(loop: For) -> bool:

@@ -18,7 +18,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, If, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
-from tests.gpu_programs import F32, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
+from tests.gpu_programs import F32, I64, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024)
@@ -86,6 +86,21 @@ def test_integer_arithmetic_that_may_overflow_wraps() -> None:
     body.let(OpCode.MOD, loop_range(0, AxisKind.GRID, 4), 3)
     text = render(block_program(*body.done()), TARGET).text
     assert "(int64)((uint64)" in text and "g0 % 3;" in text
+
+
+@pytest.mark.parametrize(("chooses", "written_out"), [(False, [10]), (True, [20, 10])], ids=["one", "many"])
+def test_loops_are_written_out_together_only_where_their_counters_choose_registers(
+    chooses: bool, written_out: list[int]
+) -> None:
+    """So the text that NVRTC makes of loops in loops is bounded: turns multiply."""
+    outer, inner = loop_range(1, AxisKind.LOOP, 20), loop_range(2, AxisKind.LOOP, 10)
+    sums, turn, step = memory("sums", 20, MemorySpace.REGISTER), Body(), Body()
+    own = turn.let(OpCode.MUL, outer, 1) if chooses else const(0, I64)
+    x = step.load(param(0, 64), inner)
+    step.store(sums, own, step.let(OpCode.ADD, step.load(sums, own), x, dtype=F32))
+    turn.add(For(inner, step.done()))
+    text = render(block_program(Alloc(sums), For(outer, turn.done())), TARGET).text
+    assert [int(each.split(";")[1].split("<")[1]) for each in text.split("#pragma unroll\n")[1:]] == written_out
 
 
 def refused(program: Program) -> str:
