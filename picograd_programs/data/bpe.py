@@ -182,7 +182,7 @@ class ByteLevel(Tokenizer):
         super().__init__(tokens, kinds)
         if pattern not in PATTERNS:
             raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
-        self.pattern = re.compile(PATTERNS[pattern], re.ASCII)
+        self.cut, self.pattern = pattern, re.compile(PATTERNS[pattern], re.ASCII)
         self.number_of = self.of_kind(TEXT)
         pairs = [tuple(merge.split(" ")) for merge in merges]
         if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
