@@ -39,6 +39,7 @@ from picograd_programs.models.bigram import Bigram
 from picograd_programs.models.characters import CharacterGPT
 from picograd_programs.models.diffusion import Diffusion
 from picograd_programs.models.digits import Cnn, Mnist
+from picograd_programs.models.gpt2 import GPT2, SampleGpt2Settings
 from picograd_programs.models.minilm import EmbedSettings, embed
 from picograd_programs.models.names import Bengio
 from picograd_programs.models.pronounce import PronounceSettings, pronounce
@@ -69,13 +70,14 @@ Train = make_dataclass(
     namespace={"__doc__": "Trains a model from data to results; Ctrl-C saves and says how to go on."},
 )  # fmt: skip
 # Settings of samples -> the program; each has a class of its own, whose default checkpoint is where the training puts it.
+# GPT-2's weights come from elsewhere.
 SAMPLED: dict[type, type[Program]] = {
     make_dataclass(
         f"Sample{program.__name__}", [("checkpoint", Path, program.takes().out)], bases=(program.samples,), frozen=True
     ): program
     for program in PROGRAMS
     if program.samples is not None
-}
+} | {SampleGpt2Settings: GPT2}
 Sample = make_dataclass(
     "Sample", [("model", choice_of([(program, settings()) for settings, program in SAMPLED.items()]))], frozen=True,
     namespace={"__doc__": "Shows what a trained model writes, draws or says."},

@@ -304,7 +304,8 @@ def test_files_that_the_pages_name_are_there() -> None:
 # In the source of others, or among the data that picograd comes with or fetches.
 ELSEWHERE = {
     "_format_impl.py", "_utils.py", "_weights_only_unpickler.py", "cublasLt.h", "cublas_api.h", "dlpack.h",
-    "library_types.h", "names.txt", "pickletools.py", "pip.py", "program.py", "threefry.h", "train_shakespeare_char.py",
+    "library_types.h", "merges.txt", "names.txt", "pickletools.py", "pip.py", "program.py", "threefry.h",
+    "train_shakespeare_char.py",
 }  # fmt: skip
 
 

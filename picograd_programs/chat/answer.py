@@ -14,7 +14,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
-from picograd_programs.models.llama import Llama
+from picograd_programs.models.gpt import KVCache
 
 Logits = np.ndarray[Any, Any]
 PIECE = 64  # tokens read at once
@@ -84,6 +84,19 @@ class Speed:
         return f"{self.tokens} tokens, {self.tokens / max(self.seconds, 1e-9):.1f} a second"
 
 
+class Network(Protocol):
+    """A network that reads on: a Llama or a GPT."""
+
+    def cache(self, batch: int, length: int) -> KVCache:
+        """Returns an empty cache."""
+
+    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int) -> Tensor:
+        """Returns the output (B, T, C) for tokens from a position on."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns logits (..., V) for outputs (..., C)."""
+
+
 class Reader:
     """A text that a network has read, to be continued.
 
@@ -92,7 +105,7 @@ class Reader:
       length:  most tokens that the text may have
     """
 
-    def __init__(self, model: Llama, length: int):
+    def __init__(self, model: Network, length: int):
         self.model, self.length, self.tokens = model, length, list[int]()
         self.cache = model.cache(1, length)
         self.piece = min(PIECE, length)

@@ -41,6 +41,7 @@ class GPTConfig:
     width:       C
     dropout:     probability, in training
     bias:        linear layers and norms have one
+    gelu:        "none" is the exact one, "tanh" the approximation that GPT-2's published weights were trained with
 
     Raises:
       ArgumentError: a number below 1, a probability outside [0, 1], or heads that do not divide width.
@@ -53,6 +54,7 @@ class GPTConfig:
     width: int = 768
     dropout: float = 0.0
     bias: bool = True
+    gelu: str = "none"
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "block", "layers", "heads", "width"):
@@ -102,29 +104,35 @@ class SelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
 
-    def read_on(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int) -> Tensor:
-        """The same for the positions from `position` on, whose keys and values go to the cache: one, or all from 0."""
+    def read_on(
+        self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int, mask_TS: Tensor | None
+    ) -> Tensor:
+        """The same for the positions from `position` on, whose keys and values go to the cache.
+
+        Args:
+          mask_TS:  True where a position sees another; None: it sees all up to its own
+        """
         q, k, v = self.heads_of(x_BTC)
         length = x_BTC.shape[1]
         keys_BHSD[:, :, position : position + length] = k
         values_BHSD[:, :, position : position + length] = v
-        if length > 1:
+        if length > 1 and mask_TS is None:
             return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        seen = slice(0, position + 1)
-        return self.joined(F.scaled_dot_product_attention(q, keys_BHSD[:, :, seen], values_BHSD[:, :, seen]))
+        seen = slice(0, position + length)
+        return self.joined(F.scaled_dot_product_attention(q, keys_BHSD[:, :, seen], values_BHSD[:, :, seen], mask_TS))
 
 
 class FeedForward(nn.Module):
     """Two linear layers, four times as wide between them."""
 
     def __init__(self, config: GPTConfig):
-        self.dropout = config.dropout
+        self.dropout, self.gelu = config.dropout, config.gelu
         self.c_fc = nn.Linear(config.width, 4 * config.width, config.bias)
         self.c_proj = nn.Linear(4 * config.width, config.width, config.bias)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
-        hidden: Tensor = self.c_fc(x_BTC).gelu()
+        hidden: Tensor = F.gelu(self.c_fc(x_BTC), approximate=self.gelu)
         y_BTC: Tensor = self.c_proj(hidden)
         return F.dropout(y_BTC, self.dropout, self.training)
 
@@ -205,13 +213,12 @@ class GPT(nn.Module):
     def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
-        One token at a time; or at position 0 any number, which is what begins a text. With a bound Variable as the
-        position, one plan serves every position.
+        Any number of tokens. With a bound Variable as the position, one plan serves every position for a number of them.
 
         Returns:   (B, T, C), normalised
 
         Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, are several after the beginning, or do not fit into it.
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
 
         >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
         >>> cache = model.cache(batch=1)
@@ -222,17 +229,19 @@ class GPT(nn.Module):
         """
         rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
         batch, _, most, _ = cache.keys[0].shape
-        is_inside = isinstance(position, Length) or 0 <= position <= most - length
-        if rows != batch:
-            raise ShapeError(f"GPT: tokens must be (B, T) with the cache's B={batch}, got {tokens_BT.shape}.")
-        if length < 1 or not is_inside or (length > 1 and position != 0):
+        last = position.bounds[1] if isinstance(position, Length) else position
+        if rows != batch or length < 1 or not 0 <= last <= most - length:
             raise ShapeError(
-                f"GPT: tokens must be (B, 1) at a position below {most}, or (B, T) at position 0 with T up to {most},"
+                f"GPT: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
                 f" got {tokens_BT.shape} at {position}."
             )
+        mask_TS = None
+        if length > 1 and (isinstance(position, Length) or position):
+            places = Tensor.arange(most, device=self.wte.weight.device)
+            mask_TS = places[: position + length] <= places[position : position + length].unsqueeze(1)
         x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]
         for block, keys_BHSD, values_BHSD in zip(self.h, cache.keys, cache.values):
-            x_BTC = x_BTC + block.attn.read_on(block.ln_1(x_BTC), keys_BHSD, values_BHSD, position)
+            x_BTC = x_BTC + block.attn.read_on(block.ln_1(x_BTC), keys_BHSD, values_BHSD, position, mask_TS)
             x_BTC = x_BTC + block.mlp(block.ln_2(x_BTC))
         out_BTC: Tensor = self.ln_f(x_BTC)
         return out_BTC

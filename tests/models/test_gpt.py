@@ -210,13 +210,13 @@ def test_a_cache_may_be_shorter_than_the_block():
         np.testing.assert_allclose(model.read_on(tokens[:, :4], cache).numpy(), expected[:, :4], atol=1e-5)
         np.testing.assert_allclose(model.read_on(tokens[:, 4:], cache, 4).numpy(), expected[:, 4:], atol=1e-5)
         for position in (-1, 5, np.int64(5)):
-            with pytest.raises(ShapeError, match=rf"\(B, 1\) at a position below 5, .* got \(1, 1\) at {position}\."):
+            with pytest.raises(ShapeError, match=rf"end by its 5 positions, got \(1, 1\) at {position}\."):
                 model.read_on(tokens[:, :1], cache, position)
-        with pytest.raises(ShapeError, match="at position 0 with T up to 5, got"):
+        with pytest.raises(ShapeError, match=r"end by its 5 positions, got \(1, 6\) at 0"):
             model.read_on(Tensor([[1, 2, 3, 4, 5, 6]]), cache)
-        with pytest.raises(ShapeError, match=r"the cache's B=1, got \(2, 1\)"):
+        with pytest.raises(ShapeError, match=r"the cache's B=1 and .* got \(2, 1\)"):
             model.read_on(Tensor([[1], [2]]), cache)
-        with pytest.raises(ShapeError, match=r"the cache's B=2, got \(1, 1\)"):
+        with pytest.raises(ShapeError, match=r"the cache's B=2 and .* got \(1, 1\)"):
             model.read_on(Tensor([[1]]), model.cache(batch=2))
     for length in (0, SMALL.block + 1):
         with pytest.raises(ArgumentError, match=f"^GPT.cache: length must be from 1 to {SMALL.block}, got {length}"):
@@ -240,10 +240,19 @@ def test_a_step_with_a_cache_needs_no_memory_beyond_a_layers_widest_moment(monke
 
 
 @pytest.mark.req("G4")
-def test_several_tokens_are_read_on_from_the_beginning_only():
-    model = GPT(SMALL)
-    with pytest.raises(pg.ShapeError, match=r"\(B, 1\) at a position below 8, or \(B, T\) at position 0 with T up to 8,"):
-        model.read_on(Tensor([[1, 2]]), model.cache(1), 1)
+def test_several_tokens_are_read_on_anywhere_with_one_plan():
+    model = GPT(SMALL).eval()
+    tokens = np.random.default_rng(0).integers(0, SMALL.vocabulary, (2, SMALL.block))
+    cache, place = model.cache(batch=2), pg.Variable("position", 0, SMALL.block - 3)
+    read = pg.jit(lambda piece, position: model.read_on(piece, cache, position))
+    with pg.no_grad():
+        expected = model.hidden(Tensor(tokens)).numpy()
+        for at in (0, 3, 5):
+            found = read(Tensor(tokens[:, at : at + 3]), place.bind(at)).numpy()
+            np.testing.assert_allclose(found, expected[:, at : at + 3], atol=1e-5)
+        found = model.read_on(Tensor(tokens[:, 2:7]), cache, 2).numpy()  # again, at a place that is no Variable
+    np.testing.assert_allclose(found, expected[:, 2:7], atol=1e-5)
+    assert read.num_captures == 1
 
 
 @pytest.mark.req("G4")

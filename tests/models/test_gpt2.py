@@ -1,0 +1,258 @@
+"""GPT-2's published format: random weights in it against the same network from its equations; the vocabulary; bad files."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import DataError
+from picograd_programs import cli
+from picograd_programs.data.bpe import LETTER_OF
+from picograd_programs.data.vocabulary import byte_level_in
+from picograd_programs.models.gpt2 import END, config_of, read_gpt2
+
+VOCABULARY, BLOCK, LAYERS, HEADS, WIDTH = 261, 96, 2, 3, 48
+MERGES = ["t h", "th e", "Ġ the", "e r"]
+NUMBERS = {token: place for place, token in enumerate([*LETTER_OF, "th", "the", "Ġthe", "er", END])}
+Weights = dict[str, torch.Tensor]
+
+
+def published(width: int = WIDTH) -> Weights:
+    """Returns random weights with the published names and shapes, masks among them."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int, deviation: float = 0.2) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * deviation
+
+    weights = {"wte.weight": drawn(VOCABULARY, width, deviation=0.3), "wpe.weight": drawn(BLOCK, width)}
+    norms = ["ln_f", *(f"h.{layer}.{name}" for layer in range(LAYERS) for name in ("ln_1", "ln_2"))]
+    for name in norms:
+        weights |= {f"{name}.weight": 1 + drawn(width), f"{name}.bias": drawn(width)}
+    for layer in range(LAYERS):
+        for name, inner, outer in [
+            ("attn.c_attn", 1, 3), ("attn.c_proj", 1, 1), ("mlp.c_fc", 1, 4), ("mlp.c_proj", 4, 1)
+        ]:  # fmt: skip
+            weights[f"h.{layer}.{name}.weight"] = drawn(inner * width, outer * width)
+            weights[f"h.{layer}.{name}.bias"] = drawn(outer * width)
+        weights[f"h.{layer}.attn.bias"] = torch.ones(1, 1, BLOCK, BLOCK).tril()
+        weights[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    return weights
+
+
+def reference(weights: Weights, tokens: np.ndarray, heads: int = HEADS) -> np.ndarray:
+    """Returns the logits after each token of a text from the equations, in float64: (T, V)."""
+    w = {name: value.double() for name, value in weights.items()}
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def conv1d(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    x = w["wte.weight"][torch.as_tensor(tokens)] + w["wpe.weight"][: len(tokens)]
+    for layer in range(LAYERS):
+        q, k, v = (
+            part.unflatten(-1, (heads, -1)).transpose(0, 1)
+            for part in conv1d(norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn.c_attn").chunk(3, -1)
+        )
+        later = torch.ones(len(x), len(x)).triu(1) == 1
+        score = (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])).masked_fill(later, -math.inf)
+        x = x + conv1d((score.softmax(-1) @ v).transpose(0, 1).flatten(1), f"h.{layer}.attn.c_proj")
+        hidden = conv1d(norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc")
+        opened = hidden / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)))
+        x = x + conv1d(opened, f"h.{layer}.mlp.c_proj")
+    return (norm(x, "ln_f") @ w["wte.weight"].T).numpy()
+
+
+def write_vocabulary(folder: Path) -> None:
+    (folder / "vocab.json").write_text(json.dumps(NUMBERS))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{merge}\n" for merge in MERGES))
+
+
+def write_model(folder: Path, weights: Weights | None = None, **said: Any) -> Path:
+    """Writes weights, a vocabulary, and what config.json says; returns the file of the weights."""
+    write_vocabulary(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": HEADS, **said}))
+    save_file(published() if weights is None else weights, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def logits_of(path: Path, tokens: np.ndarray) -> np.ndarray:
+    with pg.no_grad():
+        return read_gpt2(path)(Tensor(tokens[None]))[0][0].numpy()
+
+
+# ---- logits ----
+@pytest.mark.req("D8")
+@pytest.mark.parametrize("kind", ["safetensors", "bin", "with an output layer", "float16"])
+def test_logits_are_those_of_the_equations(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    weights, tokens = published(), rng.integers(0, VOCABULARY, 40)
+    path = write_model(tmp_path)
+    if kind == "float16":
+        weights = {name: value.half() for name, value in weights.items()}
+        path = write_model(tmp_path, weights)
+    if kind == "with an output layer":
+        named = {f"transformer.{name}": value for name, value in weights.items()}
+        path = write_model(tmp_path, {**named, "lm_head.weight": weights["wte.weight"].clone()})
+    if kind == "bin":
+        path = tmp_path / "pytorch_model.bin"
+        torch.save(weights, path)
+    expected = reference(weights, tokens)
+    assert np.abs(expected).max() > 5
+    np.testing.assert_allclose(logits_of(path, tokens), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.req("D8")
+def test_without_config_json_heads_follow_from_the_width(tmp_path: Path, rng: np.random.Generator) -> None:
+    weights, tokens = published(width=128), rng.integers(0, VOCABULARY, 9)
+    path = write_model(tmp_path, weights)
+    (tmp_path / "config.json").unlink()
+    np.testing.assert_allclose(logits_of(path, tokens), reference(weights, tokens, heads=2), atol=1e-3, rtol=0)
+    for width, layers, heads in [(768, 12, 12), (1024, 24, 16), (1280, 36, 20), (1600, 48, 25)]:  # all that were published
+        names = {f"h.{layer}.ln_1.weight": Tensor.zeros(width) for layer in range(layers)}
+        tables = {"wte.weight": Tensor.zeros(50257, width), "wpe.weight": Tensor.zeros(1024, width)}
+        config = config_of({**tables, **names}, {})
+        assert (config.vocabulary, config.block, config.layers, config.heads) == (50257, 1024, layers, heads)
+
+
+# ---- text ----
+@pytest.mark.req("D8")
+def test_the_command_continues_a_prompt_as_the_equations_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, weights = write_model(tmp_path), published()
+    tokenizer = byte_level_in(tmp_path)
+    prompt = "the other thérapist " * 5  # longer than a piece that is read at once
+    tokens = tokenizer.encode(prompt)
+    assert 64 < len(tokens) < BLOCK - 12
+    for _ in range(12):
+        tokens.append(int(reference(weights, np.array(tokens))[-1].argmax()))
+    drawn = tokens[-12:]
+    ends = drawn.index(NUMBERS[END]) if NUMBERS[END] in drawn else 12
+    words = ["sample", "gpt2", "--weights", str(path), "--prompt", prompt, "--temperature", "0", "--length", "12"]
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out == prompt + tokenizer.decode(drawn[:ends]) + "\n"
+
+
+def test_without_a_prompt_a_text_begins_and_a_seed_decides_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, texts = write_model(tmp_path), []
+    for seed in ("1", "1", "3"):
+        assert cli.main(["sample", "gpt2", "--weights", str(path), "--num", "2", "--length", "20", "--seed", seed]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].count("\n" + "-" * 20 + "\n") == 1
+
+
+@pytest.mark.req("H1")
+def test_tokens_are_those_of_the_tokenizers_library(tmp_path: Path, rng: np.random.Generator) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    write_vocabulary(tmp_path)
+    theirs = tokenizers.ByteLevelBPETokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
+    theirs.add_special_tokens([END])
+    (tmp_path / "other").mkdir()
+    theirs.save(str(tmp_path / "other" / "tokenizer.json"))
+    letters = [*"the rTHE\n\t'd 12", "é", "日", "\u00a0", "😀"]
+    texts = ["".join(rng.choice(letters, 40)) for _ in range(50)]
+    for folder in (tmp_path, tmp_path / "other"):
+        ours = byte_level_in(folder)
+        assert ours.control == {END: 260}
+        for text in texts:
+            assert ours.encode(text) == theirs.encode(text).ids
+            assert ours.decode(ours.encode(text)) == text
+
+
+# ---- bad files ----
+def changed(name: str, value: torch.Tensor | None) -> Weights:
+    return {key: each for key, each in {**published(), name: value}.items() if each is not None}
+
+
+@pytest.mark.parametrize(
+    ("weights", "said", "words"),
+    [
+        (changed("h.1.mlp.c_fc.bias", None), {}, "a tensor h.1.mlp.c_fc.bias of (192,), of floats; it has none"),
+        (changed("h.0.attn.c_attn.weight", torch.zeros(144, 48)), {}, "c_attn.weight of (48, 144), of floats; it has"),
+        (changed("ln_f.bias", torch.zeros(48, dtype=torch.int64)), {}, "of floats; it has one of (48,), int64"),
+        (changed("h.0.attn.rotary", torch.zeros(1)), {}, "a tensor 'h.0.attn.rotary', which GPT-2 does not have"),
+        (changed("lm_head.weight", torch.zeros(261, 48)), {}, "its lm_head.weight is not its wte.weight"),
+        (changed("wpe.weight", None), {}, "it is no GPT-2"),
+        ({"fc.weight": torch.zeros(3, 3)}, {}, "it is no GPT-2"),
+        (published(), {"n_head": 5}, "has 5 heads, which do not divide its width of 48"),
+        (published(), {"n_head": "many"}, "has many heads, which do not divide its width of 48"),
+        (published(), {"activation_function": "relu"}, "says activation_function is relu; with gelu_new it is computed"),
+        (published(), {"model_type": "bert"}, "says model_type is bert"),
+    ],
+)  # fmt: skip
+def test_another_network_is_a_data_error(weights: Weights, said: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = write_model(tmp_path, weights, **said)
+    with pytest.raises(DataError) as caught:
+        read_gpt2(path)
+    assert words in caught.value.fact and str(path) in caught.value.fact
+
+
+def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_model(tmp_path)
+
+    def said(*more: str) -> str:
+        assert cli.main(["sample", "gpt2", "--weights", str(path), "--length", "2", *more]) == 1
+        return capsys.readouterr().err
+
+    whole = path.read_bytes()
+    assert "--prompt: has 96 tokens; 1 to 95 can be continued" in said("--prompt", "x" * 96)
+    assert "--length: got 0" in said("--length", "0")
+    (tmp_path / "config.json").unlink()
+    assert "has 0 heads, which do not divide its width of 48" in (err := said()) and "config.json, which says n_head" in err
+    (tmp_path / "config.json").write_text("[]")
+    assert "config.json: has no dict" in said()
+    (tmp_path / "config.json").write_text('{"n_head": 3')
+    assert "config.json: its JSON is damaged" in said()
+    (tmp_path / "config.json").write_text('{"n_head": 3}')
+    for damaged in (whole[:1000], whole[: len(whole) // 2], b"", whole[:8] + b"}" + whole[9:]):
+        path.write_bytes(damaged)
+        assert str(path) in said()
+    torch.save({"weights": published()}, path)
+    assert "has more than tensors by name" in said()
+    path.unlink()
+    assert "--weights names model.safetensors" in said()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("merges.txt", None, "vocab.json is there, merges.txt is not"),
+        ("vocab.json", None, "vocab.json and merges.txt, which turn text into tokens, are not there"),
+        ("vocab.json", "{", "vocab.json: its JSON is damaged"),
+        ("vocab.json", '{"a": 0, "a": 1}', "vocab.json: a dict in its JSON has a key twice"),
+        ("vocab.json", "[]", "vocab.json: has no dict"),
+        ("vocab.json", "{}", "has no vocabulary"),
+        ("vocab.json", '{"a": 0, "b": 2}', "the numbers of its 2 tokens must be 0, 1, 2, ...; 'b' has the number 2"),
+        ("vocab.json", '{"a": "0"}', "'a' has the number 0"),
+        ("vocab.json", '{"a": 0}', "has vectors of 261 tokens, and the vocabulary beside it has 1"),
+        ("merges.txt", "a b c\n", "the merge 'a b c', which is no pair"),
+        ("merges.txt", b"\xff", "merges.txt: is not UTF-8: byte 0"),
+        ("tokenizer.json", '{"model": {"type": "Unigram"}}', "types ['Unigram', None]; BPE and ByteLevel are run"),
+        ("tokenizer.json", '{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}', "has no list of merges"),
+        ("tokenizer.json", '{"model": {"type": "BPE", "vocab": 3, "merges": []}, "pre_tokenizer": {"type": "ByteLevel"}}',
+         "has no vocabulary"),
+        ("tokenizer.json", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": '
+         '{"type": "ByteLevel"}, "added_tokens": [3]}', "an entry of added_tokens has no content"),
+    ],
+)  # fmt: skip
+def test_a_damaged_vocabulary_is_a_sentence(
+    name: str, text: str | bytes | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_model(tmp_path)
+    if name == "tokenizer.json":
+        (tmp_path / "merges.txt").unlink()
+    (tmp_path / name).unlink() if text is None else (tmp_path / name).write_bytes(
+        text if isinstance(text, bytes) else text.encode()
+    )
+    assert cli.main(["sample", "gpt2", "--weights", str(path), "--prompt", "a"]) == 1
+    assert words in capsys.readouterr().err
