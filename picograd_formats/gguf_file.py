@@ -2,8 +2,8 @@
 
 A file is mapped, not read: a tensor is a view of it, and its bytes come from the disk when they are used. Each kind of
 block has a function that takes it apart, in NumPy: groups of small integers, each with a scale and perhaps a least value.
-K-quants pack scales of their scales, too. Counts and lengths are believed only as far as the file has bytes for them, and
-nothing in it is run.
+K-quants pack scales of their scales, too; IQ4's integers are places in a table of 16. Counts and lengths are believed only
+as far as the file has bytes for them, and nothing in it is run.
 
 Source: ggml, its description of GGUF (the file), ggml-common and ggml-quants (the blocks).
 
@@ -128,6 +128,30 @@ def of_q8_0(blocks: Array) -> Groups:
     return Groups(blocks[:, None, 2:].view(np.int8), halves(blocks, 0))
 
 
+def pairs_of_bits(packed: Array) -> Array:
+    """Returns the four 2-bit numbers of bytes, (N, ..., n) -> (N, ..., 4, n): the lowest of all bytes first."""
+    return packed[..., None, :] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+
+
+def of_q2_k(blocks: Array) -> Groups:
+    """d * scale * q - dmin * minimum for 16 groups of 16: 16 bytes of scale and minimum, 64 of q, d and dmin float16."""
+    q = pairs_of_bits(blocks[:, 16:80].reshape(-1, 2, 32)).reshape(-1, 16, 16)
+    scales, minima = blocks[:, :16, None] & 15, blocks[:, :16, None] >> 4
+    return Groups(q, halves(blocks, 80) * scales, -(halves(blocks, 82) * minima))
+
+
+def of_q3_k(blocks: Array) -> Groups:
+    """d * (scale - 32) * (q - 4) for 16 groups of 16: 32 bytes of third bits, 64 of lower two, 12 of scales, d float16.
+
+    Bit g of byte i is the third of element i of the 32 elements number g. Scales are of six bits: the lower four in eight
+    bytes, the upper two in four.
+    """
+    third = bits_of(blocks[:, :32]).reshape(-1, 32, 8).swapaxes(1, 2)
+    q = pairs_of_bits(blocks[:, 32:96].reshape(-1, 2, 32)).reshape(-1, 8, 32) | third << 2
+    scales = nibbles(blocks[:, 96:104]) | pairs_of_bits(blocks[:, 104:108]).reshape(-1, 16) << 4
+    return Groups(q.reshape(-1, 16, 16).view(np.int8) - 4, halves(blocks, 108) * (scales.view(np.int8) - 32)[:, :, None])
+
+
 def k_scales(blocks: Array) -> tuple[Array, Array]:
     """Returns the scale of each of the eight groups of a Q4_K or Q5_K block, and its least value: (N, 8, 1) each.
 
@@ -158,9 +182,26 @@ def of_q6_k(blocks: Array) -> Groups:
     Each half of 128 elements has 64 and 32 of those bytes; byte i has the upper bits of elements i, 32 + i, 64 + i, 96 + i.
     """
     lower = nibbles(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
-    upper = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    upper = pairs_of_bits(blocks[:, 128:192].reshape(-1, 2, 32))
     q = (lower | upper << 4).reshape(-1, 16, 16).view(np.int8) - 32
     return Groups(q, halves(blocks, 208) * blocks[:, 192:208, None].view(np.int8))
+
+
+# Numbers that a place in four bits means: closer together near 0, where most weights are.
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+
+
+def of_iq4_nl(blocks: Array) -> Groups:
+    """d * IQ4[q]: d float16, 16 bytes of q."""
+    return Groups(IQ4[nibbles(blocks[:, None, 2:])], halves(blocks, 0))
+
+
+def of_iq4_xs(blocks: Array) -> Groups:
+    """d * (scale - 32) * IQ4[q] for eight groups of 32: d float16, upper two bits of scales, lower four, 128 bytes of q."""
+    upper = pairs_of_bits(blocks[:, 2:4, None]).reshape(-1, 8)
+    lower = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], -1).reshape(-1, 8)
+    scales = (lower | upper << 4).view(np.int8) - 32
+    return Groups(IQ4[nibbles(blocks[:, 8:].reshape(-1, 8, 16))], halves(blocks, 0) * scales[:, :, None])
 
 
 PACKINGS = {
@@ -168,8 +209,10 @@ PACKINGS = {
     28: Packing("F64", 1, 8, of_floats("<f8")), 30: Packing("BF16", 1, 2, of_bfloat16),
     2: Packing("Q4_0", 32, 18, of_q4_0, 4), 3: Packing("Q4_1", 32, 20, of_q4_1, 4),
     6: Packing("Q5_0", 32, 22, of_q5_0, 5), 7: Packing("Q5_1", 32, 24, of_q5_1, 5),
-    8: Packing("Q8_0", 32, 34, of_q8_0, 8), 12: Packing("Q4_K", 256, 144, of_q4_k, 4),
+    8: Packing("Q8_0", 32, 34, of_q8_0, 8), 10: Packing("Q2_K", 256, 84, of_q2_k, 2),
+    11: Packing("Q3_K", 256, 110, of_q3_k, 3), 12: Packing("Q4_K", 256, 144, of_q4_k, 4),
     13: Packing("Q5_K", 256, 176, of_q5_k, 5), 14: Packing("Q6_K", 256, 210, of_q6_k, 6),
+    20: Packing("IQ4_NL", 32, 18, of_iq4_nl, 8), 23: Packing("IQ4_XS", 256, 136, of_iq4_xs, 8),
 }  # fmt: skip
 
 

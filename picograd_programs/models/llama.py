@@ -1,13 +1,15 @@
 """Llama: the Transformer of most open models today, with the weights of a GGUF file.
 
 Against GPT (gpt.py): norms without mean and bias; positions are angles by which queries and keys are turned, pair by
-pair; several heads of queries share one of keys and values; the feed-forward part multiplies by a gate. Gemma 3 and Qwen 3
-are settings of the same network: queries and keys normalised, norms after a part as well as before, layers that see a
-window only. It reads any number of tokens after those in its cache, so that a text is never read twice.
+pair; several heads of queries share one of keys and values; the feed-forward part multiplies by a gate. Qwen 2, Qwen 3
+and Gemma 3 are settings of the same network: biases of queries, keys and values; queries and keys normalised, norms after
+a part as well as before, layers that see a window only. It reads any number of tokens after those in its cache, so that a
+text is never read twice.
 
 Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arXiv:1910.07467 (RMSNorm); Su et al. 2021,
        arXiv:2104.09864 (angles); Ainslie et al. 2023, arXiv:2305.13245 (shared keys and values); Shazeer 2020,
-       arXiv:2002.05202 (gates); Gemma team 2025, arXiv:2503.19786; Yang et al. 2025, arXiv:2505.09388 (Qwen 3).
+       arXiv:2002.05202 (gates); Gemma team 2025, arXiv:2503.19786; Yang et al. 2024, arXiv:2407.10671 (Qwen 2); Yang et al.
+       2025, arXiv:2505.09388 (Qwen 3); Grattafiori et al. 2024, arXiv:2407.21783 (Llama 3.1).
 
 Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary.
 """
@@ -26,7 +28,7 @@ from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
-from picograd_formats.gguf_file import GGUF, PackedTensor
+from picograd_formats.gguf_file import GGUF, Array, PackedTensor
 from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
 
@@ -58,6 +60,8 @@ class LlamaConfig:
     features: int
     eps: float = 1e-5
     base: float = 10000.0
+    scaling: float = 1.0  # angles of layers that see everything are divided by it
+    has_biases: bool = False  # of queries, keys and values
     pairs_are_halves: bool = False  # a pair is features i and i + D/2; else neighbours
     norms_heads: bool = False  # queries and keys are normalised
     norms_after: bool = False  # a part's output is normalised, too
@@ -72,6 +76,16 @@ class LlamaConfig:
         return not self.window or (layer + 1) % self.window_every == 0
 
 
+ARCHITECTURES: dict[str, dict[str, Any]] = {  # what a name in the metadata says beyond them
+    "llama": {},
+    "qwen2": {"has_biases": True, "pairs_are_halves": True},
+    "qwen3": {"norms_heads": True, "pairs_are_halves": True},
+    "gemma3": {
+        "norms_heads": True, "pairs_are_halves": True, "norms_after": True, "is_gelu": True, "window_every": 6,
+    },
+}  # fmt: skip
+
+
 def config_of(file: GGUF) -> LlamaConfig:
     """Returns the settings that the metadata of a file describe.
 
@@ -79,8 +93,8 @@ def config_of(file: GGUF) -> LlamaConfig:
       DataError: they describe another network, or lack something.
     """
     name = file.metadata.get("general.architecture")
-    if name not in ("llama", "qwen3", "gemma3"):
-        raise DataError(f"the file has a network of type {str(name)[:40]!r}; llama, qwen3 and gemma3 are run.")
+    if name not in ARCHITECTURES:
+        raise DataError(f"the file has a network of type {str(name)[:40]!r}; {', '.join(ARCHITECTURES)} are run.")
 
     def number(key: str, default: float | None = None) -> Any:
         value = file.metadata.get(f"{name}.{key}", default)
@@ -90,7 +104,7 @@ def config_of(file: GGUF) -> LlamaConfig:
 
     heads, width = number("attention.head_count"), number("embedding_length")
     features = number("attention.key_length", width // heads)
-    table = file.tensors.get("token_embd.weight")
+    table, scaling = file.tensors.get("token_embd.weight"), file.metadata.get(f"{name}.rope.scaling.type", "none")
     config = LlamaConfig(
         vocabulary=table.shape[0] if table is not None else 0,
         context=number("context_length"),
@@ -102,19 +116,16 @@ def config_of(file: GGUF) -> LlamaConfig:
         features=features,
         eps=number("attention.layer_norm_rms_epsilon"),
         base=number("rope.freq_base", 10000.0),
-        pairs_are_halves=name != "llama",
-        norms_heads=name != "llama",
-        norms_after=name == "gemma3",
-        is_gelu=name == "gemma3",
+        scaling=number("rope.scaling.factor") if scaling == "linear" else 1.0,
         embedding_scale=width**0.5 if name == "gemma3" else 1.0,
         window=number("attention.sliding_window") if name == "gemma3" else 0,
-        window_every=6 if name == "gemma3" else 0,
+        **ARCHITECTURES[name],
     )
     whole = (config.context, config.layers, config.width, config.hidden, heads, config.shared_heads, features)
     if not all(isinstance(each, int) for each in whole) or features % 2 or heads % config.shared_heads:
         raise DataError(f"the file's numbers do not fit each other: {config}.")
-    if number("rope.dimension_count", features) != features or f"{name}.rope.scaling.type" in file.metadata:
-        raise DataError("the file turns a part of the features, or scales its angles; that is not done here.")
+    if number("rope.dimension_count", features) != features or scaling not in ("none", "linear"):
+        raise DataError(f"the file turns some of the features, or scales angles by {str(scaling)[:40]}; that is not done.")
     return config
 
 
@@ -126,25 +137,29 @@ class Weights:
         self.tensors = dict(tensors)
 
     def take(self, name: str, *shape: int) -> PackedTensor:
-        """Returns a tensor.
+        """Returns a tensor by its whole name.
 
         Raises:
           DataError: it is not there, or has another shape.
         """
-        tensor = self.tensors.pop(f"{name}.weight", None)
+        tensor = self.tensors.pop(name, None)
         if tensor is None or tensor.shape != shape:
             found = "none" if tensor is None else f"one of {tensor.shape}"
-            raise DataError(f"the file has to have a tensor {name}.weight of {shape}, it has {found}.")
+            raise DataError(f"the file has to have a tensor {name} of {shape}, it has {found}.")
         return tensor
 
     def matrix(self, name: str, rows: int, columns: int) -> PackedMatrix:
         """Returns a matrix, packed as in the file."""
-        return PackedMatrix(self.take(name, rows, columns))
+        return PackedMatrix(self.take(f"{name}.weight", rows, columns))
+
+    def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
+        """Returns a matrix, and a bias if there is one."""
+        return Linear(self.matrix(name, rows, columns), self.take(f"{name}.bias", rows) if has_bias else None)
 
     def norm(self, name: str, width: int, eps: float) -> nn.RMSNorm:
         """Returns a norm."""
         norm = nn.RMSNorm(width, eps).requires_grad_(False)
-        norm.load_state_dict({"weight": Tensor(self.take(name, width).unpacked())})
+        norm.load_state_dict({"weight": Tensor(self.take(f"{name}.weight", width).unpacked())})
         return norm
 
     def check_empty(self) -> None:
@@ -158,9 +173,26 @@ class Weights:
 
 
 # ---- parts ----
-def angles(config: LlamaConfig, length: int, base: float) -> tuple[Tensor, Tensor]:
-    """Returns cosine and sine of the angle of each pair at each position, (length, D/2) each."""
-    speeds = base ** (-np.arange(0, config.features, 2) / config.features)
+class Linear(nn.Module):
+    """x @ matrix.T + bias"""
+
+    def __init__(self, matrix: PackedMatrix, bias: PackedTensor | None):
+        self.matrix = matrix
+        self.register_buffer("bias", None if bias is None else Tensor(bias.unpacked()).realize())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., K) -> (..., R)."""
+        out: Tensor = self.matrix(x)
+        return out if self.bias is None else out + self.bias
+
+
+def angles(config: LlamaConfig, base: float, slower: Array | float = 1.0) -> tuple[Tensor, Tensor]:
+    """Returns cosine and sine of the angle of each pair at each position, (context, D/2) each.
+
+    Args:
+      slower:  what the angle of each pair is divided by, (D/2,) or one number
+    """
+    length, speeds = config.context, base ** (-np.arange(0, config.features, 2) / config.features) / slower
     turns = np.arange(length)[:, None] * speeds
     return Tensor(np.cos(turns).astype(np.float32)), Tensor(np.sin(turns).astype(np.float32))
 
@@ -184,9 +216,9 @@ class SelfAttention(nn.Module):
     def __init__(self, config: LlamaConfig, weights: Weights, part: str):
         self.config = config
         inner, shared = config.heads * config.features, config.shared_heads * config.features
-        self.q = weights.matrix(f"{part}.attn_q", inner, config.width)
-        self.k = weights.matrix(f"{part}.attn_k", shared, config.width)
-        self.v = weights.matrix(f"{part}.attn_v", shared, config.width)
+        self.q = weights.linear(f"{part}.attn_q", inner, config.width, config.has_biases)
+        self.k = weights.linear(f"{part}.attn_k", shared, config.width, config.has_biases)
+        self.v = weights.linear(f"{part}.attn_v", shared, config.width, config.has_biases)
         self.output = weights.matrix(f"{part}.attn_output", config.width, inner)
         if config.norms_heads:
             self.q_norm = weights.norm(f"{part}.attn_q_norm", config.features, config.eps)
@@ -284,8 +316,11 @@ class Llama(nn.Module):
         self.norm = weights.norm("output_norm", config.width, config.eps)
         is_tied = "output.weight" not in weights.tensors
         self.output = self.embedding if is_tied else weights.matrix("output", config.vocabulary, config.width)
+        slower: Array | float = config.scaling
+        if "rope_freqs.weight" in weights.tensors:  # as Llama 3.1 stretches slow pairs to longer texts
+            slower = slower * weights.take("rope_freqs.weight", config.features // 2).unpacked()
         weights.check_empty()
-        self.angles = [angles(config, config.context, base) for base in (config.base, config.window_base)]
+        self.angles = [angles(config, config.base, slower), angles(config, config.window_base)]
         self.places = Tensor(np.arange(config.context, dtype=np.int32))
         realize([self.places, *self.angles[0], *self.angles[1]])
 

@@ -21,7 +21,7 @@ BITS_OF_HALF_A_BYTE = 4
 class PackedMatrix(nn.Module):
     """A matrix (R, K) of a GGUF file. Called, it multiplies as a linear layer does: x @ matrix.T
 
-    Numbers of five and six bits take eight; floats of any kind become float32.
+    Numbers of two and three bits take four, of five, six and of IQ4's table eight; floats of any kind become float32.
 
     >>> from picograd_formats.gguf_file import plain_tensor
     >>> PackedMatrix(plain_tensor(np.eye(2)))(Tensor([[3.0, 4.0]])).tolist()

@@ -11,17 +11,24 @@ from picograd_programs.models.llama import LlamaConfig
 Array = np.ndarray
 
 
-def numpy_logits(config: LlamaConfig, weights: dict[str, Array], tokens: Array) -> Array:
-    """Returns the logits after each token, (T, V), in float64."""
+def numpy_logits(
+    config: LlamaConfig, weights: dict[str, Array], tokens: Array, speeds: Array | None = None
+) -> Array:
+    """Returns the logits after each token, (T, V), in float64.
+
+    Args:
+      speeds:  radians a position by which pairs turn in layers that see everything, (D/2,); None: base^(-2i/D)
+    """
     w = {name.removesuffix(".weight"): array.astype(np.float64) for name, array in weights.items()}
 
     def norm(x: Array, name: str) -> Array:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + config.eps) * w[name]
 
-    def rotated(x: Array, base: float) -> Array:
+    def rotated(x: Array, sees_all: bool) -> Array:
         """Turns pairs as complex numbers: x (T, D)."""
         half = config.features // 2
-        angle = np.arange(len(x))[:, None] * base ** (-np.arange(half) / half)
+        speed = (config.base if sees_all else config.window_base) ** (-np.arange(half) / half)
+        angle = np.arange(len(x))[:, None] * (speeds if sees_all and speeds is not None else speed)
         first, second = (x[:, :half], x[:, half:]) if config.pairs_are_halves else (x[:, ::2], x[:, 1::2])
         pairs = (first + 1j * second) * np.exp(1j * angle)
         out = np.empty_like(x)
@@ -33,17 +40,18 @@ def numpy_logits(config: LlamaConfig, weights: dict[str, Array], tokens: Array) 
 
     def attention(x: Array, part: str, layer: int) -> Array:
         sees_all = not config.window or (layer + 1) % config.window_every == 0
-        base = config.base if sees_all else config.window_base
-        heads = []
+        heads, zeros = [], np.zeros(config.heads * config.features)
         for head in range(config.heads):
             shared = head * config.shared_heads // config.heads
             rows = slice(head * config.features, (head + 1) * config.features)
             shared_rows = slice(shared * config.features, (shared + 1) * config.features)
-            q, k = x @ w[f"{part}.attn_q"][rows].T, x @ w[f"{part}.attn_k"][shared_rows].T
-            v = x @ w[f"{part}.attn_v"][shared_rows].T
+            q, k, v = (
+                x @ w[f"{part}.attn_{name}"][places].T + w.get(f"{part}.attn_{name}.bias", zeros)[places]
+                for name, places in (("q", rows), ("k", shared_rows), ("v", shared_rows))
+            )
             if config.norms_heads:
                 q, k = norm(q, f"{part}.attn_q_norm"), norm(k, f"{part}.attn_k_norm")
-            q, k = rotated(q, base), rotated(k, base)
+            q, k = rotated(q, sees_all), rotated(k, sees_all)
             mixed = np.empty_like(q)
             for t in range(len(x)):
                 first = 0 if sees_all else max(0, t + 1 - config.window)

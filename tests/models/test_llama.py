@@ -22,6 +22,7 @@ from tests.models.numpy_llama import numpy_logits
 LLAMA = LlamaConfig(vocabulary=23, context=16, layers=2, width=32, hidden=48, heads=4, shared_heads=2, features=8)
 CONFIGS = {
     "llama": LLAMA,
+    "qwen2": replace(LLAMA, pairs_are_halves=True, has_biases=True, base=1e6),
     "qwen3": replace(LLAMA, features=16, pairs_are_halves=True, norms_heads=True, base=1e6),
     "gemma3": replace(
         LLAMA, layers=3, shared_heads=1, pairs_are_halves=True, norms_heads=True, norms_after=True, is_gelu=True,
@@ -45,11 +46,13 @@ def random_weights(config: LlamaConfig, rng: np.random.Generator, is_tied: bool 
         }  # fmt: skip
         if config.norms_heads:
             part |= {"attn_q_norm": (config.features,), "attn_k_norm": (config.features,)}
+        biases = {"attn_q": inner, "attn_k": shared, "attn_v": shared} if config.has_biases else {}
+        shapes |= {f"blk.{layer}.{name}.bias": (length,) for name, length in biases.items()}
         if config.norms_after:
             part |= {"post_attention_norm": (config.width,), "post_ffw_norm": (config.width,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in part.items()}
     return {
-        f"{name}.weight": (rng.normal(size=shape) * 0.2 + ("norm" in name)).astype(np.float32)
+        name + ("" if name.endswith("bias") else ".weight"): rng.normal("norm" in name, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
 
@@ -66,6 +69,38 @@ def test_logits_are_those_of_the_formulas(name: str, device: str, rng: np.random
     tokens = rng.integers(0, config.vocabulary, 13)
     expected = numpy_logits(config, weights, tokens).astype(np.float32)
     same_value(network(config, weights)(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
+
+
+def llama_31_speeds(config: LlamaConfig, before: int) -> np.ndarray:
+    """Returns the speeds of Llama 3.1's pairs by Meta's rule: slow ones are 8 times slower, those between are mixed.
+
+    Args:
+      before:  positions that the network was first trained with
+    """
+    speeds = config.base ** (-np.arange(0, config.features, 2) / config.features)
+    turns = before * speeds / (2 * math.pi)  # of a pair, over all those positions
+    share = ((turns - 1) / (4 - 1)).clip(0, 1)  # 0 up to low_freq_factor 1, 1 from high_freq_factor 4 on
+    return (1 - share) * speeds / 8 + share * speeds
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("kind", ["a tensor of factors", "linear"])
+def test_angles_are_scaled_as_the_file_says(kind: str, rng: np.random.Generator) -> None:
+    config = replace(LLAMA, base=500.0)
+    weights, tokens = random_weights(config, rng), rng.integers(0, config.vocabulary, 13)
+    plain = config.base ** (-np.arange(0, config.features, 2) / config.features)
+    speeds = llama_31_speeds(config, 50) if kind == "a tensor of factors" else plain / 3
+    expected = numpy_logits(config, weights, tokens, speeds).astype(np.float32)
+    assert np.abs(expected - numpy_logits(config, weights, tokens)).max() > 0.1
+    if kind == "linear":
+        found = network(replace(config, scaling=3.0), weights)(Tensor(tokens[None]))[0]
+    else:
+        factors = (plain / speeds).astype(np.float32)
+        assert {1.0, 8.0} < set(factors.tolist())
+        found = network(config, {**weights, "rope_freqs.weight": factors})(Tensor(tokens[None]))[0]
+    same_value(found, expected, 1e-4, 1e-5)
+    with pytest.raises(DataError, match=r"rope_freqs.weight of \(4,\), it has one of \(3,\)"):
+        network(config, {**weights, "rope_freqs.weight": np.ones(3, np.float32)})
 
 
 @pytest.mark.req("D9")
@@ -92,7 +127,8 @@ def test_a_text_read_in_pieces_is_the_text_read_at_once_with_one_plan_for_a_leng
 def test_a_packed_matrix_is_the_unpacked_one(kind: int, device: str, rng: np.random.Generator) -> None:
     packing = PACKINGS[kind]
     blocks = rng.integers(0, 256, (6 * 512 // packing.numel, packing.nbytes), dtype=np.uint8)
-    for start in {"Q6_K": (208,), "Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,)}.get(packing.name, (0, 2)):
+    scales_at = {"Q6_K": (208,), "Q3_K": (108,), "Q2_K": (80, 82), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2)}
+    for start in scales_at.get(packing.name, (0, 2) if packing.name == "Q5_K" else (0,)):
         if packing.bits:
             scales = rng.normal(size=(len(blocks), 1)).astype("<f2")
             blocks[:, start : start + 2] = scales.view(np.uint8)
@@ -118,7 +154,7 @@ def test_weights_of_four_and_eight_bits_stay_packed_in_memory(rng: np.random.Gen
         blocks = np.zeros((64 * 512 // packing.numel, packing.nbytes), np.uint8)
         return PackedMatrix(PackedTensor((64, 512), packing, blocks)).nbytes()
 
-    numbers = {"Q4_1": 4, "Q4_0": 4, "Q4_K": 4, "Q8_0": 8, "Q6_K": 8}
+    numbers = {"Q4_1": 4, "Q4_0": 4, "Q4_K": 4, "Q8_0": 8, "Q6_K": 8, "IQ4_NL": 8}
     for kind, packing in PACKINGS.items():
         if packing.name in numbers:  # and float32 for one or two scales of each 16 or 32
             assert nbytes(kind) <= 64 * 512 * (numbers[packing.name] / 8 + 2 * 4 / 32), packing.name
@@ -163,16 +199,25 @@ def test_settings_come_from_the_metadata() -> None:
     )  # fmt: skip
 
 
+def test_a_file_may_say_that_angles_are_slower() -> None:
+    linear = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0}
+    assert config_of(GGUF(METADATA | linear, TABLE)).scaling == 8.0
+    assert config_of(GGUF(METADATA | {"gemma3.rope.scaling.type": "none"}, TABLE)).scaling == 1.0
+    qwen2 = {name.replace("gemma3", "qwen2"): "qwen2" if value == "gemma3" else value for name, value in METADATA.items()}
+    assert config_of(GGUF(qwen2, TABLE)).has_biases
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("general.architecture", "mamba", "type 'mamba'; llama, qwen3 and gemma3 are run"),
+        ("general.architecture", "mamba", "type 'mamba'; llama, qwen2, qwen3, gemma3 are run"),
         ("gemma3.block_count", 0, "gemma3.block_count is 0; it must be a number above 0"),
         ("gemma3.block_count", 1.5, "do not fit each other"),
         ("gemma3.context_length", "many", "gemma3.context_length is many"),
         ("gemma3.attention.head_count_kv", 3, "do not fit each other"),
-        ("gemma3.rope.dimension_count", 2, "turns a part of the features"),
-        ("gemma3.rope.scaling.type", "yarn", "scales its angles"),
+        ("gemma3.rope.dimension_count", 2, "turns some of the features"),
+        ("gemma3.rope.scaling.type", "yarn", "scales angles by yarn"),
+        ("gemma3.rope.scaling.type", ["linear"], "scales angles by"),
     ],
 )
 def test_metadata_of_another_network_are_data_errors(key: str, value: object, words: str) -> None:
