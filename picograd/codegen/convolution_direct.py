@@ -137,7 +137,7 @@ class DirectTiles(Record, dict=True):
         rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
         return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
 
-    @cached_property
+    @property
     def of_many(self) -> DirectTiles:
         """The cut of a large batch: that of one image has the same K, so that it has the same bits alone or among others.
 

@@ -251,21 +251,25 @@ def in_runs(
       run:    additions of the innermost level; 0: all of them
     """
     loops = _loops(extents, run) if run else [_Loop(axis, 1, 0, False) for axis in range(len(extents))]
+    _within(build, extents, loops, [0] * len(extents), total, fresh, join, body)
 
-    def write(loops: Sequence[_Loop], at: list[Dim], total: T) -> None:
-        if not loops:
-            body(total, at)
-            return
-        loop, *inner = loops
-        own = fresh() if loop.is_run else total
-        with build.loop(_count(extents[loop.axis], loop, at[loop.axis]), AxisKind.LOOP) as index:
-            here = [*at]
-            here[loop.axis] = add(at[loop.axis], mul(index, loop.step))
-            write(inner, here, own)
-        if loop.is_run:
-            join(own, total)
 
-    write(loops, [0] * len(extents), total)
+def _within(
+    build: Builder, extents: Sequence[Dim], loops: Sequence[_Loop], at: list[Dim], total: T, fresh: Callable[[], T],
+    join: Callable[[T, T], None], body: Callable[[T, list[Dim]], None],
+) -> None:  # fmt: skip
+    """Writes what `in_runs` does within the loops outside of `loops`, whose position is `at`."""
+    if not loops:
+        body(total, at)
+        return
+    loop, *inner = loops
+    own = fresh() if loop.is_run else total
+    with build.loop(_count(extents[loop.axis], loop, at[loop.axis]), AxisKind.LOOP) as index:
+        here = [*at]
+        here[loop.axis] = add(at[loop.axis], mul(index, loop.step))
+        _within(build, extents, inner, here, own, fresh, join, body)
+    if loop.is_run:
+        join(own, total)
 
 
 def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:

@@ -359,20 +359,25 @@ def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> 
 
 def form_text(key: Hashable) -> str | None:
     """Returns a text that is equal for equal forms in every process, and for no others; None if a form has none."""
-    known: dict[Hashable, str] = {}
-
-    def text(value: Any) -> str:
-        if value.__class__ is int:
-            return str(value)
-        found = known.get(value)
-        if found is None:
-            found = known[value] = _text_of(value, text)
-        return found
-
     try:
-        return text(key)
+        return _Texts().of(key)
     except _WithoutText:
         return None
+
+
+class _Texts:
+    """The texts of the parts of a form, each written once."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, str] = {}
+
+    def of(self, value: Any) -> str:
+        if value.__class__ is int:
+            return str(value)
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = _text_of(value, self.of)
+        return found
 
 
 class _WithoutText(Exception):

@@ -355,32 +355,32 @@ def with_values(value: Dim, values: Mapping[Op, Dim]) -> Dim:
 
     Cost: linear in the atoms; a sum is put together once, for any replacements in it.
     """
-    done: dict[Op, Dim] = {}
-
-    def visit(value: Dim) -> Dim:
-        if isinstance(value, int):
-            return value
-        found = values.get(value)
-        if found is None:
-            found = done.get(value)
-        if found is None:
-            found = done[value] = _substituted(value, visit)
-        return from_op(found) if isinstance(found, Op) else found
-
-    return visit(value)
+    return _visited(value, values, {})
 
 
-def _substituted(op: Op, visit: Callable[[Dim], Dim]) -> Dim:
-    """Returns an expression rebuilt from `visit`'s results for its parts."""
+def _visited(value: Dim, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
+    """Returns an expression with its replacements; `done` has those that were made before."""
+    if isinstance(value, int):
+        return value
+    found = values.get(value)
+    if found is None:
+        found = done.get(value)
+    if found is None:
+        found = done[value] = _substituted(value, values, done)
+    return from_op(found) if isinstance(found, Op) else found
+
+
+def _substituted(op: Op, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
+    """Returns an expression rebuilt from what its parts became."""
     if not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
         return op
     if op.dtype is dtypes.int64 and op.code in SUMS:
         terms, constant = affine(op)
         if len(terms) > 1 or op not in terms:
-            became = [(visit(atom), factor) for atom, factor in terms.items()]
+            became = [(_visited(atom, values, done), factor) for atom, factor in terms.items()]
             same = all(new is atom for (new, _), atom in zip(became, terms))
             return op if same else weighted_sum([*became, (constant, 1)])
-    src = [visit(s) for s in op.src]
+    src = [_visited(s, values, done) for s in op.src]
     if all(new is old for new, old in zip(src, op.src)):
         return op
     rebuild = INDEX_ARITHMETIC.get(op.code) if op.dtype is dtypes.int64 else None

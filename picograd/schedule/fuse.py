@@ -261,7 +261,7 @@ class _Fuser:
             if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_for_several(op):
                 self.store(op)
                 self.points[op] = frozenset(((op, 0),))
-        return Fused(tuple(self.nests.in_order()), self.nests.home)
+        return Fused(self.nests.finished(), self.nests.home)
 
     def is_long(self, op: Op, num_ops: int) -> bool:
         """True when the expression of `op` should go no further."""

@@ -37,7 +37,7 @@ class Draft(WithRows, Struct, eq=False):
     members:  Ops attached to it
     num_ops:  how many Ops it computes, those not attached included; what it computes twice may count twice
     needs:    nests whose memory it reads; they must run before it
-    readers:  nests that need it
+    readers:  nests that need it, until all are finished
     level:    1 + the greatest level of the nests it needs; 0 if it needs none
     """
 
@@ -493,6 +493,11 @@ class Nests:
         self._merged_into[b] = a
         return True
 
-    def in_order(self) -> list[Draft]:
-        """Returns the nests that store something, each after those it needs."""
-        return sorted((nest for nest in self.drafts if nest.stored), key=lambda nest: nest.level)
+    def finished(self) -> tuple[Draft, ...]:
+        """Returns the nests that store something, each after those it needs; who reads a nest is forgotten.
+
+        Nests that know each other would be garbage that keeps graphs until a collector looks for it.
+        """
+        for nest in self.drafts:
+            nest.readers.clear()
+        return tuple(sorted([nest for nest in self.drafts if nest.stored], key=lambda nest: nest.level))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
 from picograd.devices.cpu.render import render
 from picograd.engine.plan import parametrize, template
+from picograd.ir.op import Op
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.symbolic import forget_sums
 from picograd.road import lower, schedule_graphs
@@ -75,3 +77,26 @@ def test_a_proof_of_bounds_is_a_small_part_of_lowering_and_rendering(name: str) 
     whole = calls(partial(lowered, kernels, CPU_TARGETS[1]))
     whole += calls(lambda: [render(program, CPU_TARGETS[1]) for program in programs])
     assert proof <= PROOF.get(name, 0.15) * whole
+
+
+@pytest.mark.variants(every=4)
+@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize("target", [CPU_TARGETS[1], GPU_TARGET], ids=["cpu", "gpu"])
+def test_scheduling_and_lowering_leave_no_op_in_a_cycle(name: str, target: Target) -> None:
+    """It would live until Python looks for garbage, and looking took a tenth of a training's first epoch."""
+    assert ops_in_cycles(lambda: lowered(kernels_of(name, target), target)) == []
+
+
+def ops_in_cycles(work: Callable[[], object]) -> list[Op]:
+    """Returns the Ops that only the garbage collector can free once `work` is done."""
+    gc.collect()
+    gc.disable()
+    try:
+        work()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return [found for found in gc.garbage if isinstance(found, Op)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -111,7 +111,6 @@ class Sums:
 
     named:    VAR -> the operation whose value it has; those that are loaded are not in it
     holds:    conditions, and whether they hold
-    prove:    True where it can show that a polynomial is never negative
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
     quotients: by dividend and divisor
@@ -120,8 +119,8 @@ class Sums:
     divided_by: the youngest atom of a dividend -> that, and the numbers that divide it
     """
 
-    def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool], prove: Callable[[Terms], bool]):
-        self.named, self.holds, self.prove = named, holds, prove
+    def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool]):
+        self.named, self.holds = named, holds
         self.atoms: list[Atom] = []
         self.sums: dict[Op, Sum] = {}
         self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
@@ -184,9 +183,13 @@ class Sums:
             return None if p is None or q is None else TRUTHS[op.code]((p, p), (q, q))
         a, b = map(self.sum_of, op.src)
         truth = TRUTHS[op.code]((a.low, a.high), (b.low, b.high))
-        if truth is None and op.code is OpCode.CMPLT and self.prove(added(a.terms, b.terms, -1)):
+        if truth is None and op.code is OpCode.CMPLT and self.is_never_negative(added(a.terms, b.terms, -1)):
             return False
         return truth
+
+    def is_never_negative(self, terms: Terms) -> bool:
+        """True where that was proved of the polynomial: by `Known`, which has the facts."""
+        raise NotImplementedError
 
     def new(self, low: int, high: int) -> Sum:
         """Returns a new atom."""
@@ -248,7 +251,7 @@ def _subtract(sums: Sums, op: Op) -> Sum:
     low, high = _interval(OpCode.SUB, a, b)
     if low < 0 and op.dtype.kind == "u":
         last = youngest(terms)
-        if (last is not None and terms in sums.atoms[last].highs) or sums.prove(terms):
+        if (last is not None and terms in sums.atoms[last].highs) or sums.is_never_negative(terms):
             low = 0
     return Sum(terms, low, high)
 
@@ -356,7 +359,7 @@ def _minimum(sums: Sums, op: Op) -> Sum:
     if a.high <= b.low or b.high <= a.low:
         return a if a.high <= b.low else b
     low, high = _interval(OpCode.MIN, a, b)
-    if low < 0 and all(x.low >= 0 or sums.prove(x.terms) for x in (a, b)):
+    if low < 0 and all(x.low >= 0 or sums.is_never_negative(x.terms) for x in (a, b)):
         low = 0
     atom = sums.bounded(low, high, (), (a.terms, b.terms))
     sums.atoms[-1].one_of = a.terms, b.terms
@@ -411,7 +414,7 @@ def _same(sums: Sums, op: Op) -> Sum | None:
 def _same_bits(sums: Sums, op: Op) -> Sum | None:
     source = op.src[0]
     found = sums.sum_of(source) if source.dtype.is_int and source.dtype.itemsize == op.dtype.itemsize else None
-    if found is not None and found.low < 0 and sums.prove(found.terms):
+    if found is not None and found.low < 0 and sums.is_never_negative(found.terms):
         found = replace(found, low=0)
     return found if found is not None and found.low >= 0 else None
 
@@ -449,27 +452,27 @@ ONE: Terms = {(): 1}
 Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
 
 
-class Known:
+class Known(Sums):
     """The facts about integers at one place of a Program.
 
     named:       VAR -> the operation whose value it has; those that are loaded are not in it
     variables:   symbolic integers
     conditions:  those that hold there, and those that do not
-    outer:       what is known around that place
+    failed:      what long searches in the kernel have not proved; all its places share the list
     """
 
-    def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = (), outer: Known | None = None):
+    def __init__(
+        self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = (), failed: list[Terms] | None = None
+    ):
+        super().__init__(named, dict(conditions))
         self.variables, self.conditions = variables, conditions
-        self.sums = Sums(named, dict(conditions), self.is_never_negative)
-        self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
-        self._named = named
+        self.failed: list[Terms] = [] if failed is None else failed
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
         self._learned: list[Terms] = []
         self._to_follow: list[Terms] = []
         self._sharp: dict[tuple[int, bool], list[Terms]] = {}
-        self._steps = self._depth = self._num_failed = 0
-        self._outermost: Known = self if outer is None else outer._outermost
+        self._steps = self._depth = 0
         self._is_never = False  # the conditions contradict each other: nothing runs here
         for op in variables:
             self.sum_of(op)
@@ -487,24 +490,24 @@ class Known:
 
     def _with(self, condition: Op, holds: bool, conditions: Facts) -> Known:
         if (condition, holds) not in self._also:
-            self._also[condition, holds] = Known(self._named, self.variables, conditions, self)
+            self._also[condition, holds] = Known(self.named, self.variables, conditions, self.failed)
         return self._also[condition, holds]
 
     def has_failed_often(self) -> bool:
         """True where long searches in the kernel have found nothing so often that only short ones are made."""
-        return self._outermost._num_failed >= MOST_FAILED
+        return len(self.failed) >= MOST_FAILED
 
     def choices(self, root: Op) -> list[Op]:
         """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
         found: dict[Op, None] = {}
         seen, order = {root}, [root]
         for op in order:  # which grows
-            value = self._named.get(op, op)
+            value = self.named.get(op, op)
             for s in value.src:
                 if s not in seen:
                     seen.add(s)
                     order.append(s)
-            if value.code is OpCode.WHERE and value.src[0] not in self.sums.holds:
+            if value.code is OpCode.WHERE and value.src[0] not in self.holds:
                 found[value.src[0]] = None
         return list(found)
 
@@ -529,18 +532,18 @@ class Known:
             return False
         was_cut = self._steps == 0
         for choose in (operator.pos, operator.neg):
-            parts = self.sums.in_parts(terms, choose)
+            parts = self.in_parts(terms, choose)
             if parts != terms and self._search(parts, MOST_STEPS):
                 return True
         if was_cut and self._search(terms, MOST_STEPS):
             return True
-        self._outermost._num_failed += 1
+        self.failed.append(terms)
         return False
 
     # ---- conditions ----
     def _learn(self, condition: Op, holds: bool) -> None:
         """Notes the facts that follow from a condition, or from that it does not hold."""
-        op = self._named.get(condition, condition)
+        op = self.named.get(condition, condition)
         if op.code is OpCode.EXPAND:
             self._learn(op.src[0], holds)
         elif op.code is (OpCode.AND if holds else OpCode.OR):
@@ -558,7 +561,7 @@ class Known:
 
     def _learn_order(self, a: Op, b: Op, gap: int) -> None:
         """Notes that a + gap <= b."""
-        bits = self._named.get(a, a)
+        bits = self.named.get(a, a)
         if bits.code is OpCode.BITCAST and bits.dtype is dtypes.uint64 and bits.src[0].dtype is dtypes.int64:
             if self.sum_of(b).high > INT64[1]:
                 return
@@ -587,7 +590,7 @@ class Known:
             return None
         shared = gcd(*[own for atoms, own in fact.items() if atoms])
         fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
-        facts = self._atoms[last].lows if factor[()] > 0 else self._atoms[last].highs
+        facts = self.atoms[last].lows if factor[()] > 0 else self.atoms[last].highs
         facts.insert(0 if first else len(facts), fact)
         self._learned.append(fact)
         return fact
@@ -597,7 +600,7 @@ class Known:
         last = youngest(fact)
         if last is None or most_steps == 0:
             return
-        atom, factor = self._atoms[last], fact[(last,)]
+        atom, factor = self.atoms[last], fact[(last,)]
         derived = [_without(last, fact, other) for other in (atom.highs if factor > 0 else atom.lows)]
         if len(atom.one_of) == 1:
             derived.append(added(fact, added(atom.one_of[0], {(last,): 1}, -1), factor))
@@ -613,11 +616,11 @@ class Known:
         if low > high:
             self._is_never = True
             return
-        self.sums.sums[op] = Sum(known.terms, low, high)
+        self.sums[op] = Sum(known.terms, low, high)
         if len(known.terms) == 1:
             ((atoms, factor),) = known.terms.items()
             if len(atoms) == 1 and factor == 1:
-                self._atoms[atoms[0]].low, self._atoms[atoms[0]].high = low, high
+                self.atoms[atoms[0]].low, self.atoms[atoms[0]].high = low, high
 
     # ---- the search ----
     def _search(self, terms: Terms, most_steps: int) -> bool:
@@ -659,7 +662,7 @@ class Known:
         yield from self._without_shared(terms, enough)
         last = youngest(terms)
         assert last is not None, "a number has no atoms"
-        atom, factor = self._atoms[last], factor_of(last, terms)
+        atom, factor = self.atoms[last], factor_of(last, terms)
         if factor is None:
             return
         low, high = self._interval_of(factor)
@@ -723,7 +726,7 @@ class Known:
 
     def _rounded(self, last: int, is_positive: bool, most_others: int) -> Iterator[Terms]:
         """Yields facts of an atom whose factors have a common divisor, made by eliminating other atoms from its own."""
-        atom = self._atoms[last]
+        atom = self.atoms[last]
         facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
         for fact in facts:  # which grows; a constant is rounded down
             shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
@@ -737,7 +740,7 @@ class Known:
     def _freed(self, last: int, is_positive: bool, fact: Terms, other: int) -> list[Terms]:
         """Returns the facts about atom `last` after another atom is eliminated by the facts about that one."""
         sign, wanted = fact.get((other,), 0), 1 if is_positive else -1
-        known = list(self._atoms[other].highs if sign > 0 else self._atoms[other].lows)
+        known = list(self.atoms[other].highs if sign > 0 else self.atoms[other].lows)
         known += [learned for learned in self._learned if learned.get((other,), 0) * sign < 0]
         derived = [_without(other, fact, one) for one in known]
         return [free for free in derived if free and free.get((last,), 0) * wanted > 0]
@@ -747,12 +750,12 @@ class Known:
         if len(terms) > 1 and enough <= 0:
             for shared in set.intersection(*map(set, terms)):
                 rest = factor_of(shared, terms)
-                if rest and self._atoms[shared].low >= 0 and self._least_of(rest, 0) >= 0:
+                if rest and self.atoms[shared].low >= 0 and self._least_of(rest, 0) >= 0:
                     yield 0
 
     def _interval_of(self, terms: Terms) -> tuple[int, int]:
         """Returns the interval of a polynomial from the intervals of its atoms."""
-        known, least, greatest = self._atoms, 0, 0
+        known, least, greatest = self.atoms, 0, 0
         for atoms, factor in terms.items():
             low = high = 1
             if atoms:

@@ -45,23 +45,18 @@ def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[
     return tuple(work.scopes[0].statements)
 
 
-def _stored_in(statements: Sequence[Statement]) -> tuple[frozenset[Op], dict[int, frozenset[Op]]]:
-    """Returns the memory that is stored to, and for each For and If (by id) that of its body."""
-    found: dict[int, frozenset[Op]] = {}
-
-    def walk(body: Sequence[Statement]) -> frozenset[Op]:
-        stored: set[Op] = set()
-        for statement in body:
-            if statement.orders:
-                stored.add(BARRIER)
-            elif statement.writes:
-                stored.add(getattr(statement, statement.writes))
-            elif isinstance(statement, For | If):
-                found[id(statement)] = walk(statement.body)
-                stored |= found[id(statement)]
-        return frozenset(stored)
-
-    return walk(statements), found
+def _stored_in(body: Sequence[Statement], found: dict[int, frozenset[Op]]) -> frozenset[Op]:
+    """Returns the memory that is stored to; `found` receives, for each For and If (by id), that of its body."""
+    stored: set[Op] = set()
+    for statement in body:
+        if statement.orders:
+            stored.add(BARRIER)
+        elif statement.writes:
+            stored.add(getattr(statement, statement.writes))
+        elif isinstance(statement, For | If):
+            found[id(statement)] = inner = _stored_in(statement.body, found)
+            stored |= inner
+    return frozenset(stored)
 
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # "other threads store here" in a set of stored memory
@@ -91,7 +86,8 @@ class _Linearizer:
     def __init__(self, statements: Sequence[Statement], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False, False)]
         self.values: dict[Op, Op] = {}  # expression, or VAR of a Load -> the VAR of an open scope that holds its value
-        self.stored, self.stored_in = _stored_in(statements)
+        self.stored_in: dict[int, frozenset[Op]] = {}
+        self.stored = _stored_in(statements, self.stored_in)
         self.reads_stored = False  # an expression has read memory that is stored to: values may become stale
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
