@@ -14,8 +14,9 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import expand, permute, reshape
-from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.build import compare, either, expand, permute, reshape, where
+from picograd.ir.host import Site, checked
+from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, graphless_in, is_graphless
 
@@ -120,6 +121,30 @@ def computed_in(dtype: DType, function: Callable[..., Op], ops: Sequence[Op], *a
 def detached(op: Op) -> Op:
     """Returns `op` with no gradient."""
     return Op(OpCode.DETACH, op.dtype, (op,)) if op.needs_grad or Graphless.living and is_graphless(op) else op
+
+
+# ---- values that a function refuses ----
+def guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
+    """Returns `op`; when it is computed, it is an error that something broadcast to its shape is not `inside`."""
+    wrong = where(inside, filled(0, dtypes.int64, inside.shape), 1)
+    passed = checked(wrong, 1, Site(fact, hint, of_values=True))
+    return where(broadcast_to(compare(OpCode.CMPEQ, passed, 0), op.shape), op, 0)
+
+
+def not_negative(function: str, name: str, op: Op) -> Op:
+    """Returns `op`; when it is computed, an element that is negative is an error, NaN is not."""
+    inside = either(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPNE, op, op))
+    return guarded(op, inside, f"{function}: an element of {name} is negative.")
+
+
+def divisor(op: Op) -> Op:
+    """Returns the divisor of a rounded quotient; of integers 0 is an error, at once or when it is computed."""
+    if op.dtype.is_float or const_value(op) not in (None, 0) or not op.numel:
+        return op
+    fact, hint = "division: an integer is divided by 0.", "x / y gives floats; y.masked_fill(y == 0, 1) has no 0."
+    if const_value(op) is not None:
+        raise ArgumentError(fact, hint)
+    return guarded(op, compare(OpCode.CMPNE, op, 0), fact, hint)
 
 
 # ---- arguments as users write them ----

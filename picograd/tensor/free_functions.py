@@ -18,7 +18,17 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import CATEGORY, INTS, broadcast_shapes, broadcast_to, cast, detached, promoted, whole
+from picograd.tensor.build import (
+    CATEGORY,
+    INTS,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    detached,
+    not_negative,
+    promoted,
+    whole,
+)
 from picograd.tensor.conversions import NAMES
 from picograd.tensor.core import Operand
 from picograd.tensor.generator import Generator
@@ -191,11 +201,15 @@ def normal(
     """Returns normal numbers with `mean` and deviation `std`: tensors that broadcast, or numbers for a shape `size`.
 
     Raises:
-      ArgumentError: both are numbers and size is not given.
+      ArgumentError: both are numbers and size is not given; std is negative, a tensor's element when it is computed.
 
     >>> normal(5.0, 0.0, (2,))
     Tensor([5., 5.])
     """
+    if isinstance(std, Tensor):
+        std = Tensor.from_op(not_negative("normal", "std", std.read()), std.cell.device)
+    elif std < 0:
+        raise ArgumentError(f"normal: std must not be negative, got {std}.")
     known = mean if isinstance(mean, Tensor) else std
     if isinstance(known, Tensor):
         shape, kept = (mean + std).shape, dtype or known.dtype  # type: ignore[union-attr]
@@ -417,12 +431,13 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noq
       input:  rates, not negative
 
     Raises:
-      DTypeError: they are no floats.
+      DTypeError:    they are no floats.
+      ArgumentError: when it is computed: one is negative.
 
     >>> poisson(Tensor([0.0, 0.0]))
     Tensor([0., 0.])
     """
-    return _drawn("poisson", generator, input)
+    return _drawn("poisson", generator, Tensor.from_op(not_negative("poisson", "input", input.read()), input.cell.device))
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:

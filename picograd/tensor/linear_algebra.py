@@ -25,7 +25,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import broadcast_to, detached
+from picograd.tensor.build import broadcast_to, detached, guarded
 from picograd.tensor.core import T
 from picograd.tensor.operators import result_of
 from picograd.tensor.statistics import common
@@ -202,12 +202,16 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
       upper:  it is the upper triangle
 
     Raises:
-      ShapeError: a matrix is not square.
+      ShapeError:    a matrix is not square.
+      ArgumentError: when it is computed: an element of the diagonal is 0.
 
     >>> Tensor([[2.0]]).cholesky_inverse().item()
     0.25
     """
     factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
+    fact = "cholesky_inverse: an element of the diagonal is 0: there is no inverse."
+    pivots = _reshaped(diagonal(factor), (*factor.shape[:-2], 1, factor.shape[-1]))
+    factor = guarded(factor, compare(OpCode.CMPNE, pivots, 0), fact)
     return of_op(self, cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
 
 

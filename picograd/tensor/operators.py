@@ -14,7 +14,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import meeting_device, value_at
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, promoted
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, promoted
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
@@ -135,7 +135,7 @@ def div(self: T, other: Operand, *, rounding_mode: str | None = None) -> T:
     """Returns self / other as a float; rounding_mode "floor" or "trunc" rounds the quotient.
 
     Raises:
-      ArgumentError: another rounding_mode.
+      ArgumentError: another rounding_mode; a rounded quotient of integers by 0, of a tensor's element when it is computed.
 
     >>> Tensor([7, -7]).div(2, rounding_mode="trunc")
     Tensor([ 3, -3])
@@ -147,11 +147,15 @@ def div(self: T, other: Operand, *, rounding_mode: str | None = None) -> T:
     if rounding_mode is None:
         return binary(self, "div", OpCode.DIV, other, "f")
     lhs, rhs = self._operands("div", other, "iuf")
-    return result_of(self, "div", pointwise.trunc_divide(lhs, rhs), other)
+    return result_of(self, "div", pointwise.trunc_divide(lhs, divisor(rhs)), other)
 
 
 def floor_divide(self: T, other: Operand) -> T:
     """Returns the quotient rounded to minus infinity.
+
+    Raises:
+      DTypeError:    bools.
+      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
 
     >>> Tensor([7, -7]).floor_divide(2)
     Tensor([ 3, -4])
@@ -160,21 +164,31 @@ def floor_divide(self: T, other: Operand) -> T:
 
 
 def _floor_divided(self: T, other: Operand, swap: bool = False) -> T:
-    lhs, rhs = self._operands("floor_divide", other)
+    lhs, rhs = self._operands("floor_divide", other, "iuf")
     lhs, rhs = (rhs, lhs) if swap else (lhs, rhs)
     if lhs.dtype.kind == "f":
         quotient = computed_in(lhs.dtype.compute_dtype, pointwise.floor_divide, (lhs, rhs))
         return result_of(self, "floor_divide", quotient, other)
-    return result_of(self, "floor_divide", Op(OpCode.IDIV, lhs.dtype, (lhs, rhs)), other)
+    return result_of(self, "floor_divide", Op(OpCode.IDIV, lhs.dtype, (lhs, divisor(rhs))), other)
 
 
 def remainder(self: T, other: Operand) -> T:
     """Returns the remainder of floor division; it has the sign of the divisor, whose gradient is NaN where it is 0.
 
+    Raises:
+      DTypeError:    bools.
+      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
+
     >>> Tensor([7, -7]).remainder(3)
     Tensor([1, 2])
     """
-    return binary(self, "remainder", OpCode.MOD, other)
+    return _remainder(self, other)
+
+
+def _remainder(self: T, other: Operand, swap: bool = False) -> T:
+    lhs, rhs = self._operands("remainder", other, "iuf")
+    lhs, rhs = (rhs, lhs) if swap else (lhs, rhs)
+    return result_of(self, "remainder", Op(OpCode.MOD, lhs.dtype, (lhs, divisor(rhs))), other)
 
 
 def pow(self: T, exponent: Operand) -> T:
@@ -256,7 +270,7 @@ def __rfloordiv__(self: T, other: Any) -> T:
 
 
 def __rmod__(self: T, other: Any) -> T:
-    return binary(self, "remainder", OpCode.MOD, other, swap=True)
+    return _remainder(self, other, swap=True)
 
 
 def __neg__(self: T) -> T:

@@ -28,12 +28,11 @@ from picograd.ir.build import (
     shrink_axis,
     where,
 )
-from picograd.ir.host import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor import pointwise
-from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
 from picograd.tensor.compute import formula
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.indexing import along, needs_dtype
@@ -385,7 +384,7 @@ def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, in
 
 
 def _fractions(self: T, function: str, q: Any) -> Op:
-    """Returns q as a vector; an IndexingError ends the run where it is outside 0 to 1."""
+    """Returns q as a vector; computing it is an error where it is outside 0 to 1."""
     if not isinstance(q, TensorCore):
         if not isinstance(q, (int, float)) or not 0 <= q <= 1:
             raise ArgumentError(f"{function}: q must be a number from 0 to 1, got {q!r}.")
@@ -396,9 +395,7 @@ def _fractions(self: T, function: str, q: Any) -> Op:
     self.other_device(function, q)
     op = reshape(q.read(), q.op.shape or (1,))
     inside = both(compare(OpCode.CMPLE, 0, op), compare(OpCode.CMPLE, op, 1))
-    wrong = where(inside, filled(0, dtypes.int64, op.shape), 1)
-    passed = checked(wrong, 1, Site(f"{function}: an element of q is not from 0 to 1."))
-    return where(compare(OpCode.CMPEQ, passed, 0), op, 0)
+    return guarded(op, inside, f"{function}: an element of q is not from 0 to 1.")
 
 
 # ---- on Ops ----

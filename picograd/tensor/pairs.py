@@ -12,7 +12,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
 from picograd.tensor.arguments import brought_to, meeting_device, value_at
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, to_float
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, to_float
 from picograd.tensor.compute import formula
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import in_one_rounding
@@ -434,13 +434,14 @@ def fmod(self: T, other: Operand) -> T:
     """Returns the remainder of division rounded toward zero; it has the sign of self.
 
     Raises:
-      DTypeError: bools.
+      DTypeError:    bools.
+      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
 
     >>> Tensor([7, -7]).fmod(3)
     Tensor([ 1, -1])
     """
     lhs, rhs = self._operands("fmod", other, "iuf")
-    return result_of(self, "fmod", pointwise.fmod(lhs, rhs), other)
+    return result_of(self, "fmod", pointwise.fmod(lhs, divisor(rhs)), other)
 
 
 fmod_ = in_place(fmod)

@@ -19,13 +19,12 @@ from picograd import dtype as dtypes
 from picograd.codegen.passes.functions import ATANH, EXP, EXP_RANGE, LN2, LOG2_E, QUANTILE, WAVE
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, reshape, shrink_axis, unary, where
+from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, reshape, shrink_axis, unary
 from picograd.ir.build import cast as ir_cast
-from picograd.ir.host import Site, checked
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import number, storing_device, value_at
-from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, static_numel, whole
+from picograd.tensor.build import broadcast_to, cast, detached, guarded, need_float, static, static_numel, whole
 from picograd.tensor.compute import formula, settle_choice, settle_step
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
@@ -155,25 +154,18 @@ def probability(function: str, name: str, p: float) -> float:
 def probabilities(function: str, op: Op, hint: str | None = None) -> Op:
     """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error with a hint."""
     inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
-    return _guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
+    return guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
 
 
 def weights(function: str, op: Op) -> Op:
     """Returns `op`; when it is computed, an element that is negative, infinite or NaN is an error."""
     inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLT, op, op.filled(math.inf)))
-    return _guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
+    return guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
 
 
 def not_all_zero(function: str, op: Op, total: Op) -> Op:
     """Returns `op`, whose rows have sums of weights (..., 1): when it is computed, a sum not above 0 is an error."""
-    return _guarded(op, compare(OpCode.CMPLT, total.filled(0), total), f"{function}: all weights of a row are 0.")
-
-
-def _guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
-    """Returns `op`, with an error of `fact` and `hint` where something broadcast to its shape is not `inside`."""
-    wrong = where(inside, filled(0, dtypes.int64, inside.shape), 1)
-    passed = checked(wrong, 1, Site(fact, hint, of_values=True))
-    return where(broadcast_to(compare(OpCode.CMPEQ, passed, 0), op.shape), op, 0)
+    return guarded(op, compare(OpCode.CMPLT, total.filled(0), total), f"{function}: all weights of a row are 0.")
 
 
 # ---- uniform and normal numbers, integers, permutations ----

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import INTS, axes_of, axis_of
+from picograd.tensor.build import INTS, axes_of, axis_of, guarded
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
@@ -223,16 +223,17 @@ def segment_reduce(
     Args:
       data:     (N, ...) floats
       reduce:   "sum", "mean", "max", "min" or "prod"
-      lengths:  (S,) of the segments; they add up to N
-      offsets:  (S + 1,) in place of lengths: where each segment begins, and N
+      lengths:  (S,) of the segments, not negative; they add up to N
+      offsets:  (S + 1,) in place of lengths: where each segment begins, from 0, and N
       axis:     0
-      unsafe:   changes nothing: lengths that exceed N are never read beyond
+      unsafe:   lengths are as they should be, and are not looked at
       initial:  what each segment begins with
 
     Raises:
-      ArgumentError: another reduce or axis, or not just one of lengths and offsets.
+      ArgumentError: another reduce or axis, or not just one of lengths and offsets; when it is computed: a length is
+                     negative, or they do not add up to N.
       ShapeError:    lengths or offsets are no vector, or data has no axes.
-      IndexingError: when it is computed: rows are left behind the last segment.
+      IndexingError: when it is computed, and unsafe: rows are left behind the last segment.
 
     >>> segment_reduce(Tensor([1.0, 2.0, 4.0]), "sum", lengths=Tensor([1, 2]))
     Tensor([1., 6.])
@@ -245,8 +246,14 @@ def segment_reduce(
     assert given is not None
     if given.ndim != 1 or not data.ndim:
         raise ShapeError(f"segment_reduce: needs rows of data and a vector, got shapes {data.shape} and {given.shape}.")
+    first = given[:1] if lengths is None else 0
     lengths = given.diff() if lengths is None else lengths
     count = known("segment_reduce", lengths.shape, 0)
+    if not unsafe:
+        inside = (lengths >= 0) & (lengths.sum() == data.shape[0]) & (first == 0)
+        fact = f"segment_reduce: lengths must not be negative, and add up to {data.shape[0]}, the rows of data"
+        fact += "." if offsets is None else "; offsets begin with 0."
+        lengths = Tensor.from_op(guarded(lengths.read(), inside.read(), fact), lengths.cell.device)
     ends = lengths.cumsum(0)
     segment = ends.searchsorted(Tensor.arange(data.shape[0], device=data.device, dtype=ends.dtype), right=True)
     place = segment.reshape(-1, *(1,) * (data.ndim - 1)).expand(*data.shape)

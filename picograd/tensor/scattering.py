@@ -15,7 +15,8 @@ from picograd import dtype as dtypes
 from picograd.autodiff.reductions import no_candidate
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import gather, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import both, compare, gather, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import reduce as reduce_op
 from picograd.ir.build import scatter as scatter_op
 from picograd.ir.host import Site, checked
 from picograd.ir.op import Op, filled
@@ -23,7 +24,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor.arguments import value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, whole
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, whole
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.indexing import along_axis, in_a_trace, index_op, integer_index, needs_dtype, same_as_iota
@@ -536,7 +537,7 @@ def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *,
 
     Raises:
       ShapeError:    repeats has several axes, or not one element for each place.
-      ArgumentError: a number of repeats is negative.
+      ArgumentError: a number of repeats is negative; when it is computed: they do not add up to output_size.
 
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2])
@@ -578,6 +579,9 @@ def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
     if not total or not length:
         empty = tuple((0, 0 if a == axis else dim) for a, dim in enumerate(self.op.shape))
         return self.from_op(shrink(self.read(), empty), device)
+    fact = f"repeat_interleave: repeats must not be negative, and add up to {total}, the output_size."
+    least, count = (reduce_op(times, code, (0,)) for code in (OpCode.MIN, OpCode.ADD))
+    holds = both(compare(OpCode.CMPLE, 0, least), compare(OpCode.CMPEQ, count, total))
     begins = shrink(scan(times, OpCode.ADD, 0), ((0, length - 1),))
     marks = scatter_op(filled(0, dtypes.int64, (total,)), begins, filled(1, dtypes.int64, (length - 1,)), OpCode.ADD, 0, 0)
-    return self.from_op(gather(self.read(), scan(marks, OpCode.ADD, 0), axis, 0), device)
+    return self.from_op(gather(self.read(), scan(guarded(marks, holds, fact), OpCode.ADD, 0), axis, 0), device)

@@ -43,6 +43,7 @@ from picograd.tensor.build import (
     broadcast_to,
     cast,
     detached,
+    guarded,
     need_float,
     one_name,
     promoted,
@@ -612,7 +613,7 @@ def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # n
 
     Raises:
       DTypeError:    self is no float.
-      ArgumentError: there is no bin, or max < min.
+      ArgumentError: there is no bin, or max < min; when it is computed: min = max, and an element is infinite or NaN.
 
     >>> Tensor([1.0, 2.0, 2.5, 4.0]).histc(3, 1, 4)
     Tensor([1., 2., 1.])
@@ -623,7 +624,7 @@ def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # n
         raise ArgumentError(f"histc: needs bins >= 1 and finite min <= max, got {bins}, {min} and {max}.")
     if not op.numel:
         return self.from_op(filled(0, self.dtype, (bins,)), self.cell.device)
-    low, high = (op.filled(float(bound)) for bound in (min, max)) if min < max else _extent(op, 1.0)
+    low, high = (op.filled(float(bound)) for bound in (min, max)) if min < max else _extent("histc", op, 1.0)
     hist = _added(_bins(op, low, high, bins), filled(1, dtypes.int64, op.shape), bins)
     return self.from_op(cast(hist, self.dtype), self.cell.device)
 
@@ -650,7 +651,8 @@ def histogram(
     Raises:
       DTypeError:    self is no float, or weight or edges of another dtype.
       ShapeError:    weight has another shape, or the edges are no vector of two or more.
-      ArgumentError: there is no bin, or a range is given with edges, or does not rise.
+      ArgumentError: there is no bin, or a range is given with edges, or does not rise; when it is computed: there is
+                     neither, and an element is infinite or NaN.
 
     >>> Tensor([1.0, 2.0, 2.5, 4.0]).histogram(2, range=(1, 3))
     HistogramResult(hist=Tensor([1., 2.]), bin_edges=Tensor([1., 2., 3.]))
@@ -690,7 +692,7 @@ def _equal_bins(self: T, op: Op, bins: int, bounds: Sequence[float] | None) -> t
     if bounds is not None and bounds[0] < bounds[1]:
         low, high = (filled(float(bound), op.dtype, ()) for bound in bounds)
     elif op.shape != (0,) and bounds is None:
-        low, high = (reduce(bound, OpCode.MAX, (0,)) for bound in _extent(op, 0.5))
+        low, high = (reduce(bound, OpCode.MAX, (0,)) for bound in _extent("histogram", op, 0.5))
     else:
         middle = float(bounds[0]) if bounds is not None else 0.5
         low, high = filled(middle - 0.5, op.dtype, ()), filled(middle + 0.5, op.dtype, ())
@@ -720,8 +722,14 @@ def _added(places: Op, counted: Op, length: int) -> Op:
     return scatter(filled(0, counted.dtype, (length,)), places, counted, OpCode.ADD, 0, 0)
 
 
-def _extent(op: Op, room: float) -> tuple[Op, Op]:
-    """Returns the least and the greatest element, repeated; with room to both sides where they are equal."""
+def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
+    """Returns the least and the greatest element, repeated; with room to both sides where they are equal.
+
+    Computing them is an error where an element is infinite or NaN.
+    """
+    finite = reduce(cast(pointwise.is_finite(op), dtypes.int64), OpCode.MIN, (0,))
+    fact = f"{function}: an element is infinite or NaN, so that bins have no widths."
+    op = guarded(op, compare(OpCode.CMPNE, finite, 0), fact, "give the range of the bins.")
     low, high = (broadcast_to(reduce(op, code, (0,)), op.shape) for code in (OpCode.MIN, OpCode.MAX))
     equal = compare(OpCode.CMPEQ, low, high)
     return where(equal, low - room, low), where(equal, high + room, high)

@@ -417,7 +417,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
       ShapeError:    target has another shape than input.
       DTypeError:    input is no float, or target holds no integers.
       ArgumentError: another reduction.
-      IndexingError: when it is computed: a class is not below C.
+      IndexingError: when it is computed: a class is below -1, or not below C.
 
     >>> multilabel_margin_loss(Tensor([[0.5, 0.25, 1.0]]), Tensor([[2, -1, 0]]))
     Tensor(0.25)
@@ -428,7 +428,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     x_NC = input if input.ndim == 2 else input.unsqueeze(0)
     labels_NK = (target if target.ndim == 2 else target.unsqueeze(0)).long()
     listed_NK = (labels_NK < 0).long().cumsum(-1) == 0  # up to the first -1
-    classes_NK = Tensor.choose(listed_NK, labels_NK, 0)
+    classes_NK = Tensor.choose(labels_NK == -1, 0, labels_NK)
     numbers = class_numbers("multilabel_margin_loss", classes_NK.read(), x_NC.op, None)
     right_NK = x_NC.gather(1, Tensor.from_op(numbers, target.cell.device))
     base = filled(0, dtypes.int64, x_NC.op.shape)

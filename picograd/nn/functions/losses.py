@@ -13,7 +13,7 @@ import numpy as np
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
-from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, static_numel
+from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, not_negative, static_numel
 from picograd.tensor.random import probabilities
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
@@ -196,7 +196,7 @@ def binary_cross_entropy(
     Raises:
       ShapeError:    target has another shape than input.
       DTypeError:    neither is a float.
-      ArgumentError: another reduction; when it is computed, an element of input that is not in [0, 1].
+      ArgumentError: another reduction; when it is computed, an element of input or target that is not in [0, 1].
 
     >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -204,6 +204,7 @@ def binary_cross_entropy(
     _check_equal("binary_cross_entropy", input, target)
     checked = probabilities("binary_cross_entropy", input.read(), "binary_cross_entropy_with_logits takes scores.")
     input = input.from_op(checked, input.cell.device)  # noqa: A001
+    target = target.from_op(probabilities("binary_cross_entropy", target.read()), target.cell.device)
     losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
     return reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
@@ -335,7 +336,7 @@ def gaussian_nll_loss(
       input:      means
       target:     observed numbers
       var:        variances: of the shape of input, with the last axis missing or one axis of length 1, or a number;
-                  held above eps, but for the gradient (a negative one is not looked for)
+                  held above eps, but for the gradient
       full:       add log(2 pi) / 2
       eps:        least variance
       reduction:  "mean", "sum" or "none"
@@ -343,7 +344,7 @@ def gaussian_nll_loss(
     Raises:
       DTypeError:    neither input nor target is a float.
       ShapeError:    var has another shape.
-      ArgumentError: var is a negative number, or another reduction.
+      ArgumentError: var is negative, an element of a tensor when it is computed; or another reduction.
 
     >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
     Tensor(2.)
@@ -353,6 +354,8 @@ def gaussian_nll_loss(
         if var < 0:
             raise ArgumentError(f"gaussian_nll_loss: var must not be negative, got {var}.")
         var = Tensor.full_like(input, var)
+    else:
+        var = var.from_op(not_negative("gaussian_nll_loss", "var", var.read()), var.cell.device)
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = var.unsqueeze(-1)

@@ -16,9 +16,9 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, JitError, ShapeError
-from picograd.ir.host import Site, checked
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
+from picograd.tensor.build import guarded
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
@@ -459,5 +459,5 @@ def _refused_where(
     is_wrong: Tensor, lengths: Tensor, fault: str, hint: str | None = None, function: str = "pack_padded_sequence"
 ) -> Tensor:
     """Returns the lengths, with an ArgumentError where something is wrong when they are computed."""
-    site = Site(f"{function}: {fault}", hint, of_values=True)
-    return lengths + Tensor.from_op(checked(is_wrong.cast(dtypes.int64).read(), 1, site), lengths.device)
+    kept = guarded(lengths.read(), is_wrong.logical_not().read(), f"{function}: {fault}", hint)
+    return Tensor.from_op(kept, lengths.device)
