@@ -214,7 +214,7 @@ def conv_x(grad: Op, out: Op) -> Op:
     for i, length in enumerate(lengths):
         apart, span = arg.input_dilation[i], (taps[i] - 1) * arg.dilation[i] + 1
         before = span - 1 - arg.padding[i][0]
-        after = _number(subtract(_span(length, apart), _span(windows[i], arg.stride[i]))) + span - 1 - before
+        after = _number(subtract(_reach(length, apart), _reach(windows[i], arg.stride[i]))) + span - 1 - before
         extra, extra_after = max(0, -(before // apart)), max(0, -(after // apart))
         padding.append((before + extra * apart, after + extra_after * apart))
         bounds.append((extra, add(length, extra)))
@@ -248,7 +248,7 @@ def conv_w(grad: Op, out: Op) -> Op:
     operand = reshape(moved, (channels // arg.groups, mul(batch, arg.groups), *lengths))
     padding: list[tuple[int, int]] = []
     for i, (lo, hi) in enumerate(arg.padding):
-        beyond = _number(subtract(_span(lengths[i], arg.input_dilation[i]), _span(windows[i], arg.stride[i])))
+        beyond = _number(subtract(_reach(lengths[i], arg.input_dilation[i]), _reach(windows[i], arg.stride[i])))
         unseen = beyond + lo + hi - (taps[i] - 1) * arg.dilation[i]
         padding.append((lo, hi - min(hi, unseen)))
     transposed = replace(
@@ -259,9 +259,9 @@ def conv_w(grad: Op, out: Op) -> Op:
     return shrink(by_output, tuple((0, dim) for dim in w.shape))
 
 
-def _span(count: Dim, apart: int) -> Dim:
-    """Returns the extent of `count` elements at distances of `apart`."""
-    return add(mul(subtract(count, 1), apart), 1)
+def _reach(count: Dim, apart: int) -> Dim:
+    """Returns the distance from the first to the last of `count` elements, `apart` from each other."""
+    return mul(subtract(count, 1), apart)
 
 
 def _number(value: Dim) -> int:

@@ -160,3 +160,13 @@ def test_a_deep_graph_needs_no_recursion() -> None:
     for _ in range(50_000):
         result = unary(OpCode.TANH, result)
     assert jvp([result], {x: ONE})[0] is not None
+
+
+@pytest.mark.parametrize("code", [OpCode.MUL, OpCode.DIV, OpCode.MAX, OpCode.MIN, OpCode.POW], ids=lambda code: code.name)
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_tangent_of_an_elementwise_op_is_its_row_applied_to_the_tangent(code: OpCode, place: int) -> None:
+    """Its Jacobian is a diagonal, so both modes give one graph."""
+    x, y, change = scalar(2.0, "x"), scalar(3.0, "y"), scalar(0.5, "change")
+    out = Op(code, f64, (x, y))
+    leaf = out.src[place]
+    assert jvp([out], {leaf: change}) == [gradient(out, change, [leaf])[leaf]]

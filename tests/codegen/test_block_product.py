@@ -150,6 +150,17 @@ def test_tiles_are_cut_until_there_are_as_many_as_wanted_and_no_further(
     assert [(tile.rows, tile.columns) for tile in tiles] == expected
 
 
+@pytest.mark.parametrize(
+    ("threads", "lines", "warps"), [(64, (8, 8), (1, 2)), (128, (8, 16), (2, 2)), (512, (16, 32), (4, 4))]
+)
+def test_threads_and_warps_of_a_block_are_as_square_as_can_be(
+    threads: int, lines: tuple[int, int], warps: tuple[int, int]
+) -> None:
+    target = replace(GPU_TARGET, block_threads=threads)
+    tiles = block_tile(4096, 4096, 1, dtypes.float16, target), warp_tile(4096, 4096, 1, dtypes.float16, target)
+    assert [(tile.high, tile.wide) for tile in tiles] == [lines, warps]
+
+
 @pytest.mark.req("G13")
 def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:
     large = replace(GPU_TARGET, block_threads=256)
