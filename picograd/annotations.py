@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -32,6 +33,7 @@ PLURAL = {
     "a number": "numbers", "an int": "ints", "a tensor": "tensors", "a str": "strs", "a module": "modules",
     "a function": "functions", "a bool": "bools", "a LRScheduler": "schedules",
 }  # fmt: skip
+NUMERAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 
 
 # ---- does it fit ----
@@ -145,6 +147,10 @@ def remedy(value: Any, wanted: Any) -> str | None:
     said = described(wanted)
     if is_module(type(value)) and "iterable" in said:
         return "a list with one module in it, [module]." if "modules" in said else "model.parameters()"
+    if is_module(type(value)) and said == "an Optimizer":
+        return "make one first: optimizer = pg.optim.SGD(model.parameters(), lr=0.1)."
+    if isinstance(value, str) and NUMERAL.fullmatch(value) and ("a number" in said or "an int" in said):
+        return "a number has no quotes; float(text) and int(text) read one."
     if isinstance(value, (list, tuple)) and "a module" in said:
         return "a star before the list gives them one by one: Sequential(*layers)."
     if said == "a sequence of tensors" and hasattr(value, "requires_grad"):

@@ -115,8 +115,10 @@ def _checked(path: PathName) -> PathName:
     """Returns a path that the machine can be asked for.
 
     Raises:
-      OSError: it has a zero byte, for which `open` raises a ValueError.
+      OSError: it is empty, or has a zero byte, for which `open` raises a ValueError.
     """
+    if not os.fspath(path):
+        raise OSError(errno.EINVAL, "its name is empty")
     if os.fsencode(path).find(b"\0") >= 0:
         raise OSError(errno.EINVAL, "its name has a zero byte")
     return path

@@ -89,6 +89,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("qat intrinsic quantized quantizable", QUANTIZED),
         **each("UninitializedParameter UninitializedBuffer", "nn.LazyLinear and the other lazy layers."),
         "CrossMapLRN2d": "nn.LocalResponseNorm: " + OLD,
+        "LinearCrossEntropyLoss": "nn.functional.linear_cross_entropy(x, weight, target), in the forward of a module.",
         "NLLLoss2d": "nn.NLLLoss: " + OLD,
         "modules": "picograd.nn has the layers themselves.",
     },
@@ -104,6 +105,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "picograd.nn.functional": {
         **each("grouped_mm scaled_grouped_mm", "a loop of products, or pg.einsum over a padded batch."),
         "scaled_mm": "(a.float() @ b.float()) * scale, which is one kernel.",
+        **each("fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices",
+               "the function without _with_indices, with return_indices=True."),
     },
     "picograd.nn.utils": {
         "convert_conv2d_weight_memory_format": ONE_LAYOUT,
@@ -189,4 +192,5 @@ INSTEAD_OF_ARGUMENT = {
     "layout": ONE_LAYOUT,
     "memory_format": ONE_LAYOUT,
     "names": "leave it out; axes have numbers alone.",
+    "ddof": "x.std() divides by N - 1, as PyTorch's, x.std(correction=0) by N; np.std(x.numpy()) is NumPy's.",
 }

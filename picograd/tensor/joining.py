@@ -255,13 +255,15 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
 MOST_JOINED = 16
 
 
-def _axis_that_fits(tensors: Sequence[Tensor]) -> str | None:
-    """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one."""
+def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
+    """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one, or what differs."""
     shapes = [tensor.op.shape for tensor in tensors]
     if len({len(shape) for shape in shapes}) > 1:
         return "all need as many axes: unsqueeze or flatten the others."
     differing = [axis for axis, dims in enumerate(zip(*shapes)) if len(set(dims)) > 1]
-    return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})." if len(differing) == 1 else None
+    if len(differing) == 1:
+        return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})."
+    return f"they differ along axes {', '.join(map(str, differing[:-1]))} and {differing[-1]}: pad, cut or reshape them."
 
 
 def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:

@@ -323,10 +323,9 @@ def quantile(
       interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
 
     Raises:
-      ArgumentError: another word, or a number outside 0 to 1.
+      ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
       DTypeError:    self is no float, or q of another dtype.
       ShapeError:    there is no element, or q has several axes.
-      IndexingError: when it is computed: an element of q is outside 0 to 1.
 
     >>> Tensor([3.0, 1.0, 2.0, 4.0]).quantile(0.5)
     Tensor(2.5)
@@ -350,10 +349,9 @@ def nanquantile(
       interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
 
     Raises:
-      ArgumentError: another word, or a number outside 0 to 1.
+      ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
       DTypeError:    self is no float, or q of another dtype.
       ShapeError:    there is no element, or q has several axes.
-      IndexingError: when it is computed: an element of q is outside 0 to 1.
 
     >>> Tensor([3.0, float("nan"), 2.0]).nanquantile(0.5)
     Tensor(2.5)

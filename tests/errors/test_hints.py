@@ -170,6 +170,40 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "default_collate: arrays of shapes (2,), (3,) make no batch.\n"
         "  hint: collate_fn=... pads them, such as nn.utils.rnn.pad_sequence.",
     ),
+    "a dict of tensors for parameters": (
+        lambda: optim.SGD(MODEL.state_dict()),  # type: ignore[arg-type]
+        "SGD: parameters must be leaf tensors, got str 'weight'.\n"
+        "  hint: model.parameters(), or model.named_parameters(); of a dict its values().",
+    ),
+    "a result for a parameter": (
+        lambda: optim.SGD([Tensor([1.0], requires_grad=True) * 2]),
+        "SGD: parameters must be leaf tensors, got a Tensor of shape (1,) and dtype float32.\n"
+        "  hint: a leaf is no result of a function: x.detach().requires_grad_().",
+    ),
+    "a rate as a text": (
+        lambda: optim.SGD(MODEL.parameters(), lr="0.1"),  # type: ignore[arg-type]
+        "SGD: lr must be a number or a tensor, got str '0.1'.\n"
+        "  hint: a number has no quotes; float(text) and int(text) read one.",
+    ),
+    "a model for its optimizer": (
+        lambda: optim.lr_scheduler.StepLR(MODEL, 1),  # type: ignore[arg-type]
+        "StepLR: optimizer must be an Optimizer, got Linear.\n"
+        "  hint: make one first: optimizer = pg.optim.SGD(model.parameters(), lr=0.1).",
+    ),
+    "shapes that fit along no axis": (
+        lambda: pg.cat([Tensor.zeros(2, 3), Tensor.zeros(3, 4)]),
+        "cat: shapes must be equal but for axis 0, got (2, 3), (3, 4).\n"
+        "  hint: they differ along axes 0 and 1: pad, cut or reshape them.",
+    ),
+    "NumPy's deviation": (
+        lambda: np.std(Tensor([1.0, 2.0])),
+        "std: got an unexpected keyword argument 'dtype'.\n"
+        "  hint: x.std() divides by N - 1, as PyTorch's, x.std(correction=0) by N; np.std(x.numpy()) is NumPy's.",
+    ),
+    "a path without a name": (
+        lambda: pg.save({}, ""),
+        "save: : cannot be written: its name is empty.",
+    ),
     "a summary of nothing": (
         lambda: MODEL.summary(),
         "summary: Linear needs the shape of its input.\n  hint: linear.summary((64, 784))",
