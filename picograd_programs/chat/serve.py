@@ -3,8 +3,9 @@
     GET  /v1/models             its name
     POST /v1/chat/completions   an answer to a dialogue, whole or as events while it is written
 
-One request is answered after the other. A dialogue that goes on is not read again: its part in common with the one before
-stays in the cache. Only this machine is listened to, unless another address is given; then a token is needed.
+Several clients may ask at once: requests wait in line, and each is answered whole, first come, first served. A dialogue
+that goes on is not read again: its part in common with the one before stays in the cache. Only this machine is listened to,
+unless another address is given; then a token is needed.
 
 Source: OpenAI, API reference, "Chat completions"; WHATWG, HTML, "Server-sent events".
 """
@@ -15,11 +16,12 @@ import hmac
 import json
 import secrets
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from picograd.errors import ArgumentError, DataError, PicogradError
@@ -30,15 +32,16 @@ from picograd_programs.train.program import check_settings
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
+STOPS_MAX = 4
 NOT_DONE = (
-    "stop", "tools", "functions", "logprobs", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
+    "tools", "functions", "logprobs", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
 )  # fmt: skip
 ROLES = ("system", "developer", "user", "assistant")
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Answers clients of OpenAI's interface with a language model, one request at a time; Ctrl-C ends it."""
+    """Answers clients of OpenAI's interface with a language model, one request after the other; Ctrl-C ends it."""
 
     model: str = "smollm2"  # as in picograd chat
     context: int = 2048  # most tokens of a dialogue, answers included
@@ -57,6 +60,7 @@ class Request:
     num:       most tokens of the answer
     seed:      of draws
     streams:   the answer is sent while it is written
+    stops:     texts before which the answer ends
     """
 
     messages: list[tuple[str, str]]
@@ -64,6 +68,7 @@ class Request:
     num: int
     seed: int
     streams: bool
+    stops: tuple[str, ...] = ()
 
 
 def request_of(body: Any) -> Request:
@@ -97,7 +102,11 @@ def request_of(body: Any) -> Request:
     check_settings(Chat(**asdict(choice), max_tokens=num, seed=seed))
     if choice.repetition == 0 or choice.top_p == 0:
         raise ArgumentError("repetition and top_p must be above 0.")
-    return Request(messages, choice, num, seed, body.get("stream") is True)
+    stop = body.get("stop")
+    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
+    if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
+        raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
+    return Request(messages, choice, num, seed, body.get("stream") is True, tuple(stops))
 
 
 def turn_of(message: Any) -> tuple[str, str]:
@@ -116,8 +125,52 @@ def turn_of(message: Any) -> tuple[str, str]:
     return "system" if role == "developer" else role, "".join(map(str, texts))
 
 
+# ---- answers ----
+def until(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
+    """Yields a text up to the first of some texts in it; what may become one waits for the next piece.
+
+    >>> list(until(iter(["one", " t", "wo ", "three"]), ["two", "three"]))
+    ['one', ' ']
+    """
+    kept = ""
+    for piece in pieces:
+        kept += piece
+        if found := [(place + len(stop), place) for stop in stops if (place := kept.find(stop)) >= 0]:
+            yield from filter(None, [kept[: min(found)[1]]])
+            return
+        waiting = max((num for stop in stops for num in range(len(stop)) if kept.endswith(stop[:num])), default=0)
+        sure = len(kept) - waiting
+        yield from filter(None, [kept[:sure]])
+        kept = kept[sure:]
+    yield from filter(None, [kept])
+
+
+class Line:
+    """A lock that is had in the order in which it was asked for.
+
+    >>> with Line():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.condition, self.come, self.gone = threading.Condition(), 0, 0
+
+    def __enter__(self) -> None:
+        with self.condition:
+            number, self.come = self.come, self.come + 1
+            self.condition.wait_for(lambda: self.gone == number)
+
+    def __exit__(self, *error: object) -> None:
+        with self.condition:
+            self.gone += 1
+            self.condition.notify_all()
+
+
 class Answerer:
     """Answers requests with one model, and keeps what it has read.
+
+    line:     has to be entered around an answer
+    is_open:  False: no answer goes on beyond its next token
 
     Raises:
       DataError: as Dialogue.
@@ -125,7 +178,7 @@ class Answerer:
 
     def __init__(self, settings: Serve):
         self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context))
-        self.name = settings.model
+        self.name, self.line, self.is_open = settings.model, Line(), True
 
     def answer(self, request: Request) -> Iterator[str]:
         """Yields pieces of the answer; the facts about it are there afterwards.
@@ -140,14 +193,29 @@ class Answerer:
         if reader.length < len(tokens) + ANSWER_MIN:
             raise ArgumentError(too_long(len(tokens), 0, reader.length, dialogue.longest))
         stream, self.num_read, self.num_written = dialogue.tokenizer.stream(), len(tokens), 0
-        for token in reader.answer(reader.keep(tokens), dialogue.ends, request.num, request.choice, request.seed):
-            self.num_written += 1
-            yield stream.text(token)
-        yield stream.rest()
+        self.has_ended = False
+
+        def pieces() -> Iterator[str]:
+            for token in reader.answer(reader.keep(tokens), dialogue.ends, request.num, request.choice, request.seed):
+                self.num_written += 1
+                yield stream.text(token)
+                if not self.is_open:
+                    return
+            yield stream.rest()
+            self.has_ended = True
+
+        yield from until(pieces(), request.stops)
+
+    def close(self) -> None:
+        """Ends answers after their next token, and waits for those in line."""
+        self.is_open = False
+        with self.line:
+            pass
 
     def reason(self) -> str:
-        """Returns why the latest answer ended."""
-        return "stop" if self.dialogue.reader.tokens[-1] in self.dialogue.ends else "length"
+        """Returns why the latest answer ended: itself or before one of the texts, or since it had all its tokens."""
+        was_cut = self.has_ended and self.dialogue.reader.tokens[-1] not in self.dialogue.ends
+        return "length" if was_cut else "stop"
 
     def usage(self) -> dict[str, int]:
         """Returns how many tokens the latest request took."""
@@ -176,22 +244,29 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             request = request_of(self._body())
-            pieces = self.answerer.answer(request)
-            first = next(pieces)  # raises before anything is sent
-            facts = {"id": f"chatcmpl-{secrets.token_hex(8)}", "created": int(time.time()), "model": self.answerer.name}
-            if request.streams:
-                self._stream(facts, first, pieces)
-                return
-            message = {"role": "assistant", "content": first + "".join(pieces)}
-            choice = {"index": 0, "message": message, "finish_reason": self.answerer.reason(), "logprobs": None}
-            self._send(
-                HTTPStatus.OK,
-                {**facts, "object": "chat.completion", "choices": [choice], "usage": self.answerer.usage()},
-            )
+            with self.answerer.line:
+                self._answer(request)
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, error.fact if isinstance(error, PicogradError) else f"no JSON: {error}")
         except DataError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, error.fact)
+
+    def _answer(self, request: Request) -> None:
+        """Sends an answer.
+
+        Raises:
+          PicogradError: as Answerer.answer, before anything is sent.
+        """
+        pieces = self.answerer.answer(request)
+        first = next(pieces, "")  # raises before anything is sent
+        facts = {"id": f"chatcmpl-{secrets.token_hex(8)}", "created": int(time.time()), "model": self.answerer.name}
+        if request.streams:
+            self._stream(facts, first, pieces)
+            return
+        message = {"role": "assistant", "content": first + "".join(pieces)}
+        choice = {"index": 0, "message": message, "finish_reason": self.answerer.reason(), "logprobs": None}
+        body = {**facts, "object": "chat.completion", "choices": [choice], "usage": self.answerer.usage()}
+        self._send(HTTPStatus.OK, body)
 
     def _stream(self, facts: dict[str, Any], first: str, pieces: Iterator[str]) -> None:
         """Sends an answer as events."""
@@ -205,7 +280,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
         event({"role": "assistant", "content": first})
-        for piece in filter(None, pieces):
+        for piece in pieces:
             event({"content": piece})
         event({}, self.answerer.reason())
         self.wfile.write(b"data: [DONE]\n\n")
@@ -250,8 +325,8 @@ class Handler(BaseHTTPRequestHandler):
         print(f"{self.address_string()} {format % values}", file=sys.stderr, flush=True)
 
 
-class Server(HTTPServer):
-    """Answers at one address until it is stopped; a client that goes away ends its answer.
+class Server(ThreadingHTTPServer):
+    """Answers at one address until it is stopped, each client in a thread; one that goes away ends its answer.
 
     Raises:
       DataError: the address cannot be listened at.
@@ -286,5 +361,8 @@ def serve(settings: Serve) -> int:
         print(f"listening at http://{settings.host}:{server.server_port}/v1", file=sys.stderr)
         if settings.token:
             print(f"token: {settings.token}", file=sys.stderr, flush=True)
-        server.serve_forever()
+        try:
+            server.serve_forever()
+        finally:
+            answerer.close()
     return 0

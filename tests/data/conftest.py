@@ -24,10 +24,16 @@ class Server:
 
     bodies:     what each path answers
     promised:   a length that the header says instead of the true one: the connection then breaks off early
+    at_once:    bytes after which every connection breaks off
+    ranges:     it sends the rest of a body where that is asked for
     requests:   paths asked for so far
+    starts:     where the bytes asked for began
     """
 
     def __init__(self) -> None:
+        self.at_once: int | None = None
+        self.ranges = False
+        self.starts: list[int] = []
         self.bodies: dict[str, bytes] = {}
         self.promised: dict[str, int] = {}
         self.requests: list[str] = []
@@ -48,10 +54,21 @@ def server() -> Iterator[Server]:
             if name not in state.bodies:
                 self.send_error(404)
                 return
-            self.send_response(200)
-            self.send_header("Content-Length", str(state.promised.get(name, len(state.bodies[name]))))
+            body = state.bodies[name]
+            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
+            state.starts.append(start)
+            if state.ranges and start >= len(body) > 0:
+                self.send_error(416)
+                return
+            if state.ranges and start:
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+                body = body[start:]
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(state.promised.get(name, len(body))))
             self.end_headers()
-            self.wfile.write(state.bodies[name])
+            self.wfile.write(body[: state.at_once])
 
         def log_message(self, *details: Any) -> None:
             pass

@@ -17,6 +17,7 @@ import pytest
 
 from picograd.data import load_names, load_text
 from picograd.errors import DataError
+from picograd_programs.data import download as downloading
 from picograd_programs.data import fetch
 from picograd_programs.data.fetch import Carrier, DataFile, DebianCarrier, SourceCarrier, get_files, sha256_of
 from tests.data.conftest import Server
@@ -140,16 +141,21 @@ def test_corrupt_cache_entry_is_replaced(cache: Path, server: Any) -> None:
     assert entry.read_bytes() == BODY
 
 
-def test_interrupted_download_leaves_nothing_and_says_how_far_it_came(cache: Path, server: Any) -> None:
+def test_interrupted_download_says_how_far_it_came(cache: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "PAUSE_S", 0.0)
     server.bodies["digits.bin"], server.promised["digits.bin"] = BODY[:1000], len(BODY)
     url = server.url("digits.bin")
     with pytest.raises(DataError) as caught:
         get_files("set", [data_file(url)])
     assert f"  tried {url}: the connection broke off after 1,000 of 2,400 bytes" in caught.value.fact
-    assert not cache.exists()
+    assert len(server.requests) == 1 + downloading.TRIES
+    assert not (cache / "data" / "set").exists()
 
 
-def test_interrupted_download_succeeds_at_the_next_call(cache: Path, server: Any) -> None:
+def test_interrupted_download_succeeds_at_the_next_call(
+    cache: Path, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "PAUSE_S", 0.0)
     server.bodies["digits.bin"], server.promised["digits.bin"] = BODY[:1000], len(BODY)
     with pytest.raises(DataError):
         get_files("set", [data_file(server.url("digits.bin"))])
