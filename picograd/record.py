@@ -22,7 +22,7 @@ class Record(Struct, frozen=True):
     """An immutable record: `class Point(Record)` with `x: int` and `y: int = 0` has a constructor, ==, hash and repr.
 
     Options come after the base: eq=False where each is equal to itself only, dict=True where properties are cached,
-    weakref=True where something refers to it weakly.
+    weakref=True where something refers to it weakly, cache_hash=True where it is looked up again and again.
 
     >>> class Point(Record):
     ...     x: int

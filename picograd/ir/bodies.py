@@ -169,11 +169,11 @@ def custom_gradient(body: Op) -> CustomGradient | None:
 
 # ---- formulas ----
 Kind = tuple[DType, Shape]
-KIND, NEEDS_GRAD, DEPTH = attrgetter("dtype", "shape"), attrgetter("needs_grad"), attrgetter("depth")
+NEEDS_GRAD = attrgetter("needs_grad")
 at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # graphs are looked at as they are made
 
 
-class Formula(Record):
+class Formula(Record, cache_hash=True):
     """A function, and what is known of its results before they have graphs.
 
     function:  (options, *operands) -> results
@@ -232,12 +232,18 @@ def one_op(function: Callable[..., Op], src: tuple[Op, ...], others: tuple[Any, 
     Args:
       others, named:  its other arguments; 0.0 and -0.0 are one
     """
-    formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(map(KIND, src)))
+    kinds, depth, needs_grad = [], 0, False  # in one loop: every function of several Ops comes by here
+    for s in src:
+        kinds.append((s.dtype, s.shape))
+        if s.depth > depth:
+            depth = s.depth
+        if s.needs_grad:
+            needs_grad = True
+    formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(kinds))
     dtype, shape = formula.kinds[0]
-    op = object.__new__(Op)  # `unshared` written out: every function of several Ops comes by here
+    op = object.__new__(Op)  # `unshared` written out
     op.code, op.dtype, op.src, op.arg, op.realized, op.lines = OpCode.FORMULA, dtype, src, formula, None, ()
-    op.shape, op.needs_grad = shape, dtype.kind == "f" and any(map(NEEDS_GRAD, src))
-    op.depth = max(map(DEPTH, src)) + formula.depth
+    op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + formula.depth
     return op
 
 
