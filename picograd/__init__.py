@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.transforms.modules import functional_call
     from picograd.transforms.profile import profile
     from picograd.transforms.vmap import vmap
+    from picograd.verifying import verify
 
 _end_at_once()
 with _collecting_later():
@@ -148,7 +149,7 @@ __all__ = [
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
     "pi", "profile", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
     "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "train", "uint16", "uint32", "uint64",
-    "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap", "while_loop",
+    "uint8", "utils", "value_and_grad", "vhp", "vjp", "verify", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
 __all__ += _of_matrices.__all__ + _of_networks.__all__
@@ -190,7 +191,7 @@ _LATE = {
     "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "linearize": "transforms.derivatives",
     "load": "formats", "profile": "transforms.profile", "save": "formats",
     "value_and_grad": "transforms.derivatives", "vhp": "transforms.jacobians", "vjp": "transforms.derivatives",
-    "vmap": "transforms.vmap",
+    "verify": "verifying", "vmap": "transforms.vmap",
 }  # fmt: skip
 
 

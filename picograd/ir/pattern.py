@@ -7,7 +7,7 @@ Out:   the rewritten graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from picograd.dtype import DType
 from picograd.ir.op import Op, const_value, toposort
@@ -80,9 +80,12 @@ class PatternMatcher:
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
 
-    codes: those that have a rule
-    sure:  those whose first rule fits every Op
+    codes:   those that have a rule
+    sure:    those whose first rule fits every Op
+    permits: asked before a rule is applied to an Op, where somebody looks for one that is wrong; None permits all
     """
+
+    permits: ClassVar[Callable[[PatternMatcher, Rule, Op], bool] | None] = None
 
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
         self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
@@ -122,7 +125,7 @@ class PatternMatcher:
             found: dict[str, Any] = {}
             if rule.pattern.match(op, found):
                 result = rule.action(**found, **extra)
-                if result is not None:
+                if result is not None and (self.permits is None or self.permits(rule, op)):
                     return result
         return None
 

@@ -1,0 +1,290 @@
+"""The meaning of a graph, with a bound on what rounding may do to each element: the one tolerance of `verify`.
+
+A running error analysis (Wilkinson 1963; Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.3): every Op has,
+with its value by the evaluator, a bound on how far a device may be from the exact result. Inputs are exact, for a kernel is
+given its own. In order:
+
+    elementwise     the function at the ends of its operands' intervals, and its own roundings
+    sums, products  the errors of the terms, and LAMBDA sqrt(n) roundings of the sum of magnitudes: what n roundings of
+                    random sign come to (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5))
+    movement        the errors move along
+
+The evaluator rounds, too, so two values agree where they differ by at most twice the bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from picograd.dtype import DType
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, double
+from picograd.evaluator.graph import CONTRACTION_RULES, RULES, Variables, apply, shape_value
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import COMPARE, ELEMENTWISE, FUNCTIONS, IDENTITY, MOVEMENT, SEVERAL_RESULTS, OpCode
+from picograd.ir.shape import takes_tf32
+from picograd.rewrites.contract import compose_attention
+from picograd.rewrites.simplify import is_lossless
+
+LAMBDA = 4.0  # of a sum: roundings agree in sign as often as by chance
+PLAIN_ROUNDINGS = 2  # of + - * / and a square root, each half an ulp
+FUNCTION_ROUNDINGS = 8  # tests/numerics holds every function of every device to half of that
+POW_ROUNDINGS = 16
+TF32_UNIT = 2.0**-11
+WINOGRAD_FACTOR = 16.0  # transforms add up neighbours before they multiply (Lavin and Gray 2016, arXiv:1509.09308)
+EXACT = COMPARE | MOVEMENT | IDENTITY | {
+    OpCode.NEG, OpCode.FLOOR, OpCode.MAX, OpCode.MIN, OpCode.WHERE, OpCode.CHECK, OpCode.BITCAST, OpCode.MOD, OpCode.IDIV,
+}  # fmt: skip
+ALONG_AXES = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER})
+
+
+class Bounded(NamedTuple):
+    """The value of an Op.
+
+    error:  float64, of its shape; None where it is exact, infinity where nothing is known
+    """
+
+    value: Array
+    error: Array | None
+
+
+def bounded(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None) -> list[Bounded]:
+    """Returns the value of each output, with its bound.
+
+    Args:
+      values:     arrays of PARAMs, of their shapes; they are exact
+      variables:  values of symbolic integers by name
+
+    Raises:
+      Refused: a CHECK does not let an index pass.
+    """
+    known, roots = dict(variables or {}), compose_attention(outputs)
+    found: dict[Op, Any] = {}
+    with np.errstate(all="ignore"):
+        for op in toposort(roots, stop=values):
+            if op in values:
+                found[op] = Bounded(np.asarray(values[op]).reshape(shape_value(op.shape, known)), None)
+            else:
+                found[op] = _bounded(op, [found[s] for s in op.src], known)
+    return [found[root] for root in roots]
+
+
+def unit(dtype: DType) -> float:
+    """Returns the unit roundoff: half an ulp of 1."""
+    return 2.0**-dtype.precision
+
+
+def _bounded(op: Op, args: Sequence[Any], variables: Variables) -> Any:
+    if op.code in SEVERAL_RESULTS:
+        results = apply(op, [arg.value for arg in args], variables)
+        assert isinstance(results, tuple)
+        return [Bounded(result, _unknown(result)) for result in results]
+    if op.code is OpCode.OUTPUT:
+        return args[0][op.arg]
+    value = np.asarray(apply(op, [arg.value for arg in args], variables))
+    error = _error(op, value, args, variables)
+    return Bounded(value, None if error is None or not error.any() else error)
+
+
+def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array | None:
+    errors = [arg.error for arg in args]
+    is_known = all(error is None for error in errors)
+    if op.code in ELEMENTWISE and op.code not in (OpCode.BITCAST, OpCode.CHECK):
+        moved = None if is_known else _at_the_ends(op, args)
+        return _with_roundings(op, value, moved)
+    if op.code in ALONG_AXES or op.code in CONTRACTION_RULES:
+        if op.dtype.is_float and not (op.code in ALONG_AXES and op.arg[0] in (OpCode.MAX, OpCode.MIN, None)):
+            return _of_sums(op, value, args, variables)
+        return None if is_known else _of_choices(op, value, args, variables)
+    if is_known:
+        return None
+    if op.code in MOVEMENT | IDENTITY | {OpCode.CHECK, OpCode.UPDATE} or (op.code is OpCode.GATHER and errors[1] is None):
+        whole = [_whole(arg) for arg in args] if op.code is not OpCode.GATHER else [_whole(args[0]), args[1].value]
+        return whole[0] if op.code is OpCode.CHECK else np.asarray(RULES[op.code](op, whole, variables))
+    return _unknown(value)  # an order or an index that rounding may change, bits of a number
+
+
+def _whole(arg: Bounded) -> Array:
+    return np.zeros(arg.value.shape) if arg.error is None else arg.error
+
+
+def _unknown(value: Array) -> Array:
+    return np.full(value.shape, np.inf)
+
+
+def _distance(a: Any, b: Any) -> Array:
+    """Returns |a - b|; equal infinities and two NaN have none, and what is a number only once is infinitely far."""
+    a, b = np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64)
+    far = np.abs(a - b)
+    return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(far), np.inf, far))
+
+
+# ---- elementwise ----
+def _ends(arg: Bounded, dtype: DType) -> list[Array]:
+    """Returns the ends of the interval of an operand; of a bool that is not certain both values."""
+    value, error = arg
+    if error is None:
+        return [double(value, dtype)]
+    if dtype.kind == "b":
+        return [value, value ^ (error > 0)]
+    if dtype.is_float:
+        wide = double(value, dtype)
+        return [wide - error, wide + error]
+    return [value]
+
+
+def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
+    """Returns by how much the result moves when the operands move within their bounds."""
+    rule, dtypes = ELEMENTWISE_RULES[op.code], [s.dtype for s in op.src]
+    middle = rule(op, [double(arg.value, dtype) for arg, dtype in zip(args, dtypes)])
+    ends = [_ends(arg, dtype) for arg, dtype in zip(args, dtypes)]
+    if op.code is OpCode.SQRT:
+        ends = [[np.maximum(end, 0.0) for end in ends[0]]]
+    moved = np.zeros(np.shape(middle))
+    for corner in itertools.product(*ends):
+        moved = np.maximum(moved, _distance(rule(op, corner), middle))
+    divisor = {OpCode.DIV: 1, OpCode.RECIPROCAL: 0}.get(op.code)
+    if divisor is not None and args[divisor].error is not None:
+        value, error = double(args[divisor].value, dtypes[divisor]), args[divisor].error
+        moved = np.where(np.abs(value) <= error, np.inf, moved)
+    for arg, dtype in zip(args, dtypes):
+        if arg.error is not None and dtype.is_int:
+            moved = np.where(arg.error > 0, np.inf, moved)
+    return moved
+
+
+def _roundings(op: Op) -> int:
+    if op.code in EXACT or not op.dtype.is_float:
+        return 0
+    if op.code is OpCode.CAST:
+        return 0 if is_lossless(op.src[0].dtype, op.dtype) else 1
+    if op.code is OpCode.POW:
+        return POW_ROUNDINGS
+    return FUNCTION_ROUNDINGS if op.code in FUNCTIONS - {OpCode.SQRT} else PLAIN_ROUNDINGS
+
+
+def _with_roundings(op: Op, value: Array, moved: Array | None) -> Array | None:
+    count = _roundings(op)
+    if not count:
+        return moved
+    made = _rounding(value, op.dtype) * count
+    if op.code in (OpCode.SIN, OpCode.COS, OpCode.LOG, OpCode.LOG2):
+        made += np.where(np.isfinite(made), unit(op.dtype), 0.0)  # near their zeros
+    return made if moved is None else moved + made
+
+
+def _rounding(value: Array, dtype: DType) -> Array:
+    """Returns half an ulp of each element, or what a number too small for all its bits may lose."""
+    size = np.abs(value.astype(np.float64))
+    return np.where(np.isfinite(size), size * unit(dtype) + _least(dtype), 0.0)
+
+
+def _least(dtype: DType) -> float:
+    """Returns the least normal number, below which devices may give 0; of dtypes with few exponents the least number."""
+    exponent = 1 - dtype.exponent_bias
+    return 2.0 ** (exponent if exponent < -100 else exponent + 1 - dtype.precision)
+
+
+# ---- sums and products of many ----
+def _terms(op: Op, args: Sequence[Bounded]) -> int:
+    """Returns the greatest number of terms of one result."""
+    shape: tuple[int, ...] = args[0].value.shape
+    if op.code is OpCode.REDUCE:
+        return math.prod(shape[axis] for axis in op.arg[1])
+    if op.code is OpCode.SCAN:
+        return shape[op.arg[1]]
+    if op.code is OpCode.SCATTER:
+        return 1 + math.prod(args[1].value.shape[op.arg[2] :])
+    return shape[-1] if op.code is OpCode.MATMUL else math.prod(args[1].value.shape[1:])
+
+
+def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
+    """Returns the bound of sums of floats, of products of them, and of products of all elements along axes."""
+    if op.code is OpCode.SCATTER and args[1].error is not None:
+        return _unknown(value)
+    floats = [i for i, s in enumerate(op.src) if s.dtype.is_float]
+    plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
+    sizes = [np.abs(a) if i in floats else a for i, a in enumerate(plain)]
+    wide = [a + args[i].error if args[i].error is not None else a for i, a in enumerate(sizes)]
+    rule = _rule_of_sizes(op)
+    magnitude = rule(sizes, variables)
+    moved = rule(wide, variables) - magnitude if any(args[i].error is not None for i in floats) else 0.0
+    count = _terms(op, args)
+    accumulating = min(unit(op.dtype), 2.0**-24)  # narrow floats are added up in float32
+    chance = min(float(count), LAMBDA * math.sqrt(count))
+    if op.code is OpCode.CONV and math.prod(args[1].value.shape[2:]) > 1:
+        axes = tuple(range(2, magnitude.ndim))
+        magnitude = WINOGRAD_FACTOR * np.broadcast_to(magnitude.max(axis=axes, keepdims=True, initial=0), magnitude.shape)
+    made = chance * accumulating * magnitude
+    if op.code in CONTRACTION_RULES and takes_tf32(op):
+        made = made + 2 * TF32_UNIT * magnitude
+    error = moved + made + _rounding(value, op.dtype)
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def _rule_of_sizes(op: Op) -> Any:
+    """Returns the function that combines magnitudes as the Op combines values, in float64."""
+    if op.code is OpCode.REDUCE:
+        ufunc = np.add if op.arg[0] is OpCode.ADD else np.multiply
+        return lambda a, _: np.asarray(ufunc.reduce(a[0], axis=op.arg[1]))
+    if op.code is OpCode.SCAN:
+        ufunc = np.add if op.arg[0] is OpCode.ADD else np.multiply
+        return lambda a, _: np.asarray(ufunc.accumulate(a[0], axis=op.arg[1]))
+    return lambda a, variables: np.asarray(RULES[op.code](op, a, variables))
+
+
+def _of_choices(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
+    """Returns the bound of a least or greatest element, of stores, and of what is counted of uncertain things."""
+    if not op.dtype.is_float or any(args[i].error is not None for i, s in enumerate(op.src) if not s.dtype.is_float):
+        return _unknown(value)
+    plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
+    moved = np.zeros(value.shape)
+    if op.code is OpCode.SCATTER and op.arg[0] is None:
+        return np.asarray(RULES[op.code](op, [_whole(args[0]), plain[1], _whole(args[2])], variables))
+    for sign in (-1.0, 1.0):
+        ends = [a + sign * _whole(arg) if s.dtype.is_float else a for a, arg, s in zip(plain, args, op.src)]
+        moved = np.maximum(moved, _distance(RULES[op.code](op, ends, variables), value))
+    return moved
+
+
+# ---- comparing ----
+class Difference(NamedTuple):
+    """The largest error of an array.
+
+    ulp:      in units in the last place of the element's value; integers count by 1
+    share:    of the tolerance at that element; above 1 it is too large
+    wrong:    elements that are too far
+    at:       flat index of the element whose share is largest
+    """
+
+    ulp: float
+    share: float
+    wrong: int
+    at: int
+
+
+def difference(found: Array, expected: Array, error: Array | None, dtype: DType) -> Difference:
+    """Compares what a device has made with the meaning: twice the bound is allowed, and nothing where it is exact."""
+    if not found.size:
+        return Difference(0.0, 0.0, 0, 0)
+    far = _distance(found.reshape(-1), expected.reshape(-1))
+    if dtype.is_int:
+        far = np.where(found.reshape(-1) == expected.reshape(-1), 0.0, np.maximum(far, 1.0))
+    allowed = np.zeros(far.shape) if error is None else 2 * error.reshape(-1)
+    with np.errstate(all="ignore"):
+        share = np.where(far == 0, 0.0, np.where(np.isinf(allowed), 0.0, far / np.maximum(allowed, 2.0**-1074)))
+        ulps = np.where(np.isfinite(far), far / _ulp(expected.reshape(-1), dtype), np.inf)
+    at = int(share.argmax())
+    most = float(np.where(np.isinf(allowed), 0.0, ulps).max())
+    return Difference(most, float(share[at]), int((share > 1).sum()), at)
+
+
+def _ulp(value: Array, dtype: DType) -> Array:
+    if not dtype.is_float:
+        return np.ones(value.shape)
+    _, exponent = np.frexp(np.abs(value.astype(np.float64)))
+    return np.asarray(np.maximum(np.ldexp(1.0, exponent - dtype.precision), _least(dtype) * unit(dtype)))

@@ -1,0 +1,206 @@
+"""The meaning of a graph before and after each pass, in float64: a rule that changes it is named.
+
+In:    the graphs of a plan before all passes, its Schedule, and its inputs
+Out:   a `Mismatch` that names the first pass, and of a table of rules the rule
+
+Every float becomes a float64, so that what roundings do is out of the way: two graphs of one meaning then agree to some
+1e-15 of what they are computed from. How much that is, a second evaluation tells, on inputs that are moved by 1e-8 of their
+size: what differs by more than this is no rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from picograd import road
+from picograd.device import Target
+from picograd.dtype import float64
+from picograd.evaluator import evaluate
+from picograd.evaluator.elementwise import Array
+from picograd.ir.attention import has_kernel
+from picograd.ir.bodies import map_bodies
+from picograd.ir.build import cast
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Kernel, Schedule
+from picograd.ir.text import format_graph
+from picograd_lab.verify.graphs import in_params, lines_in, values_of
+from picograd_lab.verify.rules import limited, which
+from picograd_lab.verify.verdict import Mismatch
+from picograd_lab.verify.walk import Step, memory_for, walk
+
+ROAD: Any = road  # the passes as it has them
+MOVED = 1e-8
+SHOWN_OPS_MAX = 60
+
+
+# ---- graphs in float64 ----
+def in_double(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs in which every float is a float64; bits of a float are those of its own dtype."""
+    return _in_double(map_bodies(roots, _in_double))
+
+
+def _in_double(roots: Sequence[Op]) -> list[Op]:
+    became: dict[Op, Op] = {}
+    for op in toposort(roots):
+        src = [became[s] for s in op.src]
+        if op.code is OpCode.BITCAST:
+            src = [cast(new, old.dtype) if old.dtype.is_float else new for new, old in zip(src, op.src)]
+            new = Op(op.code, op.dtype, tuple(src), op.arg)
+            became[op] = cast(new, float64) if op.dtype.is_float else new
+        else:
+            became[op] = Op(op.code, float64 if op.dtype.is_float else op.dtype, tuple(src), op.arg)
+    return [became[root] for root in roots]
+
+
+def wide(array: Array) -> Array:
+    """Returns an array of floats as float64, any other as it is."""
+    return array if array.dtype.kind in "biu" else array.astype(np.float64)
+
+
+# ---- passes ----
+Pass = tuple[str, Callable[[Sequence[Op]], Sequence[Op]]]
+
+
+def passes_of(target: Target) -> list[Pass]:
+    """Returns the passes over graphs of picograd/road.py, in order."""
+    return [
+        ("written_out, which puts graphs in the place of gradients and formulas", ROAD.written_out),
+        ("compose_attention", partial(ROAD.compose_attention, has_kernel=partial(has_kernel, target=target))),
+        ("merge_bodies", ROAD.merge_bodies),
+        ("simplify, in bodies", lambda roots: map_bodies(roots, road.simplify)),
+        ("simplify", road.simplify),
+    ]
+
+
+def deviating_pass(
+    graphs: Sequence[Op], schedule: Schedule, target: Target, inputs: Sequence[Array], variables: Mapping[str, int],
+    most: float,
+) -> tuple[Mismatch | None, str]:  # fmt: skip
+    """Returns the first pass that changes what graphs mean, and why it could not be looked for.
+
+    Args:
+      most:  elements of all Ops together, above which NumPy would take long
+    """
+    order = toposort(graphs)
+    if any(op.code is OpCode.CUSTOM for op in order):
+        return None, "the passes over graphs with functions of the host are not compared"
+    if sum(op.numel for op in order) > most:
+        return None, "the passes over graphs that would take the evaluator long are not compared"
+    values = _values_for(order, schedule, inputs)
+    rng = np.random.default_rng(0)
+    moved = {op: _moved(array, rng) for op, array in values.items()}
+    expected = _evaluate(graphs, values, variables)
+    noise = [_noise(a, b) for a, b in zip(expected, _evaluate(graphs, moved, variables))]
+    before: Sequence[Op] = graphs
+    for name, apply in passes_of(target):
+        after = apply(before)
+        wrong = _first_wrong(_evaluate(after, values, variables), expected, noise)
+        if wrong is not None:
+            return _of_pass(name, apply, before, wrong, values, variables, expected, noise), ""
+        before = after
+    wrong = _first_wrong(_evaluate_kernels(schedule, inputs, variables), expected, noise)
+    if wrong is None:
+        return None, ""
+    number, fact = wrong
+    what = "create_schedule (contract, fuse, group), which makes kernels of the simplified graph,"
+    return Mismatch(what, f"changes what result {number} is: {fact}", _shown(before), lines_in([graphs[number]])), ""
+
+
+def _values_for(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array]) -> dict[Op, Array]:
+    """Returns the value of each PARAM: for one that no kernel reads, which a wrong rule may have lost, any numbers do."""
+    read = {op.arg[0]: array for op, array in zip(schedule.inputs, inputs)}
+    rng = np.random.default_rng(0)
+    values = {}
+    for op in order:
+        if op.code is OpCode.PARAM:
+            if op.arg[0] not in read:
+                any_numbers = rng.standard_normal(op.numel) if op.dtype.is_float else np.zeros(op.numel)
+                read[op.arg[0]] = any_numbers.astype(op.dtype.numpy)
+            values[op] = read[op.arg[0]]
+    return values
+
+
+def _moved(array: Array, rng: np.random.Generator) -> Array:
+    double = wide(array)
+    return double if double.dtype.kind in "biu" else double * (1 + MOVED * rng.uniform(-1, 1, double.shape))
+
+
+def _evaluate(roots: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
+    doubles = in_double(roots)
+    by_slot = {op.arg: array for op, array in values.items()}
+    params = [op for op in toposort(doubles) if op.code is OpCode.PARAM]
+    return evaluate(doubles, {op: wide(by_slot[op.arg]) for op in params}, variables)
+
+
+def _evaluate_kernels(schedule: Schedule, inputs: Sequence[Array], variables: Mapping[str, int]) -> list[Array]:
+    """Returns the values of a schedule's roots, kernel by kernel in float64."""
+    doubles: dict[Kernel, list[tuple[int, Op]]] = {}
+
+    def execute(step: Step, slots: list[Array]) -> None:
+        kernel = step.item.kernel
+        if kernel not in doubles:
+            values = values_of(kernel)
+            doubles[kernel] = list(zip([slot for slot, _ in values], in_double([value for _, value in values])))
+        parts = [(slot, value, None) for slot, value in doubles[kernel]]
+        results = evaluate([value for _, value, _ in parts], in_params(parts, slots, variables), variables)
+        for (slot, _, _), result in zip(parts, results):
+            slots[slot][: result.size] = result.reshape(-1)
+
+    memory = memory_for(schedule, list(map(wide, inputs)), variables, lambda d: np.float64 if d.is_float else d.numpy)
+    walk(schedule, memory, variables, execute)
+    return [memory[i] for i in schedule.outputs]
+
+
+def _noise(a: Array, b: Array) -> float:
+    """Returns the distance that is no deviation: the change by inputs moved by 1e-8, and 1e-8 of the largest element."""
+    if a.dtype.kind in "biu":
+        return float((a != b).any()) * np.inf if (a != b).any() else 0.0
+    with np.errstate(all="ignore"):
+        change, size = np.abs(a - b), np.abs(a)
+    finite = np.isfinite(change) & np.isfinite(size)
+    return float(change[finite].max(initial=0) + MOVED * size[finite].max(initial=0)) + 1e-290
+
+
+def _first_wrong(found: Sequence[Array], expected: Sequence[Array], noise: Sequence[float]) -> tuple[int, str] | None:
+    for number, (a, b, allowed) in enumerate(zip(found, expected, noise)):
+        a, b = a.reshape(-1)[: b.size], b.reshape(-1)
+        with np.errstate(all="ignore"):
+            wrong = ~((a == b) | ((a != a) & (b != b)) | (np.abs(wide(a) - wide(b)) <= allowed))
+        if wrong.any():
+            at = int(wrong.argmax())
+            return number, f"{int(wrong.sum())} of {wrong.size} elements, the first {a[at]} instead of {b[at]}."
+    return None
+
+
+def _of_pass(
+    name: str, apply: Callable[[Sequence[Op]], Sequence[Op]], before: Sequence[Op], wrong: tuple[int, str],
+    values: Mapping[Op, Array], variables: Mapping[str, int], expected: Sequence[Array], noise: Sequence[float],
+) -> Mismatch:  # fmt: skip
+    """Returns the mismatch of a pass: of a table of rules the rule whose application is the first that matters."""
+    number, fact = wrong
+
+    def is_wrong(limit: int) -> bool:
+        with limited(limit):
+            after = apply(before)
+        return _first_wrong(_evaluate(after, values, variables), expected, noise) is not None
+
+    applied = which(lambda: apply(before), is_wrong)
+    if applied is None:
+        return Mismatch(
+            f"the pass {name}", f"changes what result {number} is: {fact}", _shown(before), lines_in([before[number]])
+        )
+    rule, op = applied
+    return Mismatch(
+        f'the rule "{rule}" of {name}', f"changes what result {number} is: {fact}", _shown([op]), lines_in([op])
+    )
+
+
+def _shown(roots: Sequence[Op]) -> str:
+    """Returns graphs as text, the last Ops of long ones."""
+    lines = format_graph(roots).strip().splitlines()
+    return "\n".join(lines if len(lines) <= SHOWN_OPS_MAX else ["...", *lines[-SHOWN_OPS_MAX:]])

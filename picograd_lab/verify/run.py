@@ -1,0 +1,115 @@
+"""`picograd verify SCRIPT`: runs a program as Python would, and compares all that picograd computes for it.
+
+In:    `VerifyConfig`, and the program's own arguments
+Out:   the program's output and exit status as without it; the verdict on standard error, and status 1 where it is wrong
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tokenize
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import tyro
+
+from picograd.errors import DataError
+from picograd.record import Record
+from picograd_lab.verify.function import device_of
+from picograd_lab.verify.verdict import Verdict
+from picograd_lab.verify.watch import Watcher, watching
+
+STOPPED = 130  # the exit status of a program that Ctrl-C has stopped
+WRONG = 1
+
+
+class VerifyConfig(Record):
+    """Runs a program and compares every kernel with its meaning; what stands behind SCRIPT belongs to the program."""
+
+    # The program.
+    script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT")]
+    # What to compare with: numpy, or a device that runs the same kernels.
+    against: str = "numpy"
+    # File for a script that shows the first mismatch alone.
+    save: Path | None = None
+
+
+def own_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the words up to a program, and those that belong to it.
+
+    >>> own_words(["verify", "--against", "C", "train.py", "--epochs", "3"])
+    (['verify', '--against', 'C', 'train.py'], ['--epochs', '3'])
+    """
+    for place, word in enumerate(words):
+        if place and word.endswith(".py") and words[place - 1] not in ("--save", "--reproducer"):
+            return list(words[: place + 1]), list(words[place + 1 :])
+    return list(words), []
+
+
+def verify_script(config: VerifyConfig, arguments: Sequence[str] = ()) -> int:
+    """Runs `picograd verify`; returns the program's exit status, or 1 where something deviates.
+
+    Raises:
+      DataError:   there is no such program, or the script cannot be saved.
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    watcher = Watcher(device_of(config.against))
+    owner = os.getpid()
+    with watching(watcher):
+        status = run_program(config.script, arguments)
+    if os.getpid() != owner:  # a child of the program's that came here as its parent will
+        return status
+    sys.stdout.flush()
+    report(watcher.verdict, config)
+    return WRONG if watcher.verdict.mismatches else status
+
+
+def run_program(script: Path, arguments: Sequence[str]) -> int:
+    """Runs a program as `python SCRIPT` does, and returns its exit status; an error of its own is printed.
+
+    Raises:
+      DataError: it cannot be read.
+    """
+    try:
+        with tokenize.open(script) as file:
+            source = file.read()
+    except (OSError, SyntaxError) as error:
+        raise DataError(f"verify: {script}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=str(script), __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        exec(compile(source, str(script), "exec"), main.__dict__)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        trace = error.__traceback__
+        sys.excepthook(type(error), error, trace.tb_next if trace is not None else None)
+        return STOPPED if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def report(verdict: Verdict, config: VerifyConfig) -> None:
+    """Prints a verdict on standard error, and saves the script of its first mismatch."""
+    if not verdict.runs:
+        print(f"verify: {config.script} computed nothing with picograd.", file=sys.stderr)
+        return
+    print(f"\n{verdict}", file=sys.stderr)
+    if config.save is None or verdict.first is None:
+        return
+    if not verdict.first.script:
+        print("verify: there is no script that shows it alone.", file=sys.stderr)
+        return
+    try:
+        config.save.write_text(verdict.first.script)
+    except OSError as error:
+        raise DataError(f"verify: {config.save}: cannot be written: {error.strerror or error}.") from None
+    print(f"saved: python {config.save}", file=sys.stderr)

@@ -1,0 +1,353 @@
+"""Watches the plans of a program: each kernel on its own inputs, each plan as a whole, beside their meaning.
+
+In:    plans as the engine makes and runs them (engine/profile.py, `Profiling.recorder`)
+Out:   a `Verdict`
+
+A plan runs as it always does, on copies of whose inputs it is then done once more, in three steps. The error of one kernel
+does not spread to the next, for each kernel is given what the device itself has computed before it.
+
+    kernels   each alone, beside the evaluator's value of its Ops (bounds.py), or beside another device
+    memory    the whole run gives the same bits as the kernels alone; inputs that no output replaces are as they were
+    rules     what the kernels mean is what the graph meant before any pass rewrote it (passes.py)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from picograd.engine.devices import COMPUTES_NOTHING, EVALUATOR, compiler_for
+from picograd.engine.plan import Template, parametrize
+from picograd.engine.profile import Profiling, Recorder
+from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import flops_of
+from picograd.ir.stages import Kernel, Plan, Schedule, ScheduleItem
+from picograd.ir.text import format_kernel
+from picograd_lab.verify.blocks import block, every
+from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
+from picograd_lab.verify.graphs import in_params, lines_in, values_of
+from picograd_lab.verify.passes import deviating_pass
+from picograd_lab.verify.smaller import reproduction
+from picograd_lab.verify.verdict import Held, Mismatch, Verdict
+from picograd_lab.verify.walk import Alone, Array, Step, memory_as_planned, memory_for, on_host, outputs_of, walk
+
+MISMATCHES_MAX = 16
+COST_MAX = 1 << 24  # of a kernel that is compared whole: elements that NumPy computes, about a second
+ALWAYS_COMPARED = 3  # runs of a plan; of later ones the 4th, 8th, 16th, ...
+TURNS_COMPARED = 3  # steps of a loop, and its last
+
+
+class Watched(NamedTuple):
+    """A plan that is watched.
+
+    graphs:    over PARAMs, as they were before any pass
+    schedule:  made of them once more, for a plan keeps no Ops; None where it is another than the plan's
+    held:      its kernels, by `schedule.kernel_items()`
+    runs:      counted
+    """
+
+    plan: Plan
+    device: str
+    graphs: list[Op]
+    schedule: Schedule | None
+    held: list[Held]
+    runs: list[int]
+
+
+class Watcher(Recorder):
+    """Compares what runs while it is the recorder of `Profiling`.
+
+    against:  None for the evaluator, or a device
+    """
+
+    def __init__(self, against: str | None = None):
+        super().__init__()
+        self.against = against
+        self.verdict = Verdict("the evaluator" if against is None else against)
+        self._watched: dict[int, Watched] = {}
+        self._alone: dict[tuple[int, int, str], Alone] = {}
+        self._is_busy = False
+
+    # ---- what the engine calls ----
+    def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
+        """Notes which Ops the kernels of a plan compute."""
+        if self._is_busy or id(plan) in self._watched:
+            return
+        if device in (EVALUATOR, COMPUTES_NOTHING):
+            self.verdict.note(f"plans of {device} have no kernels to compare")
+            return
+        with self._aside():
+            graphs = parametrize(roots, form)
+            schedule: Schedule | None = compiler_for(device).schedule(graphs)
+            held = [Held(item.kernel.name) for item in plan.schedule.kernel_items()]
+            if schedule is None or not _is_same(schedule, plan.schedule):
+                self._add(Mismatch("a plan kept on disk", "its kernels are not those that its graph gives now."))
+                schedule = None
+        self.verdict.plans += 1
+        self.verdict.kernels += held
+        self._watched[id(plan)] = Watched(plan, device, graphs, schedule, held, [0])
+
+    def run(
+        self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
+    ) -> None:
+        """Runs a plan, then each of its kernels on copies of what it was given."""
+        watched = self._watched.get(id(plan))
+        if self._is_busy or watched is None:
+            plan.run(inputs, outputs, variables, may_stop)
+            return
+        watched.runs[0] += 1
+        self.verdict.runs += 1
+        if watched.schedule is None or not _is_due(watched.runs[0]) or len(self.verdict.mismatches) >= MISMATCHES_MAX:
+            plan.run(inputs, outputs, variables, may_stop)
+            return
+        before = [on_host(buffer) for buffer in inputs]
+        plan.run(inputs, outputs, variables, may_stop)
+        after = [on_host(buffer) for buffer in outputs]
+        self.verdict.watched += 1
+        with self._aside():
+            number = len(self.verdict.mismatches)
+            memory = memory_for(watched.schedule, before, variables)
+            walk(watched.schedule, memory, variables, lambda step, slots: self._execute(watched, step, slots, variables))
+            if len(self.verdict.mismatches) == number:
+                self._hold_memory(watched, before, after, memory, inputs, outputs, variables)
+            if len(self.verdict.mismatches) == number and watched.runs[0] == 1:
+                self._hold_rules(watched, before, variables)
+
+    def is_forked(self) -> None:
+        """Notes that a process is forked."""
+        if Profiling.recorder is self:
+            self.verdict.note("the program forks; what is computed in its children is not compared")
+
+    def leave(self) -> None:
+        """Looks at no further plan."""
+        if Profiling.recorder is self:
+            Profiling.recorder = None
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Nothing that is computed inside is watched, and no error of it is the program's."""
+        self._is_busy = True
+        try:
+            yield
+        except Exception as error:  # of the comparison: the program goes on
+            self.verdict.note(f"not compared: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        finally:
+            self._is_busy = False
+
+    def _add(self, mismatch: Mismatch) -> None:
+        if all(known.what != mismatch.what or known.lines != mismatch.lines for known in self.verdict.mismatches):
+            self.verdict.mismatches.append(mismatch)
+
+    # ---- kernels ----
+    def _alone_on(self, watched: Watched, step: Step, device: str) -> Alone:
+        key = id(watched.plan), step.number, device
+        if key not in self._alone:
+            if device == watched.device:
+                code = watched.plan.executables[step.number]
+            else:
+                (code,) = compiler_for(device).executables([step.item.kernel])
+            self._alone[key] = Alone(step.item, code, device)
+        return self._alone[key]
+
+    def _execute(self, watched: Watched, step: Step, slots: list[Array], variables: Mapping[str, int]) -> None:
+        """Runs one kernel on its own inputs, and compares what it gives; `slots` then hold what the device has made."""
+        kernel, held = step.item.kernel, watched.held[step.number]
+        is_due = step.turn < TURNS_COMPARED or step.turn & (step.turn - 1) == 0
+        given = _copies(slots)
+        self._alone_on(watched, step, watched.device)(slots, variables)
+        if not is_due:
+            return
+        parts, why_not = chosen_parts(kernel, given, variables)
+        if why_not:
+            held.note = why_not
+            self.verdict.note(f"{kernel.name}: {why_not}")
+            return
+        held.runs += 1
+        held.is_sample = held.is_sample or any(ranges is not None for _, _, ranges in parts)
+        other = None
+        if self.against is not None:
+            other = _copies(given)
+            self._alone_on(watched, step, self.against)(other, variables)
+        meanings = bounded([value for _, value, _ in parts], in_params(parts, given, variables), variables)
+        for (slot, value, ranges), meaning in zip(parts, meanings):
+            shape = meaning.value.shape
+            found = _part(slots[slot], kernel, slot, shape, ranges)
+            expected = meaning.value if other is None else _part(other[slot], kernel, slot, shape, ranges)
+            seen = difference(found, expected, meaning.error, value.dtype)
+            held.ulp, held.share = max(held.ulp, seen.ulp), max(held.share, seen.share)
+            if seen.wrong:
+                self._add(self._of_kernel(watched, kernel, slot, given, variables, seen, found, expected, meaning))
+
+    def _of_kernel(
+        self, watched: Watched, kernel: Kernel, slot: int, given: Sequence[Array], variables: Mapping[str, int],
+        seen: Difference, found: Array, expected: Array, meaning: Bounded,
+    ) -> Mismatch:  # fmt: skip
+        at = tuple(int(i) for i in np.unravel_index(seen.at, expected.shape)) if expected.shape else ()
+        allowed = 0.0 if meaning.error is None else 2 * float(meaning.error.reshape(-1)[seen.at])
+        fact = (
+            f"{seen.wrong} of {found.size} elements of its result (slot {slot}) are too far from {self.verdict.against}; "
+            f"the farthest at {at}: {found.reshape(-1)[seen.at]} instead of {expected.reshape(-1)[seen.at]}, "
+            f"where rounding may change {allowed:.2g}."
+        )
+        ops, script = format_kernel(kernel), ""
+        if self.against is None and not variables:
+            smallest = reproduction(kernel, slot, given, watched.device)
+            ops, script = smallest.ops or ops, smallest.script
+            fact += smallest.said
+        return Mismatch(f"kernel {kernel.name} on {watched.device}", fact, ops, lines_in(kernel.values()), script)
+
+    # ---- memory ----
+    def _hold_memory(
+        self, watched: Watched, before: Sequence[Array], after: Sequence[Array], memory: Sequence[Array],
+        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """Compares a whole run with its kernels alone, bit by bit, and its inputs with what they were."""
+        schedule = watched.schedule
+        assert schedule is not None
+        lines = lines_in(watched.graphs)
+        replaced = {id(buffer.memory) for buffer in outputs}
+        for number, (buffer, held) in enumerate(zip(inputs, before)):
+            if id(buffer.memory) not in replaced and not _is_equal(on_host(buffer), held):
+                fact = f"input {number}, {buffer.numel} of {buffer.dtype}, was written over, and no output replaces it."
+                self._add(Mismatch(f"the memory of a plan on {watched.device}", fact, lines=lines))
+        for number, (found, expected) in enumerate(zip(after, outputs_of(schedule, memory))):
+            if not _is_equal(found[: expected.size], expected):
+                why = self._culprit(watched, before, variables)
+                fact = f"output {number} of its run has other bits than its kernels give one by one; {why}"
+                self._add(Mismatch(f"the memory of a plan on {watched.device}", fact, lines=lines))
+                return
+
+    def _culprit(self, watched: Watched, before: Sequence[Array], variables: Mapping[str, int]) -> str:
+        """Returns words for the first kernel whose inputs are overwritten when temporaries are where the schedule has them."""
+        schedule = watched.schedule
+        assert schedule is not None
+        seen: list[list[Array]] = []
+
+        def alone(step: Step, slots: list[Array]) -> None:
+            seen.append(_read(step.item, slots))
+            self._alone_on(watched, step, watched.device)(slots, variables)
+
+        walk(schedule, memory_for(schedule, before, variables), variables, alone)
+        order, found = iter(seen), list[str]()
+
+        def together(step: Step, slots: list[Array]) -> None:
+            for number, (array, expected) in enumerate(zip(_read(step.item, slots), next(order))):
+                if not found and not _is_equal(array, expected):
+                    found.append(
+                        f"{step.item.kernel.name} reads its input {number} after another kernel has written over it."
+                    )
+            self._alone_on(watched, step, watched.device)(slots, variables)
+
+        walk(schedule, memory_as_planned(schedule, before, variables), variables, together)
+        return (
+            found[0] if found else "the memory of its temporaries is as planned, so its launches, or their order, are not."
+        )
+
+    # ---- rules ----
+    def _hold_rules(self, watched: Watched, before: Sequence[Array], variables: Mapping[str, int]) -> None:
+        """Compares the meaning of the graph before all passes with that after each."""
+        schedule = watched.schedule
+        assert schedule is not None
+        target = compiler_for(watched.device).device.target
+        found, why_not = deviating_pass(watched.graphs, schedule, target, before, variables, COST_MAX)
+        if why_not:
+            self.verdict.note(why_not)
+        if found is not None:
+            self._add(found)
+
+
+# ---- one kernel ----
+def _is_due(run: int) -> bool:
+    return run <= ALWAYS_COMPARED or run & (run - 1) == 0
+
+
+def _is_same(a: Schedule, b: Schedule) -> bool:
+    """True where two schedules run kernels of the same names on the same buffers."""
+    ours, theirs = a.kernel_items(), b.kernel_items()
+    names = [(item.kernel.name, item.buffers) for item in ours] == [(item.kernel.name, item.buffers) for item in theirs]
+    return names and a.buffers == b.buffers and len(a.inputs) == len(b.inputs)
+
+
+def _copies(slots: Sequence[Array]) -> list[Array]:
+    """Returns copies; one memory stays one."""
+    made = {id(slot): slot.copy() for slot in slots}
+    return [made[id(slot)] for slot in slots]
+
+
+def _is_equal(a: Array, b: Array) -> bool:
+    """True where arrays have the same bits, but for those of NaN."""
+    return a.tobytes() == b.tobytes() or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _read(item: ScheduleItem, slots: Sequence[Array]) -> list[Array]:
+    return [array.copy() for array, param in zip(slots, item.kernel.params) if param.role in ("in", "inout")]
+
+
+Part = tuple[int, Op, tuple[tuple[int, int], ...] | None]
+
+
+def chosen_parts(kernel: Kernel, given: Sequence[Array], variables: Mapping[str, int]) -> tuple[list[Part], str]:
+    """Returns the parts of a kernel to compare: for each output its slot, its graph, and the block of it that this is.
+
+    The block is None for all of an output. Else there are blocks at its beginning and its end.
+    """
+    values = values_of(kernel)
+    if cost([value for _, value in values], variables) <= COST_MAX:
+        return [(slot, value, None) for slot, value in values], ""
+    if variables:
+        return [], "too large for the evaluator, and of symbolic lengths"
+    parts: list[Part] = []
+    for slot, value in values:
+        for at_end in (False, True):
+            ranges = every(value.shape)
+            part = value
+            while cost([part], {}) > COST_MAX // (2 * len(values)):
+                axis = max(range(len(ranges)), key=lambda a: ranges[a][1] - ranges[a][0], default=-1)
+                if axis < 0 or ranges[axis][1] - ranges[axis][0] < 2:
+                    return [], "too large for the evaluator: one of its elements takes longer than a second"
+                start, stop = ranges[axis]
+                middle = (start + stop) // 2
+                ranges = (*ranges[:axis], (middle, stop) if at_end else (start, middle), *ranges[axis + 1 :])
+                part = block(value, ranges)
+            parts.append((slot, part, ranges))
+    return parts, ""
+
+
+def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
+    """Returns about how many elements NumPy computes for graphs."""
+    total = 0.0
+    for op in toposort(roots):
+        if op.code not in (OpCode.PARAM, OpCode.EXPAND, OpCode.CONST):
+            total += op.numel
+        if op.code in (OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
+            total += flops_of(op, variables) / 32
+        if op.code is OpCode.SCATTER:
+            total += 500 * op.src[1].numel
+    return total
+
+
+def _part(array: Array, kernel: Kernel, slot: int, shape: tuple[int, ...], ranges: Any) -> Array:
+    """Returns the block of a slot's memory."""
+    if ranges is None:
+        return array[: math.prod(shape)].reshape(shape)
+    (whole,) = [value.shape for number, value in values_of(kernel) if number == slot]
+    return array[: math.prod(map(int, whole))].reshape(whole)[tuple(slice(*one) for one in ranges)]
+
+
+# ---- the block of a program ----
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[Verdict]:
+    """Has a watcher look at every plan that runs inside the block; processes that it forks are not watched."""
+    Profiling.recorder = watcher
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=watcher.is_forked, after_in_child=watcher.leave)
+    try:
+        yield watcher.verdict
+    finally:
+        watcher.leave()

@@ -1,0 +1,137 @@
+"""Faults to plant: in rules, passes, emitters, memory and state; each is one thing that is not what it should be.
+
+A fault in an emitter is planted where a kernel becomes loops: the loops of another kernel, in which one Op is exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from picograd import road
+from picograd.dtype import float32
+from picograd.engine import realize
+from picograd.engine.devices import compiler_for
+from picograd.interrupts import Latest
+from picograd.ir.bodies import substitute
+from picograd.ir.build import reduce
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.pattern import PatternMatcher, Rule
+from picograd.ir.stages import Kernel, Program, Schedule
+from picograd.record import replace
+from picograd.rewrites import simplify as algebra
+
+Change = Callable[[Op], Op | None]
+
+
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Has every kernel of a test be made in it, and none stay: neither on disk nor in this process."""
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    monkeypatch.setenv("PICOGRAD_VERIFY", "0")
+    compiler = compiler_for(device)
+    monkeypatch.setattr(compiler, "_made", {})
+    monkeypatch.setattr(compiler, "_by_entry", {})
+    monkeypatch.setattr(realize, "_plans", Latest(1024))
+
+
+# ---- emitters ----
+def plant_in_emitter(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+    """Has the loops of a kernel be those of its Ops with one kind of them exchanged."""
+    emit: Any = road.emit
+
+    def wrong(kernel: Kernel, *args: Any) -> Program:
+        return emit(_changed(kernel, change), *args)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(road, "emit", wrong)
+
+
+def _changed(kernel: Kernel, change: Change) -> Kernel:
+    phases = []
+    for phase in kernel.phases:
+        nests = []
+        for nest in phase:
+            values = [value for _, value in nest.outputs]
+            places = {op: new for op in toposort(values) if (new := change(op)) is not None}
+            anchor = nest.anchor
+            if anchor is not None:
+                (anchor,) = substitute([anchor], {op: new for op, new in places.items() if op in toposort([anchor])})
+            outputs = tuple(zip([slot for slot, _ in nest.outputs], substitute(values, places)))
+            nests.append(replace(nest, anchor=anchor, outputs=outputs))
+        phases.append(tuple(nests))
+    return replace(kernel, phases=tuple(phases))
+
+
+def exchange(old: OpCode, new: OpCode) -> Change:
+    """Returns the change of one operation into another on the same operands."""
+    return lambda op: Op(new, op.dtype, op.src, op.arg) if op.code is old and op.dtype is float32 else None
+
+
+def swap(code: OpCode) -> Change:
+    """Returns the change that exchanges two operands."""
+    return lambda op: op.replace(src=op.src[::-1]) if op.code is code and op.dtype is float32 else None
+
+
+def off_by_one(op: Op) -> Op | None:
+    """A block of a tensor that begins an element too early."""
+    if op.code is not OpCode.SHRINK or not op.arg[0][0]:
+        return None
+    (start, stop), *rest = op.arg
+    return op.replace(arg=((start - 1, stop - 1), *rest))
+
+
+def with_arg(code: OpCode, change: Callable[[Any], Any]) -> Change:
+    """Returns the change of an argument."""
+    return lambda op: op.replace(arg=change(op.arg)) if op.code is code else None
+
+
+def half_of_terms(op: Op) -> Op | None:
+    """A sum that leaves out its last term."""
+    if op.code is not OpCode.REDUCE or op.arg[0] is not OpCode.ADD or op.arg[1] != (1,):
+        return None
+    x = op.src[0]
+    zeroed = Op(
+        OpCode.PAD, x.dtype, (Op(OpCode.SHRINK, x.dtype, (x,), ((0, x.shape[0]), (0, x.shape[1] - 1))),), ((0, 0), (0, 1))
+    )
+    return reduce(zeroed, OpCode.ADD, (1,))
+
+
+# ---- rules of algebra ----
+def plant_in_rule(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., Any]) -> None:
+    """Gives a rule another result."""
+    assert name in {rule.name for rule in algebra.simplify.rules}
+    rules = [Rule(rule.name, rule.pattern, action) if rule.name == name else rule for rule in algebra.simplify.rules]
+    monkeypatch.setattr(algebra, "simplify", PatternMatcher(rules))
+
+
+# ---- passes ----
+def plant_in_pass(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) -> None:
+    """Has a pass of the road exchange one kind of Op in what it returns."""
+    right: Any = getattr(road, name)
+
+    def wrong(roots: Sequence[Op], *args: Any, **kwargs: Any) -> list[Op]:
+        made = right(roots, *args, **kwargs)
+        return substitute(made, {op: new for op in toposort(made) if (new := change(op)) is not None})
+
+    monkeypatch.setattr(road, name, wrong)
+
+
+# ---- memory ----
+def plant_in_schedule(monkeypatch: pytest.MonkeyPatch, change: Callable[[Schedule], Schedule]) -> None:
+    """Has the memory of a schedule be planned otherwise."""
+    right = road.create_schedule
+    monkeypatch.setattr(road, "create_schedule", lambda *args: change(right(*args)))
+
+
+def all_in_one_place(schedule: Schedule) -> Schedule:
+    """Temporaries that share their memory."""
+    buffers = [replace(use, source=0) if use.role == "temporary" else use for use in schedule.buffers]
+    return replace(schedule, buffers=tuple(buffers))
+
+
+def in_other_order(schedule: Schedule) -> Schedule:
+    """The last two kernels in the other order."""
+    *first, a, b = schedule.items
+    return replace(schedule, items=(*first, b, a))

@@ -1,0 +1,283 @@
+"""Planted faults: each is found, and the kernel, the rule, the pass or the memory that has it is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.devices import compiler_for, why_not
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Executable
+from picograd.record import replace
+from tests.verify import faults
+from tests.verify.faults import exchange, plant_in_emitter, plant_in_pass, plant_in_rule, plant_in_schedule, swap, with_arg
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def normal(*shape: int) -> Tensor:
+    return Tensor(np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32))
+
+
+@dataclass
+class Fault:
+    """A fault, a program that meets it, and the words by which it is named.
+
+    what:  begins the mismatch
+    ops:   stands in its Ops
+    """
+
+    plant: Plant
+    program: Callable[[], Any]
+    what: str
+    ops: str = ""
+
+
+def emitter(change: faults.Change) -> Plant:
+    return lambda patch: plant_in_emitter(patch, change)
+
+
+def rule(name: str, action: Callable[..., Any]) -> Plant:
+    return lambda patch: plant_in_rule(patch, name, action)
+
+
+def causal(x: Tensor) -> Tensor:
+    return pg.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def masked(x: Tensor) -> Tensor:
+    return pg.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=normal(16, 16))
+
+
+def conv() -> Tensor:
+    return pg.nn.functional.conv2d(normal(2, 3, 9, 9), normal(4, 3, 3, 3))
+
+
+EMITTERS = {
+    "a least for a greatest": Fault(
+        emitter(with_arg(OpCode.REDUCE, lambda arg: (OpCode.MIN, arg[1]))), lambda: normal(7, 5).amax(1), "kernel", "REDUCE"
+    ),
+    "a difference the other way": Fault(
+        emitter(swap(OpCode.SUB)), lambda: normal(6, 5) - normal(6, 5).sum(), "kernel", "SUB"
+    ),
+    "a sum for a difference": Fault(
+        emitter(exchange(OpCode.SUB, OpCode.ADD)), lambda: normal(9) - normal(9).exp(), "kernel", "SUB"
+    ),
+    "a quotient the other way": Fault(
+        emitter(swap(OpCode.DIV)), lambda: normal(9, 2) / (normal(9, 2).exp() + 1), "kernel", "DIV"
+    ),
+    "the power of another base": Fault(
+        emitter(exchange(OpCode.EXP, OpCode.EXP2)), lambda: normal(8, 3).exp(), "kernel", "EXP"
+    ),
+    "a cosine": Fault(emitter(exchange(OpCode.SIN, OpCode.COS)), lambda: (normal(11) * 0.1).sin(), "kernel", "SIN"),
+    "a sum without its last term": Fault(
+        emitter(faults.half_of_terms), lambda: (normal(5, 33) * 2).sum(1), "kernel", "REDUCE"
+    ),
+    "a greatest for a sum": Fault(
+        emitter(
+            lambda op: (
+                op.replace(arg=(OpCode.MAX, op.arg[1])) if op.code is OpCode.REDUCE and op.arg[0] is OpCode.ADD else None
+            )
+        ),
+        lambda: normal(5, 16).sum(0),
+        "kernel",
+        "REDUCE",
+    ),
+    "a block an element too early": Fault(emitter(faults.off_by_one), lambda: normal(8, 4)[3:6] * 2, "kernel", "SHRINK"),
+    "zeros at the other end": Fault(
+        emitter(with_arg(OpCode.PAD, lambda pads: tuple((b, a) for a, b in pads))),
+        lambda: pg.nn.functional.pad(normal(4, 4), (1, 0)) * 2,
+        "kernel",
+        "PAD",
+    ),
+    "rows not reversed": Fault(
+        emitter(lambda op: op.src[0] if op.code is OpCode.FLIP else None),
+        lambda: normal(6, 3).flip(0) + 1,
+        "kernel",
+        "FLIP",
+    ),
+    "a sort downwards": Fault(
+        emitter(with_arg(OpCode.SORT, lambda arg: (arg[0], not arg[1]))), lambda: normal(17).argsort(), "kernel", "SORT"
+    ),
+    "a running product": Fault(
+        emitter(with_arg(OpCode.SCAN, lambda arg: (OpCode.MUL, arg[1]))), lambda: normal(3, 20).cumsum(1), "kernel", "SCAN"
+    ),
+    "a convolution flipped": Fault(
+        emitter(
+            lambda op: (
+                op.replace(src=(op.src[0], Op(OpCode.FLIP, op.dtype, (op.src[1],), (2, 3))))
+                if op.code is OpCode.CONV
+                else None
+            )
+        ),
+        conv,
+        "kernel",
+        "CONV",
+    ),
+    "a square product transposed": Fault(
+        emitter(swap(OpCode.MATMUL)), lambda: normal(12, 12) @ normal(12, 12).exp(), "kernel", "MATMUL"
+    ),
+    "every key visible": Fault(
+        emitter(with_arg(OpCode.ATTENTION, lambda arg: replace(arg, causal=False))),
+        lambda: causal(normal(1, 2, 16, 8)),
+        "kernel",
+        "ATTENTION",
+    ),
+    "a choice the other way": Fault(
+        emitter(lambda op: op.replace(src=(op.src[0], op.src[2], op.src[1])) if op.code is OpCode.WHERE else None),
+        lambda: pg.where(normal(9, 3) > 0, normal(9, 3), -1.0),
+        "kernel",
+        "WHERE",
+    ),
+}
+RULES = {
+    "x^2 becomes x^3": Fault(
+        rule("pow two", lambda out: out.src[0] * out.src[0] * out.src[0]),
+        lambda: normal(6, 7) ** pg.full((6, 7), 2.0),
+        'the rule "pow two"',
+        "POW",
+    ),
+    "a cast to double, left out": Fault(
+        rule("cast cast", lambda out: out.filled(0)), lambda: normal(5).double().float() * 2, 'the rule "cast cast"', "CAST"
+    ),
+    "zeros on one side only": Fault(
+        rule(
+            "pad pad",
+            lambda out: (
+                out.src[0]
+                if out.shape == out.src[0].shape
+                else out.replace(
+                    src=(out.src[0].src[0],),
+                    arg=tuple((a + c + b + d, 0) for (a, b), (c, d) in zip(out.src[0].arg, out.arg)),
+                )
+            ),
+        ),
+        lambda: pg.nn.functional.pad(pg.nn.functional.pad(normal(4, 4), (1, 0)), (2, 3)) * 2,
+        'the rule "pad pad"',
+        "PAD",
+    ),
+    "the other branch": Fault(
+        rule("where constant", lambda out: out.src[2]),
+        lambda: pg.where(pg.ones(5, dtype=pg.bool_), normal(5), 1.0),
+        'the rule "where constant"',
+        "WHERE",
+    ),
+    "a least of greatest": Fault(
+        rule("reduce reduce", lambda out: out.replace(arg=(OpCode.MIN, out.arg[1]))),
+        lambda: normal(4, 5, 6).amax(2).amax(1),
+        'the rule "reduce reduce"',
+        "REDUCE",
+    ),
+    "-(-x) = -x": Fault(rule("neg neg", lambda x: -x), lambda: (normal(5) + 1).neg().neg(), 'the rule "neg neg"', "NEG"),
+    "x 1 = 1": Fault(
+        rule("mul one", lambda x: x.filled(1)), lambda: normal(5, 5).exp() * pg.ones(5, 5), 'the rule "mul one"', "MUL"
+    ),
+    "flips that do not add up": Fault(
+        rule("flip flip", lambda out: out.src[0].src[0]),
+        lambda: normal(5, 6).flip(0).flip(1) * 2,
+        'the rule "flip flip"',
+        "FLIP",
+    ),
+    "a block of a block from its start": Fault(
+        rule("shrink shrink", lambda out: out.replace(src=out.src[0].src)),
+        lambda: normal(20)[4:12][2:5] + 1,
+        'the rule "shrink shrink"',
+        "SHRINK",
+    ),
+}
+PASSES = {
+    "attention composed without its scale": Fault(
+        lambda patch: plant_in_pass(patch, "compose_attention", exchange(OpCode.EXP, OpCode.EXP2)),
+        lambda: masked(normal(1, 2, 16, 8)),
+        "the pass compose_attention",
+    ),
+    "a product contracted the wrong way": Fault(
+        lambda patch: plant_in_pass(patch, "contract", swap(OpCode.MATMUL)),
+        lambda: normal(8, 8) @ normal(8, 8).exp(),
+        "create_schedule",
+    ),
+}
+
+
+def chain() -> Tensor:
+    """Three products, whose results are temporaries that are needed at the same time."""
+    x = normal(16, 16)
+    a, b, c = x @ x, (x + 1) @ x, (x + 2) @ x
+    return ((a @ b) @ c) + (c @ a)
+
+
+MEMORY = {
+    "temporaries share their memory": Fault(
+        lambda patch: plant_in_schedule(patch, faults.all_in_one_place), chain, "the memory of a plan"
+    ),
+}
+ALL = {**EMITTERS, **RULES, **PASSES, **MEMORY}
+
+
+def verdict_of(fault: Fault, monkeypatch: pytest.MonkeyPatch, device: str) -> Any:
+    faults.nothing_is_kept(monkeypatch, device)
+    monkeypatch.setenv("PICOGRAD_DEVICE", device)
+    right = pg.verify(fault.program)
+    assert right, f"an alarm without the fault:\n{right}"
+    faults.nothing_is_kept(monkeypatch, device)
+    fault.plant(monkeypatch)
+    return pg.verify(fault.program)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_fault_is_found_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = ALL[name]
+    found = verdict_of(fault, monkeypatch, "CPU").first
+    assert found is not None, "it was not found"
+    assert found.what.startswith(fault.what), found
+    assert fault.ops in found.ops, found
+    assert any(line.file == __file__ for line in found.lines), found
+
+
+@pytest.mark.parametrize("device", ["C", "CUDASIM"])
+@pytest.mark.parametrize("name", ["a least for a greatest", "a sum without its last term", "a quotient the other way"])
+def test_a_fault_in_an_emitter_is_found_on_other_devices(device: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why_not(device):
+        pytest.skip(f"there is no {device} here")
+    found = verdict_of(ALL[name], monkeypatch, device).first
+    assert found is not None and found.what.startswith("kernel") and found.what.endswith(device)
+
+
+def test_the_script_of_a_mismatch_shows_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault is gone in another process, so the script ends without an error there; here it raises Wrong."""
+    found = verdict_of(EMITTERS["a difference the other way"], monkeypatch, "CPU").first
+    assert "has 2 elements and 3 Ops" in found.fact, found
+    script = tmp_path / "shown.py"
+    script.write_text(found.script)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        exec(compile(found.script, str(script), "exec"), {})
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_code_of_another_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stale entry of the cache: it is compiled again, and then it is right, which is said."""
+    faults.nothing_is_kept(monkeypatch, "CPU")
+    compiler = compiler_for("CPU")
+    x = normal(31)
+    right = compiler.executables
+
+    def stale(kernels: Any, tune: bool = False) -> list[Executable]:
+        monkeypatch.setattr(compiler, "executables", right)
+        (code,) = right(kernels, tune)
+        other = (x.cos()).realize() is not None and list(compiler._made.values())[-1]
+        return [other if other is not code else code]
+
+    monkeypatch.setattr(compiler, "executables", stale)
+    found = pg.verify(lambda: x.exp()).first
+    assert found is not None and "Compiled again it is right" in found.fact
