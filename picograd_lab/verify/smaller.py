@@ -4,8 +4,8 @@ In:    a kernel, the slot of the output that is wrong, and what it was given
 Out:   `Reproduction`: its Ops made few and short, in words, and as a script
 
 The output's graph is compiled alone. Where it is wrong then, too, it is made smaller as long as it stays wrong: parts of it
-become inputs with their values (picograd_lab/fuzz/failures.py), a block of the output is asked for instead of all, sums have
-half as many terms, inputs become 0 or 1. Where it is right, the script has the kernel as it was.
+become inputs with their values (picograd_lab/fuzz/failures.py), a block of the output is computed instead of all, sums
+have half as many terms, inputs become 0 or 1. Where it is right, the script has the kernel as it was.
 """
 
 from __future__ import annotations

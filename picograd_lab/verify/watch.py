@@ -224,7 +224,7 @@ class Watcher(Recorder):
                 return
 
     def _culprit(self, watched: Watched, before: Sequence[Array], variables: Mapping[str, int]) -> str:
-        """Returns words for the first kernel whose inputs are overwritten when temporaries are where the schedule has them."""
+        """Returns words for the first kernel whose inputs are overwritten with temporaries where the schedule has them."""
         schedule = watched.schedule
         assert schedule is not None
         seen: list[list[Array]] = []
