@@ -194,12 +194,12 @@ def _terms(op: Op, args: Sequence[Bounded]) -> int:
     """Returns the greatest number of terms of one result."""
     shape: tuple[int, ...] = args[0].value.shape
     if op.code is OpCode.REDUCE:
-        return math.prod(shape[axis] for axis in op.arg[1])
+        return math.prod([int(shape[axis]) for axis in op.arg[1]])
     if op.code is OpCode.SCAN:
-        return shape[op.arg[1]]
+        return int(shape[op.arg[1]])
     if op.code is OpCode.SCATTER:
-        return 1 + math.prod(args[1].value.shape[op.arg[2] :])
-    return shape[-1] if op.code is OpCode.MATMUL else math.prod(args[1].value.shape[1:])
+        return 1 + int(math.prod(args[1].value.shape[op.arg[2] :]))
+    return shape[-1] if op.code is OpCode.MATMUL else int(math.prod(args[1].value.shape[1:]))
 
 
 def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
