@@ -80,12 +80,11 @@ class PatternMatcher:
 
     Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
 
-    codes:   those that have a rule
-    sure:    those whose first rule fits every Op
-    permits: asked before a rule is applied to an Op, where somebody looks for one that is wrong; None permits all
+    codes: those that have a rule
+    sure:  those whose first rule fits every Op
     """
 
-    permits: ClassVar[Callable[[PatternMatcher, Rule, Op], bool] | None] = None
+    permits: ClassVar[Callable[[PatternMatcher, Rule, Op], bool] | None] = None  # asked where a wrong rule is looked for
 
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
         self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
