@@ -50,11 +50,12 @@ from picograd_programs.models.sentiment import Sentiment
 from picograd_programs.models.transformer import Transformer
 from picograd_programs.models.vae import Autoencoder
 from picograd_programs.models.wavenet import WaveNetProgram
-from picograd_programs.train.program import Program, check_folder, check_settings, train
+from picograd_programs.nano.run import NanoProgram
+from picograd_programs.train.program import Program, check_folder, check_settings
 
 PROGRAMS: tuple[type[Program], ...] = (
     LinearRegression, LogisticRegression, Bigram, Sentiment, Bengio, Bag, Rnn, Gru, Lstm, WaveNetProgram, Transformer,
-    Mnist, Cnn, MaskedModel, CharacterGPT, Diffusion, Autoencoder,
+    Mnist, Cnn, MaskedModel, CharacterGPT, Diffusion, Autoencoder, NanoProgram,
 )  # fmt: skip
 
 
@@ -216,7 +217,7 @@ def train_program(settings: Any) -> int:
     program = next(program for program in PROGRAMS if program.takes is type(settings))
     check_settings(settings)
     check_folder(settings.out)
-    return train(program(settings), settings)
+    return program.run(settings)
 
 
 def show_sample(settings: Any) -> int:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns, start_and_ends
-from picograd_programs.data.bpe import tokenizer_of
+from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.llama import Llama, config_of
 from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.nano.network import Nano
+from picograd_programs.nano.run import chat_model
+from picograd_programs.nano.stage import TEMPLATE
 from picograd_programs.train.program import check_settings
 
 ANSWER_MIN = 16  # tokens that have to be left for an answer
@@ -24,7 +30,7 @@ class Chat(Choice):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
-    # the first time; or a GGUF file
+    # the first time; or a GGUF file; or the folder of `picograd train nano`
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
     raw: bool = False  # continue the prompt as it is, without turns
@@ -42,23 +48,21 @@ class Dialogue:
     """
 
     def __init__(self, settings: Chat):
-        file = load_weights(settings.model)
-        self.settings, self.tokenizer = settings, tokenizer_of(file.metadata)
-        self.start, self.ends = start_and_ends(file.metadata, self.tokenizer)
+        self.settings = settings
+        self.model, self.tokenizer, metadata, self.longest = opened(settings.model, settings.context)
+        self.start, self.ends = start_and_ends(metadata, self.tokenizer)
         self.turns: Turns | None = None
         if not settings.raw:
-            self.turns = Turns(file.metadata, self.tokenizer)
+            self.turns = Turns(metadata, self.tokenizer)
             self.ends = self.turns.ends
-        config = config_of(file)
-        self.longest = config.context
-        self.model = Llama(replace(config, context=min(settings.context, config.context)), file.tensors)
-        self.reader = Reader(self.model, self.model.config.context)
+        self.reader = Reader(self.model, min(settings.context, self.longest))
 
     def describe(self) -> str:
         """Returns a line about the model."""
         matrices = [part for part in self.model.modules() if isinstance(part, PackedMatrix)]
-        numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices)
-        nbytes = format_nbytes(sum(matrix.nbytes() for matrix in matrices))
+        plain = [] if matrices else [*self.model.parameters()]
+        numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
+        nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
         return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens"
 
     def question(self, text: str) -> list[int]:
@@ -86,6 +90,25 @@ class Dialogue:
                 print(stream.text(token), end="", flush=True)
         print(stream.rest(), flush=True)
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
+
+
+def opened(name: str, context: int) -> tuple[Llama | Nano, Tokenizer, Mapping[str, Any], int]:
+    """Returns a network, its vocabulary, what its file says of both, and the most tokens that it can read.
+
+    Args:
+      name:     of published weights, of a GGUF file, or of a folder of `picograd train nano`
+      context:  most tokens that will be read
+
+    Raises:
+      DataError: the weights cannot be had, or are of another kind of network.
+    """
+    if Path(name).is_dir():
+        model, tokenizer = chat_model(Path(name))
+        return model, tokenizer, TEMPLATE, model.config.context
+    file = load_weights(name)
+    config = config_of(file)
+    network = Llama(replace(config, context=min(context, config.context)), file.tensors)
+    return network, tokenizer_of(file.metadata), file.metadata, config.context
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +184,7 @@ def split(tokens_N: NDArray[np.int32], block: int) -> tuple[NDArray[np.int32], N
     return train, validation
 
 
-def random_windows(tokens_N: NDArray[np.int32], seed: int, step: int, batch: int, block: int) -> Windows:
+def random_windows(tokens_N: NDArray[Any], seed: int, step: int, batch: int, block: int) -> Windows:
     """Returns batch number `step`: windows that begin at random places, which follow from seed and step alone.
 
     >>> random_windows(np.arange(5, dtype=np.int32), 0, 0, 1, 4).targets.tolist()
@@ -194,7 +194,7 @@ def random_windows(tokens_N: NDArray[np.int32], seed: int, step: int, batch: int
     return windows_at(tokens_N, starts_B, block)
 
 
-def spaced_windows(tokens_N: NDArray[np.int32], num: int, block: int) -> Windows:
+def spaced_windows(tokens_N: NDArray[Any], num: int, block: int) -> Windows:
     """Returns `num` windows that begin at even distances, the first at the beginning, the last at the end of the text.
 
     >>> spaced_windows(np.arange(5, dtype=np.int32), 2, 2).tokens.tolist()
@@ -203,7 +203,7 @@ def spaced_windows(tokens_N: NDArray[np.int32], num: int, block: int) -> Windows
     return windows_at(tokens_N, np.linspace(0, len(tokens_N) - block - 1, num).astype(np.int64), block)
 
 
-def windows_at(tokens_N: NDArray[np.int32], starts_B: NDArray[np.int64], block: int) -> Windows:
+def windows_at(tokens_N: NDArray[Any], starts_B: NDArray[np.int64], block: int) -> Windows:
     """Returns the windows of `block` characters that begin at some places."""
     places_BT = starts_B[:, None] + np.arange(block)
-    return Windows(tokens_N[places_BT], tokens_N[places_BT + 1])
+    return Windows(*(tokens_N[places].astype(np.int32) for places in (places_BT, places_BT + 1)))

@@ -31,6 +31,7 @@ from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, Array, PackedTensor
 from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.models.rotary import angles, turned
 
 
 # ---- settings ----
@@ -186,30 +187,6 @@ class Linear(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
-def angles(config: LlamaConfig, base: float, slower: Array | float = 1.0) -> tuple[Tensor, Tensor]:
-    """Returns cosine and sine of the angle of each pair at each position, (context, D/2) each.
-
-    Args:
-      slower:  what the angle of each pair is divided by, (D/2,) or one number
-    """
-    length, speeds = config.context, base ** (-np.arange(0, config.features, 2) / config.features) / slower
-    turns = np.arange(length)[:, None] * speeds
-    return Tensor(np.cos(turns).astype(np.float32)), Tensor(np.sin(turns).astype(np.float32))
-
-
-def turned(x_BHTD: Tensor, cos: Tensor, sin: Tensor, pairs_are_halves: bool) -> Tensor:
-    """Turns each pair (a, b) of features by its angle: (a cos - b sin, a sin + b cos).
-
-    >>> turned(Tensor([[[[1.0, 0.0]]]]), Tensor([[0.0]]), Tensor([[1.0]]), False).tolist()
-    [[[[0.0, 1.0]]]]
-    """
-    batch, heads, length, features = x_BHTD.shape
-    inner = (2, features // 2) if pairs_are_halves else (features // 2, 2)
-    axis = 3 if pairs_are_halves else 4
-    a, b = x_BHTD.reshape(batch, heads, length, *inner).unbind(axis)
-    return Tensor.stack([a * cos - b * sin, a * sin + b * cos], axis).reshape(batch, heads, length, features)
-
-
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
 
@@ -320,7 +297,8 @@ class Llama(nn.Module):
         if "rope_freqs.weight" in weights.tensors:  # as Llama 3.1 stretches slow pairs to longer texts
             slower = slower * weights.take("rope_freqs.weight", config.features // 2).unpacked()
         weights.check_empty()
-        self.angles = [angles(config, config.base, slower), angles(config, config.window_base)]
+        features, length = config.features, config.context
+        self.angles = [angles(features, length, config.base, slower), angles(features, length, config.window_base)]
         self.places = Tensor(np.arange(config.context, dtype=np.int32))
         realize([self.places, *self.angles[0], *self.angles[1]])
 

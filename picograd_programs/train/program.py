@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -146,11 +146,30 @@ class Program:
     lowest: ClassVar[str | None] = None
 
     model: Module
-    optimizer: Optimizer
+    optimizer: Optimizer | Sequence[Optimizer]
 
     def __init__(self, settings: Any, **facts: Any):
         self.settings, self.facts = settings, {**plain(settings), **facts, "program": self.name}
         self.steps: int = settings.steps
+
+    @property
+    def title(self) -> str:
+        """The words before its bar."""
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its checkpoints, log and pictures."""
+        return Path(self.settings.out)
+
+    @classmethod
+    def run(cls, settings: Any) -> int:
+        """Trains from data to results, and returns the exit status.
+
+        Raises:
+          PicogradError: as `train`.
+        """
+        return train(cls(settings), settings)
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> Module:
@@ -217,14 +236,14 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         ema=settings.ema or None,
         seed=settings.seed,
     )
-    checkpoints = Checkpoints(settings.out, settings.save_every, settings.keep, program.facts, program.lowest)
+    checkpoints = Checkpoints(program.folder, settings.save_every, settings.keep, program.facts, program.lowest)
     if settings.resume:
         check_same(program, checkpoints)
         checkpoints.restore(trainer)
     elif checkpoints.paths():
         again = command_line(f"picograd train {program.name}", settings, resume=True)
-        print(f"{settings.out} has an earlier training, which is replaced; {again} goes on with it.", file=sys.stderr)
-    print(f"{program.name}: {program.describe()}", flush=True)
+        print(f"{program.folder} has an earlier training, which is replaced; {again} goes on with it.", file=sys.stderr)
+    print(f"{program.title}: {program.describe()}", flush=True)
     before = trainer.done
     done = trainer.fit(
         program.batch,
@@ -233,9 +252,9 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
             Every(settings.eval_every, program.evaluate),
             *callbacks,
             checkpoints,
-            Log(settings.out / "log.jsonl"),
-            *([TensorBoard(settings.out)] if settings.tensorboard else []),
-            Progress(program.name, program.item, program.per),
+            Log(program.folder / "log.jsonl"),
+            *([TensorBoard(program.folder)] if settings.tensorboard else []),
+            Progress(program.title, program.item, program.per),
         ],
     )
     seconds = time.perf_counter() - started

@@ -134,7 +134,7 @@ class Trainer:
 
     Args:
       model:       in training mode between evaluations
-      optimizer:   of its parameters
+      optimizer:   of its parameters; or several, each of some of them
       loss:        (model, *batch) -> the loss (), or figures by name, "loss" among them; a batch that is a dict is passed
                    by name
       schedule:    step, counted from 0 -> factor of each group's learning rate
@@ -163,7 +163,7 @@ class Trainer:
     def __init__(
         self,
         model: Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         loss: Loss,
         *,
         schedule: Callable[[int], float] | None = None,
@@ -180,11 +180,13 @@ class Trainer:
             raise ArgumentError(f"Trainer: accumulate must be at least 1, got {accumulate}.")
         if ema is not None and not 0 < ema < 1:
             raise ArgumentError(f"Trainer: ema must be between 0 and 1, got {ema}.")
-        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.model, self.loss = model, loss
+        self.optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
         self.schedule, self.clip, self.accumulate, self.precision, self.seed = schedule, clip, accumulate, precision, seed
-        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.groups = [group for each in self.optimizers for group in each.param_groups]
+        self.parameters = [parameter for group in self.groups for parameter in group["params"]]
         self.averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(ema)) if ema else None
-        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.rates = [float(group["lr"]) for group in self.groups]
         self.done, self.steps, self.should_stop, self.beside = 0, 0, False, 0.0
         self.latest: dict[str, float] = {}
         self.callbacks: list[Callback] = []
@@ -196,13 +198,15 @@ class Trainer:
 
         Returns:   figures of the last batch, and "norm", that of the gradients, where it is clipped
         """
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         for batch in batches:
             figures = self.figures_of(batch)
             (figures["loss"] / len(batches)).backward()
         if self.clip is not None:
             figures["norm"] = clip_grad_norm_(self.parameters, self.clip)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
         return {name: value.detach() for name, value in figures.items()}
@@ -275,7 +279,7 @@ class Trainer:
         """Makes step number `done` with its own learning rate and seed, and counts it."""
         if self.schedule is not None:
             factor = self.schedule(self.done)
-            for group, rate in zip(self.optimizer.param_groups, self.rates):
+            for group, rate in zip(self.groups, self.rates):
                 group["lr"] = rate * factor
         manual_seed(seed_from(self.seed, self.done, STEP))
         figures = self._run(*parts)
@@ -358,7 +362,9 @@ class Trainer:
     # ---- state ----
     def state_dict(self) -> dict[str, Any]:
         """Returns all that a run needs to go on: weights, the optimizer's state, averaged weights, steps done."""
-        state = {"done": self.done, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        kept = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
+        state = {"done": self.done, "model": self.model.state_dict(), **kept}
         return state if self.averaged is None else {**state, "averaged": self.averaged.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -369,12 +375,13 @@ class Trainer:
         Raises:
           PicogradError: names or shapes are those of another model.
         """
-        rates = [group["lr"] for group in self.optimizer.param_groups]
+        rates = [group["lr"] for group in self.groups]
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, kept in zip(self.optimizers, state.get("optimizers") or [state["optimizer"]], strict=True):
+            optimizer.load_state_dict(kept)
         if self.averaged is not None:
             self.averaged.load_state_dict(state.get("averaged") or _averaged_at_start(self.averaged, state["model"]))
-        for group, rate in zip(self.optimizer.param_groups, rates):
+        for group, rate in zip(self.groups, rates):
             group["lr"] = rate
         self.done = int(state["done"])
 
@@ -386,10 +393,10 @@ def read(figures: Figures) -> dict[str, float]:
 
 def _jitted(trainer: Trainer) -> Callable[..., Figures]:
     """Returns the step as one plan, which is bound to what it mentions: the model, the optimizer, the loss function."""
-    model, optimizer, loss, step = trainer.model, trainer.optimizer, trainer.loss, trainer.step
+    model, optimizers, loss, step = trainer.model, trainer.optimizers, trainer.loss, trainer.step
 
     def run(*batches: Batch) -> Figures:
-        assert trainer.model is model and trainer.optimizer is optimizer and trainer.loss is loss
+        assert trainer.model is model and trainer.optimizers is optimizers and trainer.loss is loss
         return step(*batches)
 
     return jit(run)

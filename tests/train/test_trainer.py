@@ -272,3 +272,21 @@ def test_without_checkpoints_the_error_says_what_finds_the_line() -> None:
         Trainer(model, pg.optim.SGD(model.parameters(), lr=1e5), growing).fit(rows, 60, [])
     assert caught.value.fact == "fit: the loss of step 20 is nan."
     assert caught.value.hint == "callbacks=[pg.train.Checkpoints(folder, every=100)] finds the line."
+
+
+# ---- several optimizers ----
+def test_several_optimizers_of_a_training_are_as_one_with_groups_and_are_kept() -> None:
+    whole = trainer(schedule=cosine(10))
+    pg.manual_seed(1)
+    model = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.0), nn.Linear(16, 2))
+    parts = [pg.optim.AdamW(model[i].parameters(), lr=1e-2) for i in (0, 3)]
+    several = Trainer(model, parts, loss, schedule=cosine(10))
+    for each in (whole, several):
+        each.fit(rows, 6)
+    assert same(whole, several)
+    other = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.0), nn.Linear(16, 2))
+    resumed = Trainer(other, [pg.optim.AdamW(other[i].parameters(), lr=1e-2) for i in (0, 3)], loss, schedule=cosine(10))
+    resumed.load_state_dict(several.state_dict())
+    for each in (whole, several, resumed):
+        each.fit(rows, 10)
+    assert same(whole, several) and same(several, resumed)

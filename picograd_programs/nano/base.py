@@ -1,0 +1,106 @@
+"""First stage of nano: a vocabulary is learned from a text, and a decoder reads that text until it can guess what follows.
+
+Of the text the last tenth is held out, from the vocabulary, too; how well it is guessed is said in bits per byte.
+
+Source: Karpathy 2025, nanochat, `tok_train` and `base_train`.
+
+Letters: N tokens, R rows, T positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.errors import DataError
+from picograd.nn import functional as F
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.jit import jit
+from picograd_programs.data.bpe_learn import learned_bpe
+from picograd_programs.data.text import Windows, load_text, random_windows, spaced_windows
+from picograd_programs.data.tokenizer_json import save_tokenizer
+from picograd_programs.data.tokens import map_tokens, write_tokens
+from picograd_programs.nano.lessons import Lessons
+from picograd_programs.nano.network import Nano, mean_loss
+from picograd_programs.nano.stage import MARKS, NanoSettings, Stage
+from picograd_programs.train.measures import bits_per_byte, perplexity
+
+TRAIN_SHARE = 0.9
+LESSONS = 2000  # whose words are in the vocabulary, too
+WINDOWS = 64  # of an evaluation
+
+
+def prepare(settings: NanoSettings) -> None:
+    """Learns the vocabulary, and writes it and the tokens of the text into the run's folder.
+
+    Raises:
+      DataError: the text is too short.
+      ArgumentError: the vocabulary is too small.
+    """
+    text = load_text(settings.text)
+    cut = int(len(text) * TRAIN_SHARE)
+    lessons = Lessons(text, settings.depth).several(LESSONS, np.random.default_rng(settings.seed))
+    asked = "\n".join(f"user\n{question}\nassistant\n{answer}" for question, answer in lessons)
+    tokenizer = learned_bpe([text[:cut], asked], settings.vocabulary, control=MARKS)
+    save_tokenizer(tokenizer, settings.out / "tokenizer.json")
+    for name, part in (("train", text[:cut]), ("held-out", text[cut:])):
+        tokens = tokenizer.encode(part)
+        if len(tokens) <= settings.context:
+            raise DataError(
+                f"--text: its {name} part has {len(tokens):,} tokens;"
+                f" more than the {settings.context:,} of a context are needed.",
+                hint="a longer text, or a smaller --context",
+            )
+        write_tokens(settings.out / f"{name}.bin", tokens, len(tokenizer.tokens))
+
+
+class Base(Stage):
+    """Reads a text: guesses each token from those before it."""
+
+    stage, item, per = "base", "tokens", "element"
+    about = "Reads a text."
+
+    def __init__(self, settings: NanoSettings):
+        if not settings.resume:
+            prepare(settings)
+        super().__init__(settings)
+        num = len(self.tokenizer.tokens)
+        self.train_N, self.held_out_N = (map_tokens(settings.out / f"{name}.bin", num) for name in ("train", "held-out"))
+        self.nbytes_V = np.array([len(self.tokenizer.bytes_of(number)) for number in range(num)])
+        self.steps = self.text_steps
+
+    def batch(self, number: int) -> Windows:
+        """Returns windows of the text, and the tokens that follow each of theirs."""
+        settings = self.settings
+        return random_windows(self.train_N, settings.seed, number, self.rows, settings.context)
+
+    def loss(self, model: Nano, *batch: Tensor) -> Tensor:  # type: ignore[override]
+        """Returns the mean cross-entropy of the next token, in nats."""
+        return mean_loss(model, *batch)
+
+    def losses(self, model: Nano) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Returns the loss of each token of held-out windows, and its bytes."""
+
+        @jit
+        def losses_of(tokens_RT: Tensor, targets_RT: Tensor) -> Tensor:
+            return F.cross_entropy(model(tokens_RT).flatten(0, 1), targets_RT.flatten(), reduction="none")
+
+        windows = spaced_windows(self.held_out_N, WINDOWS, self.settings.context)
+        return losses_of(*map(Tensor, windows)).numpy(), self.nbytes_V[windows.targets.flatten()]
+
+    def evaluate(self, model: Nano) -> Mapping[str, float]:
+        """Returns bits per byte of held-out text."""
+        return {"bits per byte": bits_per_byte(*self.losses(model))}
+
+    def describe(self) -> str:
+        """Returns the sizes of the vocabulary, of the text and of the network."""
+        num, tokens = len(self.tokenizer.tokens), len(self.train_N) + len(self.held_out_N)
+        return f"{num:,} tokens learned; the text has {tokens:,} of them; {super().describe()}"
+
+    def report(self, model: Nano) -> str:
+        """Returns how well held-out text is guessed."""
+        losses, nbytes = self.losses(model)
+        bits = bits_per_byte(losses, nbytes)
+        return f"held-out text: {bits:.4f} bits per byte, perplexity {perplexity(losses):.2f} a token"

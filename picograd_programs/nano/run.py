@@ -1,0 +1,98 @@
+"""`picograd train nano` and `picograd sample nano`: the stages of a chat model, one after the other.
+
+Source: Karpathy 2025, nanochat: one dial, and the order of stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from picograd.errors import ArgumentError, DataError
+from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.turns import Turns
+from picograd_programs.data.bpe import ByteLevel
+from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.nano.base import Base
+from picograd_programs.nano.network import Nano
+from picograd_programs.nano.stage import TEMPLATE, NanoSettings, Stage
+from picograd_programs.nano.sums import Sums
+from picograd_programs.nano.talk import Talk
+from picograd_programs.train.callbacks import Checkpoints
+from picograd_programs.train.program import Program, SampleSettings, check_settings, train, trained
+
+STAGES: tuple[type[Stage], ...] = (Base, Talk, Sums)
+CONTEXT_MIN = 64  # tokens, so that a question and its answer have room
+
+
+@dataclass(frozen=True)
+class SampleNanoSettings(SampleSettings):
+    """Settings of `picograd sample nano`."""
+
+    prompt: str = "What is 3 + 4?"  # question
+    length: int = 64  # most tokens of an answer
+    temperature: float = 0.0
+
+
+class NanoProgram(Program):
+    """Makes a chat model from nothing."""
+
+    name, takes, samples = "nano", NanoSettings, SampleNanoSettings
+    about = "Makes a small chat model from nothing: vocabulary, text, conversations, sums by reinforcement."
+
+    @classmethod
+    def run(cls, settings: NanoSettings) -> int:
+        """Trains stage after stage; one that a run before this one has ended is passed over with --resume.
+
+        Returns:   0, or 130 when Ctrl-C stopped a stage
+
+        Raises:
+          ArgumentError: a setting is out of its range.
+          DataError: there is no text, it is too short, or the checkpoints are those of another run.
+        """
+        if settings.context < CONTEXT_MIN:
+            raise ArgumentError(f"--context: got {settings.context}, conversations need {CONTEXT_MIN} tokens or more.")
+        begun = {stage: bool(Checkpoints(settings.out / stage.stage).paths()) for stage in STAGES}
+        if not settings.resume:  # of an earlier run, what its later stages have would be taken for this one's
+            for path in [path for stage in STAGES[1:] for path in Checkpoints(settings.out / stage.stage).paths()]:
+                path.unlink()
+        for stage in STAGES:
+            goes_on = settings.resume and (stage is Base or begun[stage])
+            status = train(stage(settings), replace(settings, resume=goes_on))
+            if status:
+                return status
+        return 0
+
+    @classmethod
+    def sample(cls, settings: Any) -> str:
+        """Returns answers to a question, each read and written beside a cache.
+
+        Raises:
+          ArgumentError: a setting is out of its range, or the question is longer than the network reads.
+          DataError: no stage is there that has learned to answer.
+        """
+        check_settings(settings)
+        model, tokenizer = chat_model(settings.checkpoint)
+        turns, length = Turns(TEMPLATE, tokenizer), model.config.context
+        question = turns.question(settings.prompt)
+        if len(question) >= length:
+            raise ArgumentError(f"--prompt: the question has {len(question):,} tokens; with an answer {length:,} fit.")
+        choice = Choice(settings.temperature, top_p=1.0, repetition=1.0)
+        answers = [
+            Reader(model, length).answer(question, turns.ends, settings.length, choice, settings.seed + number)
+            for number in range(settings.num)
+        ]
+        return "\n".join(map(tokenizer.decode, answers))
+
+
+def chat_model(folder: Path) -> tuple[Nano, ByteLevel]:
+    """Returns the network of the last stage that is there, and its vocabulary.
+
+    Raises:
+      DataError: the run has not come to conversations.
+    """
+    for stage in (Sums, Talk):
+        if Checkpoints(folder / stage.stage).paths():
+            return trained(stage, folder / stage.stage)[0], load_tokenizer(folder / "tokenizer.json")
+    raise DataError(f"{folder}: has no network that answers.", hint="picograd train nano")

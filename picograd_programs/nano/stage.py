@@ -1,0 +1,190 @@
+"""A stage of nano: the settings of the whole run, turns as tokens, and what stages have in common.
+
+A stage is a training of its own (picograd_programs/train), in a folder of its own, that begins with the weights of the
+stage before it. Turns are those of ChatML, so that `picograd chat` reads them as it does those of published models.
+
+Letters: R rows, T positions, C width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.tensor.generator import manual_seed
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.jit import jit
+from picograd_programs.chat.turns import Turns
+from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.models.gpt import drawn_from
+from picograd_programs.nano.lessons import Lesson
+from picograd_programs.nano.network import Nano, dialled, optimizers_of
+from picograd_programs.train.program import Program, Settings, trained
+
+END, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+MARKS = (END, TURN_START, TURN_END)
+TEMPLATE = {"tokenizer.chat_template": TURN_START}  # by which Turns knows that turns are ChatML's
+ROWS_A_DEPTH = 32
+TOKENS_A_WEIGHT = 20  # Hoffmann et al. 2022, arXiv:2203.15556, table 3; nanochat, `base_train`
+NOT_COUNTED = -1  # a target without a loss
+
+
+@dataclass(frozen=True)
+class NanoSettings(Settings):
+    """Settings of `picograd train nano`: size, data and rates follow from the depth."""
+
+    depth: int = 1  # blocks; as many heads of 64 features
+    text: str = "shakespeare"  # to read first: "shakespeare", "python" (source of the standard library), or a file
+    vocabulary: int = 1024  # tokens, learned from the text
+    context: int = 128  # tokens that the model reads
+    batch: int = 0  # windows or conversations in a step; 0: 32 times the depth
+    steps: int = 0  # that read the text; 0: 20 tokens for each weight
+    chat_steps: int = 0  # that learn from conversations; 0: as many as read the text
+    sums_steps: int = 150  # that learn sums by trying
+    lr: float = 1.0  # factor of all learning rates
+    weight_decay: float = 0.0
+    eval_every: int = 100
+    save_every: int = 100
+    out: Path = Path("runs/nano")
+
+
+class Stage(Program):
+    """A training that begins with the weights of another: the base of the stages of nano.
+
+    stage:   its name, and that of its folder
+    before:  the stage whose weights it begins with, or None
+    rate:    its part of the learning rates
+    """
+
+    name, takes = "nano", NanoSettings
+    stage: ClassVar[str]
+    before: ClassVar[type[Stage] | None] = None
+    rate: ClassVar[float] = 1.0
+    same = (*Program.same, "stage", "depth", "text", "vocabulary", "context")
+
+    model: Nano
+
+    def __init__(self, settings: NanoSettings):
+        self.tokenizer = load_tokenizer(settings.out / "tokenizer.json")
+        self.turns = Turns(TEMPLATE, self.tokenizer)
+        self.end: int = self.tokenizer.control[TURN_END]
+        super().__init__(settings, stage=self.stage, tokens=len(self.tokenizer.tokens))
+        manual_seed(settings.seed)
+        self.model = self.build(self.facts)
+        if self.before is not None:
+            self.model = trained(self.before, settings.out / self.before.stage)[0]
+        self.optimizer = optimizers_of(self.model, settings.lr * self.rate)
+        self.rows = settings.batch or ROWS_A_DEPTH * settings.depth
+        weights = sum(parameter.numel() for parameter in self.model.parameters())
+        self.text_steps = settings.steps or max(1, TOKENS_A_WEIGHT * weights // (self.rows * settings.context))
+
+    @property
+    def title(self) -> str:
+        """As Program."""
+        return f"{self.name} {self.stage}"
+
+    @property
+    def folder(self) -> Path:
+        """As Program: one of the run's."""
+        return Path(self.settings.out) / self.stage
+
+    @classmethod
+    def build(cls, facts: Mapping[str, Any]) -> Nano:
+        """Returns the network."""
+        return Nano(dialled(facts["depth"], facts["tokens"], facts["context"]))
+
+    def schedule(self, step: int) -> float:
+        """Returns the factor of the learning rate: 1, and over the last two fifths a straight line to 0.
+
+        Source: nanochat, `base_train`: no warm-up, and such a line at the end.
+        """
+        return min(1.0, (self.steps - step) / (0.4 * self.steps))
+
+
+    def prompts(self, lessons: Sequence[Lesson]) -> list[list[int]]:
+        """Returns the tokens up to each answer."""
+        return [self.turns.question(lesson.question) for lesson in lessons]
+
+
+# ---- conversations as tokens ----
+class Rows(NamedTuple):
+    """Conversations, filled up behind.
+
+    tokens:   (R, T)  int32
+    targets:  (R, T)  int32, the token after each; -1 where the model is not to say it
+    """
+
+    tokens: NDArray[np.int32]
+    targets: NDArray[np.int32]
+
+
+def rows_of(questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], length: int) -> Rows:
+    """Returns questions and answers as rows of T tokens, of which the answers are targets; what is longer is cut off.
+
+    >>> rows_of([[7, 8]], [[1, 2]], 4)
+    Rows(tokens=array([[7, 8, 1, 2]], dtype=int32), targets=array([[-1,  1,  2, -1]], dtype=int32))
+    """
+    tokens = np.zeros((len(questions), length + 1), np.int32)
+    targets = np.full((len(questions), length), NOT_COUNTED, np.int32)
+    for row, (question, answer) in enumerate(zip(questions, answers)):
+        whole = [*question, *answer][: length + 1]
+        tokens[row, : len(whole)] = whole
+        targets[row, len(question) - 1 : len(whole) - 1] = whole[len(question) :]
+    return Rows(tokens[:, :length], targets)
+
+
+class Answers:
+    """Draws answers to many short questions at once, a token of each a time.
+
+    No cache is kept: rows are short, and of different lengths. What is behind a row's end is seen by no position before.
+
+    Args:
+      model:   whose answers; its weights may change between two calls
+      length:  most tokens of a question and its answer
+      end:     token that ends an answer
+    """
+
+    def __init__(self, model: Nano, length: int, end: int, temperature: float):
+        self.length, self.end = length, end
+
+        @jit
+        def next_of(tokens_RT: Tensor, last_R: Tensor) -> Tensor:
+            hidden_RC = model.hidden(tokens_RT)[Tensor.arange(tokens_RT.shape[0]), last_R]
+            return drawn_from(model.logits(hidden_RC), temperature)
+
+        self.next_of = next_of
+
+    def to(self, questions: Sequence[Sequence[int]], num: int) -> list[list[int]]:
+        """Returns the tokens of answers, up to `num` of them, the one that ends it included where there is one.
+
+        Args:
+          questions:  tokens of each
+        """
+        texts = [[*question][: self.length - 1] for question in questions]
+        answers, open_rows = [list[int]() for _ in texts], set(range(len(texts)))
+        for _ in range(num):
+            tokens = np.zeros((len(texts), self.length), np.int32)
+            for row, text in enumerate(texts):
+                tokens[row, : len(text)] = text
+            with no_grad():
+                drawn = self.next_of(Tensor(tokens), Tensor([len(text) - 1 for text in texts])).tolist()
+            for row in [*open_rows]:
+                answers[row].append(drawn[row])
+                texts[row].append(drawn[row])
+                if drawn[row] == self.end or len(texts[row]) == self.length:
+                    open_rows.remove(row)
+            if not open_rows:
+                break
+        return answers
+
+
+def right(stage: Stage, answers: Sequence[Sequence[int]], lessons: Sequence[Lesson]) -> NDArray[np.float32]:
+    """Returns 1 for each answer that is the lesson's and has an end, 0 for others, (R,)."""
+    said = [stage.tokenizer.decode(answer) if stage.end in answer else None for answer in answers]
+    return np.array([text == lesson.answer for text, lesson in zip(said, lessons)], np.float32)

@@ -1,0 +1,193 @@
+"""The network of nano against the same one in PyTorch, its parts against formulas in NumPy, its cache against itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as TF
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.variable import Variable
+from picograd_programs.models.rotary import angles, turned
+from picograd_programs.nano.network import BASE, FEATURES, Nano, NanoConfig, dialled, mean_loss, norm, optimizers_of
+from tests.models.twins import with_weights_of
+
+V, B, T, STEPS = 29, 3, 12, 10
+CONFIG = NanoConfig(V, 16, layers=2, heads=2, shared_heads=1)
+
+
+# ---- the same network in PyTorch ----
+class TorchAttention(torch.nn.Module):
+    def __init__(self, heads: int, shared: int):
+        super().__init__()
+        self.shared, width = shared, heads * FEATURES
+        self.q = torch.nn.Linear(width, width, bias=False)
+        self.k = torch.nn.Linear(width, shared * FEATURES, bias=False)
+        self.v = torch.nn.Linear(width, shared * FEATURES, bias=False)
+        self.proj = torch.nn.Linear(width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, length, width = x.shape
+        q, k, v = (linear(x).view(rows, length, -1, FEATURES).transpose(1, 2) for linear in (self.q, self.k, self.v))
+        q, k = (TF.rms_norm(rotated(each), (FEATURES,)) for each in (q, k))
+        k, v = (each.repeat_interleave(q.shape[1] // self.shared, 1) for each in (k, v))
+        scores = (q @ k.transpose(2, 3) / FEATURES**0.5).masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, length, width))
+
+
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    """Rotates by complex numbers: feature i is the real part, feature i + D/2 the imaginary one."""
+    half, length = x.shape[-1] // 2, x.shape[-2]
+    angle = torch.arange(length)[:, None] * BASE ** (-torch.arange(half) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([turned.real, turned.imag], -1)
+
+
+class TorchBlock(torch.nn.Module):
+    def __init__(self, config: NanoConfig):
+        super().__init__()
+        self.attn = TorchAttention(config.heads, config.shared_heads)
+        self.fc = torch.nn.Linear(config.width, 4 * config.width, bias=False)
+        self.proj = torch.nn.Linear(4 * config.width, config.width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width = (x.shape[-1],)
+        x = x + self.attn(TF.rms_norm(x, width))
+        return x + self.proj(self.fc(TF.rms_norm(x, width)).relu() ** 2)
+
+
+class TorchNano(torch.nn.Module):
+    def __init__(self, config: NanoConfig):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(config.vocabulary, config.width)
+        self.blocks = torch.nn.ModuleList(TorchBlock(config) for _ in range(config.layers))
+        self.head = torch.nn.Linear(config.width, config.vocabulary, bias=False)
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter, 0.0, 0.1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = TF.rms_norm(self.embedding(tokens), (self.embedding.embedding_dim,))
+        for block in self.blocks:
+            x = block(x)
+        return 15 * torch.tanh(self.head(TF.rms_norm(x, (x.shape[-1],))) / 15)
+
+
+def muon_step(p: torch.Tensor, running: torch.Tensor, lr: float) -> None:
+    """Jordan's Muon in float32, as its page has it: Nesterov momentum, five steps of Newton and Schulz."""
+    running.lerp_(p.grad, 0.05)
+    x = p.grad.lerp(running, 0.95)
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    p -= lr * max(1, p.shape[0] / p.shape[1]) ** 0.5 * (x.T if tall else x)
+
+
+@pytest.mark.req("H2", "H3")
+def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.random.Generator) -> None:
+    torch.manual_seed(0)
+    theirs = TorchNano(CONFIG)
+    ours = with_weights_of(Nano(CONFIG), theirs)
+    optimizers = optimizers_of(ours, rate=0.1)
+    scale = 0.1 * (CONFIG.width / 768) ** -0.5
+    tables = [
+        {"params": [theirs.embedding.weight], "lr": 0.2 * scale}, {"params": [theirs.head.weight], "lr": 0.004 * scale}
+    ]
+    adam = torch.optim.AdamW(tables, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.0)
+    running = [torch.zeros_like(p) for p in theirs.blocks.parameters()]
+
+    @pg.jit
+    def step(tokens: Tensor, targets: Tensor) -> Tensor:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = mean_loss(ours, tokens, targets)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss
+
+    for number in range(STEPS):
+        tokens, targets = rng.integers(0, V, (2, B, T))
+        targets[0, :5] = -1
+        expected_logits = theirs(torch.tensor(tokens))
+        expected = TF.cross_entropy(expected_logits.flatten(0, 1), torch.tensor(targets).flatten(), ignore_index=-1)
+        theirs.zero_grad()
+        expected.backward()
+        if number == 0:
+            np.testing.assert_allclose(ours(Tensor(tokens)).detach().numpy(), expected_logits.detach(), atol=1e-4)
+            mean_loss(ours, Tensor(tokens), Tensor(targets)).backward()
+            found = {name: p.grad.numpy() for name, p in ours.named_parameters() if p.grad is not None}
+            for name, parameter in theirs.named_parameters():
+                np.testing.assert_allclose(found[name], parameter.grad, rtol=1e-3, atol=2e-6, err_msg=name)
+        with torch.no_grad():
+            for parameter, average in zip(theirs.blocks.parameters(), running):
+                muon_step(parameter, average, 0.002)
+        adam.step()
+        assert step(Tensor(tokens), Tensor(targets)).item() == pytest.approx(expected.item(), rel=5e-4), number
+
+
+# ---- parts ----
+@pytest.mark.req("H2")
+def test_products_of_rotated_features_see_distances_alone(rng: np.random.Generator) -> None:
+    q, k = rng.standard_normal((2, 8)).astype(np.float32)
+    cos, sin = angles(8, 20, BASE)
+    for halves in (True, False):
+        rows = [turned(Tensor(np.tile(x, (1, 1, 20, 1))), cos, sin, halves).numpy()[0, 0] for x in (q, k)]
+        products = rows[0] @ rows[1].T
+        for distance in range(5):
+            np.testing.assert_allclose(np.diagonal(products, distance), products[0, distance], rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.req("H2")
+def test_the_norm_and_the_cap_are_their_formulas(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((4, 7)).astype(np.float32) * 5
+    np.testing.assert_allclose(norm(Tensor(x)).numpy(), x / np.sqrt((x * x).mean(-1, keepdims=True)), rtol=1e-5)
+    model = Nano(CONFIG)
+    hidden = rng.standard_normal((4, CONFIG.width)).astype(np.float32) * 9
+    weight = rng.standard_normal((V, CONFIG.width)).astype(np.float32)
+    model.head.load_state_dict({"weight": Tensor(weight)})
+    plain, found = hidden @ weight.T, model.logits(Tensor(hidden)).detach().numpy()
+    np.testing.assert_allclose(found, 15 * np.tanh(plain / 15), rtol=1e-4, atol=1e-4)
+    assert np.abs(plain).max() > 15 >= np.abs(found).max()
+
+
+def test_at_first_every_token_is_equally_likely() -> None:
+    model = Nano(dialled(1, V, 8))
+    tokens = Tensor([[1, 2, 3]])
+    assert mean_loss(model, tokens, tokens).item() == pytest.approx(np.log(V))
+
+
+# ---- the cache ----
+@pytest.mark.req("H3", "D9")
+def test_reading_on_beside_a_cache_is_reading_all(rng: np.random.Generator) -> None:
+    model = with_weights_of(Nano(CONFIG), TorchNano(CONFIG))
+    tokens = rng.integers(0, V, (2, 16))
+    expected = model.requires_grad_(False).hidden(Tensor(tokens)).numpy()
+    cache, place = model.cache(2), Variable("position", 0, 15)
+    found = [model.read_on(Tensor(tokens[:, :5]), cache).numpy(), model.read_on(Tensor(tokens[:, 5:9]), cache, 5).numpy()]
+    one = pg.jit(lambda token, position: model.read_on(token, cache, position))
+    found += [one(Tensor(tokens[:, i : i + 1]), place.bind(i)).numpy() for i in range(9, 16)]
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=2e-5)
+
+
+# ---- what is refused ----
+def test_wrong_shapes_are_named() -> None:
+    model = Nano(CONFIG)
+    with pytest.raises(ShapeError, match=r"Nano: tokens must be \(B, T\) with T from 1 to 16, got \(1, 17\)."):
+        model(Tensor.zeros(1, 17, dtype=pg.int32))
+    with pytest.raises(ShapeError, match=r"end by its 16 positions, got \(1, 9\) at 8"):
+        model.read_on(Tensor.zeros(1, 9, dtype=pg.int32), model.cache(), 8)
+    for wrong, said in [
+        (lambda: dialled(0, V, 8), "--depth: got 0, it must be at least 1."),
+        (lambda: NanoConfig(V, 8, 1, 3, 2), "3 heads must be a multiple of 2 shared ones"),
+        (lambda: NanoConfig(0, 8, 1, 1, 1), "vocabulary must be at least 1, got 0"),
+        (lambda: model.cache(1, 17), "length must be from 1 to 16, got 17"),
+    ]:
+        with pytest.raises(ArgumentError) as caught:
+            wrong()
+        assert said in caught.value.fact
