@@ -82,6 +82,45 @@ def test_heads_that_share_keys_repeat_nothing(device: str, rng: np.random.Genera
     assert kinds_of(out) == [NestKind.ATTENTION]
 
 
+def with_window_and_cap(q: Any, k: Any, v: Any, window: int, cap: float) -> Any:
+    """The formula in PyTorch: a cap on scores, then a mask of what is after a query or before its window."""
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * 0.7
+    scores = cap * torch.tanh(scores / cap) if cap else scores
+    places, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+    hidden = (keys > places) | (keys <= places - window if window else torch.tensor(False))
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num()
+    return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.req("H2")
+@pytest.mark.parametrize(("window", "cap"), [(1, 0.0), (7, 0.0), (100, 0.0), (0, 2.0), (5, 1.5)])
+@pytest.mark.parametrize(("queries", "keys"), [(4, 4), (20, 20), (33, 20), (20, 40)])
+def test_windows_and_soft_caps_are_their_formula(
+    queries: int, keys: int, window: int, cap: float, device: str, rng: np.random.Generator
+) -> None:
+    options: dict[str, Any] = {"window": window, "soft_cap": cap, "scale": 0.7, "enable_gqa": True, "is_causal": True}
+    same_as_torch(
+        partial(F.scaled_dot_product_attention, **options),
+        *operands(rng, (2, 4, queries, 6), (2, 2, keys, 6), 5),
+        reference=partial(with_window_and_cap, window=window, cap=cap),
+    )
+
+
+def test_a_window_keeps_no_scores_and_wrong_ones_are_refused() -> None:
+    kinds = kinds_of(*gradients(64, is_causal=True, window=8, soft_cap=20.0))
+    assert kinds.count(NestKind.ATTENTION) == 2
+    x = Tensor.ones(1, 1, 4, 4)
+    for options, said in [
+        ({"window": 2}, "window needs is_causal=True, got 2."),
+        ({"window": -1, "is_causal": True}, "window must not be negative, got -1."),
+        ({"soft_cap": -1.0}, "soft_cap must be a finite number, 0 or more, got -1.0."),
+    ]:
+        with pytest.raises(pg.errors.ArgumentError) as caught:
+            F.scaled_dot_product_attention(x, x, x, **options)
+        assert said in caught.value.fact
+
+
 def test_forward_and_backward_are_a_kernel_each() -> None:
     kinds = kinds_of(*gradients(64, is_causal=True))
     assert kinds.count(NestKind.ATTENTION) == 2 and len(kinds) == 3  # and the sums of grad * out

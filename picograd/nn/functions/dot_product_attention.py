@@ -36,10 +36,14 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    window: int = 0,
+    soft_cap: float = 0.0,
 ) -> Tensor:
     """Returns the values, averaged with weights that say how well each key fits each query.
 
-    out = dropout(softmax(scale * query @ key.T + mask)) @ value
+    out = dropout(softmax(scores + mask)) @ value;  scores = scale * query @ key.T, or with a soft cap that
+    soft_cap * tanh(scores / soft_cap)
 
     Args:
       query:       (B..., L, D)  float
@@ -50,18 +54,22 @@ def scaled_dot_product_attention(
       is_causal:   query number i sees the keys 0 to i
       scale:       1 / sqrt(D) unless given
       enable_gqa:  key and value have fewer heads (axis -3); each serves as many queries' heads in a row
+      window:      with is_causal, query number i sees the keys i - window + 1 to i; 0: all up to i
+      soft_cap:    no score is beyond it; 0: scores stay as they are
 
     Returns:       (B..., L, E)  of a query that no key is open to: zeros
 
     Raises:
       ShapeError:    query, key and value do not fit each other.
       DTypeError:    query is no float, or the mask is of integers.
-      ArgumentError: both a mask and is_causal; scale is no number.
+      ArgumentError: both a mask and is_causal; scale is no number; a window without is_causal; a negative window or
+                     soft_cap.
 
     Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more (on a GPU of any number), one kernel
                that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
                a query. So is one of less than 16 queries on a GPU with a mask. Otherwise the scores: L S numbers each head.
-    Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
+    Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245; windows:
+               Beltagy et al. 2020, arXiv:2004.05150, section 3.1; soft caps: Gemma Team 2024, arXiv:2408.00118, section 2.
 
     >>> q = Tensor([[[0.0, 0.0]]])
     >>> scaled_dot_product_attention(q, Tensor.zeros(1, 2, 2), Tensor([[[1.0], [3.0]]]))
@@ -75,13 +83,17 @@ def scaled_dot_product_attention(
     probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     if scale is not None:
         number("scaled_dot_product_attention", "scale", scale)
+    _check_window(whole("scaled_dot_product_attention", "window", window), is_causal, soft_cap)
+    arg = AttentionArg(
+        _scale(query) if scale is None else scale, is_causal, window, float(soft_cap), uses_tf32(query.dtype)
+    )
     _check_attention(query, key, value)
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
     is_one = dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa)
     if is_one and (attn_mask is None or _joins(attn_mask, query, key)):
-        return _fused(query, key, value, attn_mask, is_causal, enable_gqa, _scale(query) if scale is None else scale)
+        return _fused(query, key, value, attn_mask, enable_gqa, arg)
     key, value = (x.repeat_interleave(n, x.ndim - 3) if n > 1 else x for x, n in zip((key, value), repeats))
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale, window, soft_cap)
     return dropout(weights, dropout_p) @ value
 
 
@@ -109,14 +121,14 @@ def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
 
 
 def _fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, shares_heads: bool, scale: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shares_heads: bool, arg: AttentionArg
 ) -> Tensor:
     """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
-    if is_causal and key.shape[-2] != query.shape[-2]:
+    if arg.causal and key.shape[-2] != query.shape[-2]:
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
     sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
-    attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal, tf32=uses_tf32(query.dtype)))
+    attention = Op(OpCode.ATTENTION, query.dtype, sources, arg)
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
     return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
 
@@ -135,15 +147,24 @@ def _scale(query: Tensor) -> float:
 
 
 def attention_weights(
-    query: Tensor, key: Tensor, mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window: int = 0,
+    soft_cap: float = 0.0,
 ) -> Tensor:
-    """Returns softmax(scale * query @ key.T + mask), (B..., L, S); a query that no key is open to has zeros.
+    """Returns softmax(scores + mask), (B..., L, S); a query that no key is open to has zeros.
 
     Arguments are as in `scaled_dot_product_attention`.
     """
     scores = query @ key.mT * (_scale(query) if scale is None else scale)
-    if is_causal:  # key 0 is open to every query
+    scores = (scores / soft_cap).tanh() * soft_cap if soft_cap else scores
+    if is_causal and not window:  # key 0 is open to every query
         return scores.masked_fill(causal_mask(query.shape[-2], key.shape[-2], query.device), -math.inf).softmax(-1)
+    if is_causal:
+        mask = ~causal_mask(query.shape[-2], key.shape[-2], query.device, window)
     return scores.softmax(-1) if mask is None else _softmax_or_zeros(_masked(scores, mask))
 
 
@@ -158,6 +179,15 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
+def _check_window(window: int, is_causal: bool, soft_cap: float) -> None:
+    number("scaled_dot_product_attention", "soft_cap", soft_cap)
+    if window < 0 or (window and not is_causal):
+        needed = "must not be negative" if window < 0 else "needs is_causal=True"
+        raise ArgumentError(f"scaled_dot_product_attention: window {needed}, got {window}.")
+    if not 0 <= soft_cap < math.inf:
+        raise ArgumentError(f"scaled_dot_product_attention: soft_cap must be a finite number, 0 or more, got {soft_cap}.")
+
+
 def _heads_that_share(query: Tensor, tensor: Tensor) -> int:
     """Returns how many heads of queries share a head of keys or values."""
     if query.ndim < 3 or tensor.ndim < 3 or not tensor.shape[-3] or query.shape[-3] % tensor.shape[-3]:
@@ -169,10 +199,11 @@ def _heads_that_share(query: Tensor, tensor: Tensor) -> int:
 
 
 # ---- masks ----
-def causal_mask(queries: int, keys: int, device: str | None = None) -> Tensor:
-    """Returns (queries, keys) bool: True where the key is after the query, so that it is left out."""
-    rows_L, columns_S = Tensor.arange(queries, device=device), Tensor.arange(keys, device=device)
-    return columns_S > rows_L.unsqueeze(1)
+def causal_mask(queries: int, keys: int, device: str | None = None, window: int = 0) -> Tensor:
+    """Returns (queries, keys) bool: True where the key is after the query, or before its window, so that it is left out."""
+    rows_L1, columns_S = Tensor.arange(queries, device=device).unsqueeze(1), Tensor.arange(keys, device=device)
+    after_LS = columns_S > rows_L1
+    return after_LS | (columns_S <= rows_L1 - window) if window else after_LS
 
 
 def additive_mask(function: str, mask: Tensor, dtype: DType | None) -> Tensor:
