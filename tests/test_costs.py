@@ -11,6 +11,7 @@ import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.engine.plan import template
 from picograd.ir.op import Op, toposort
+from picograd.transforms.traced import TraceOfFunction
 from tests.calls import PYTHON_AND_C, calls
 
 pytestmark = pytest.mark.req("G8")
@@ -90,6 +91,23 @@ def test_the_form_of_a_graph_costs_few_calls_an_op_however_many_there_are() -> N
     (small, num_small), (large, num_large) = keying_cost(1000), keying_cost(4000)
     assert (large - small) / (num_large - num_small) <= 4
     assert large / small <= 4.4
+
+
+def tracing_cost(num_state: int) -> int:
+    """Returns the calls of a trace that reads so many tensors made before it."""
+    state = [numbers(4).realize() for _ in range(num_state)]
+
+    def read_all() -> None:
+        with TraceOfFunction("step"):
+            for each in state:
+                each.exp()
+
+    return calls(read_all, PYTHON_AND_C)
+
+
+def test_a_tensor_of_state_costs_a_trace_few_calls_however_many_there_are() -> None:
+    tracing_cost(10)
+    assert tracing_cost(400) <= 4.1 * tracing_cost(100)
 
 
 def training(num_layers: int) -> tuple[Callable[[], float], int]:

@@ -154,6 +154,7 @@ class TraceOfFunction(FunctionTrace):
         self.grads = TraceOfGradients()
         self._clock = itertools.count()
         self._times: LivingKeys[Cell, int] = LivingKeys()  # of the last write to each
+        self._entered: set[Buffer] = set()  # those that are in `before`
 
     def enter(self, cell: Cell) -> None:
         """Computes what a cell holds that is touched for the first time."""
@@ -162,11 +163,12 @@ class TraceOfFunction(FunctionTrace):
                 buffer = realize([placed(cell, cell.op)])[0]
             if not cell.op.needs_grad:
                 cell.op = buffer
-        # Equal values can share a buffer (all zeros, say); a state is identified by its buffer, so each gets its own name.
-        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
+        if cell.op.code is OpCode.BUFFER:
             shared, shape = cell.op.arg
-            own = named_anew(shared)
-            cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
+            # Equal values can share a buffer (all zeros, say); a state is identified by its buffer, so each gets its own name.
+            if shared in self._entered:
+                cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (named_anew(shared), shape))
+            self._entered.add(cell.op.arg[0])
         self.before[cell] = cell.op
 
     def on_make(self, cell: Cell) -> None:
