@@ -315,17 +315,20 @@ def new_outputs(
     if fixed is None:
         fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
         lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
-    numbers = range(len(fixed)) if numbers is None else numbers
+    if numbers is None:
+        numbers = range(len(fixed))
+    else:
+        lengths = tuple([lengths[i] for i in numbers])
     if name == EVALUATOR:  # which makes the memory itself
         return [Buffer(name, *fixed[i]) for i in numbers]
     device = compiler_for(name).device
     made = []
-    for i, memory in zip(numbers, device.allocate_all([lengths[i] for i in numbers])):
+    for i, memory in zip(numbers, device.allocate_all(lengths)):
         made.append(Buffer(name, *fixed[i], memory))
         use = plan.outputs[i]
         if use.keeps:
             assert use.over is not None
-            device.copy(memory, inputs[use.over].memory, lengths[i])
+            device.copy(memory, inputs[use.over].memory, made[-1].nbytes)
     return made
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from picograd.device import Target
-from picograd.interrupts import AtDeath, finish_later, lock
+from picograd.interrupts import AtDeath, finish_later, later, lock
 from picograd.ir.op import Op
 from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
@@ -44,6 +44,9 @@ class MemoryUse(Protocol):
         ...
 
 
+MOST_GIVEN = 256  # numbers of bytes that are added up later
+
+
 class MemoryCount:
     """Implements MemoryUse for devices whose allocator does not count. Safe for many threads.
 
@@ -61,13 +64,15 @@ class MemoryCount:
 
     def take(self, nbytes: int) -> AtDeath:
         """Counts memory for as long as somebody holds what is returned."""
-        finish_later()
+        if later:
+            finish_later()
         held, give_back = AtDeath.__new__(AtDeath), partial(self._given.append, -nbytes)
         given = self._given
         given += (nbytes,)  # NOTE: no call between this and the next, where an interrupt might come
         held.__del__ = give_back  # type: ignore[assignment]
-        with self._lock:
-            self._collect()
+        if len(given) > MOST_GIVEN:
+            with self._lock:
+                self._collect()
         return held
 
     def _collect(self) -> None:
@@ -89,7 +94,9 @@ class MemoryCount:
     @property
     def peak(self) -> int:
         """The most bytes held at one time since the last `reset_peak`."""
-        return self._peak
+        with self._lock:
+            self._collect()
+            return self._peak
 
     peak_with_scratch = peak
 

@@ -165,8 +165,7 @@ class TraceOfFunction(FunctionTrace):
                 cell.op = buffer
         if cell.op.code is OpCode.BUFFER:
             shared, shape = cell.op.arg
-            # Equal values can share a buffer (all zeros, say); a state is identified by its buffer, so each gets its own name.
-            if shared in self._entered:
+            if shared in self._entered:  # by an equal value, all zeros, say: a state is identified by its buffer
                 cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (named_anew(shared), shape))
             self._entered.add(cell.op.arg[0])
         self.before[cell] = cell.op

@@ -98,7 +98,8 @@ class CudaDevice:
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
         """Returns memory of the pool; where it has none, gives the driver what it keeps free and asks once more."""
-        self.check_process()
+        if self.is_forked:
+            self.check_process()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
             gc.collect()  # tensors in cycles of references
@@ -132,7 +133,7 @@ class CudaDevice:
 
     def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
         """Returns memory of at least each number of bytes."""
-        return [self.allocate(nbytes) for nbytes in lengths]
+        return [*map(self._allocate, lengths)]
 
     def arena(self, nbytes: int) -> Memory:
         """Returns memory for one plan's temporaries, which counts for nothing.

@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from picograd.interrupts import AtDeath, held_back, lock
 from picograd.ir.backend import MemoryCount
@@ -56,9 +57,9 @@ class Memory:
 
     __slots__ = ("address", "nbytes", "freed", "born", "_given_back", "_counted")
 
-    def __init__(self, block: Block, nbytes: int, born: int, given: deque[Block], counted: AtDeath):
-        self.address, self.nbytes, self.freed, self.born = block.start, nbytes, block.ticket, born
-        self._given_back, self._counted = AtDeath(given.append, block), counted
+    def __init__(self, address: int, nbytes: int, freed: int, born: int, given_back: AtDeath, counted: AtDeath):
+        self.address, self.nbytes, self.freed, self.born = address, nbytes, freed, born
+        self._given_back, self._counted = given_back, counted
 
 
 class Pool:
@@ -89,14 +90,25 @@ class Pool:
         Args:
           is_counted:  as what an object holds
         """
-        wanted = max(1, -(-nbytes // STEP)) * STEP
+        wanted, num_counted, given = -(-nbytes // STEP) * STEP or STEP, nbytes if is_counted else 0, self._given
+        with self._lock:
+            if given and given[0].nbytes == wanted:  # most often: a step has let go what the next one asks for
+                block, ticket, back = given[0], self._ticket(), AtDeath.__new__(AtDeath)
+                memory, give_back = (
+                    Memory(block.start, nbytes, ticket, ticket, back, self.count.take(num_counted)),
+                    partial(given.append, block),
+                )
+                del given[0]  # NOTE: no call between this and the next, where an interrupt might come
+                back.__del__ = give_back  # type: ignore[assignment]
+                return memory
         with held_back(), self._lock:
             self._collect()
-            block = self._best(wanted) or self._grown(wanted)
-            if block is None:
+            found = self._best(wanted) or self._grown(wanted)
+            if found is None:
                 return None
-            self._take(block, wanted)
-            return Memory(block, nbytes, self._ticket(), self._given, self.count.take(nbytes if is_counted else 0))
+            self._take(found, wanted)
+            where = found.start, nbytes, found.ticket, self._ticket()
+            return Memory(*where, AtDeath(given.append, found), self.count.take(num_counted))  # which no frame holds
 
     def trim(self) -> None:
         """Gives segments that nobody has a part of back to the driver."""

@@ -11,7 +11,7 @@ it, so a plan that runs once has none.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -44,14 +44,16 @@ class PreparedLaunch:
     pointers:  the address of each of them, maps of tiles between
     grid:      blocks; with none it is left out
     node:      of a graph that has it, else None
+    has_readers: others than the launch itself are to be told of addresses: maps of tiles, or the node
     """
 
-    __slots__ = ("call", "values", "pointers", "grid", "node", "_maps", "_first_map")
+    __slots__ = ("call", "values", "pointers", "grid", "node", "has_readers", "_maps", "_first_map")
 
     def __init__(self, call: Call):
         count, tile_maps = max(1, len(call.arguments) + len(call.variables)), call.launch.tile_maps
         self.call, self.grid = call, 0
         self.node: Node | None = None
+        self.has_readers = bool(tile_maps)
         self.values = (ctypes.c_int64 * count)()
         start, behind = ctypes.addressof(self.values), len(call.arguments)
         self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
@@ -60,9 +62,8 @@ class PreparedLaunch:
         pointers[behind:behind] = [self._first_map + MAP_NBYTES * i for i in range(len(tile_maps))]
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
 
-    def set_address(self, number: int, address: int) -> None:
-        """Puts an address into an argument, and into the maps that are of its memory; a node is updated."""
-        self.values[number] = address
+    def tell_address(self, number: int, address: int) -> None:
+        """Puts the address of an argument into the maps that are of its memory; a node is updated."""
         if self._maps is not None:
             for i, tile_map in enumerate(self.call.launch.tile_maps):
                 if tile_map.param == number:
@@ -156,7 +157,7 @@ class Graph:
         for node, each in zip(nodes, launches):
             node.stand_in(self._ready.value, each.grid > 0)
         for node, each in zip(nodes, launches):  # now that all of it is there
-            each.node = node
+            each.node, each.has_readers = node, True
         self.updates = [row for node in nodes for row in node.rows]
         self.launch = Row("cuGraphLaunch", self._ready.value, stream)
 
@@ -350,7 +351,7 @@ class CudaPlan:
                 if self._has_maps:
                     device.enter()
                 if self._has_temporaries:
-                    self._set(self._num_outer, device.arena(self._arena_nbytes).address)
+                    self._set((self._num_outer,), (device.arena(self._arena_nbytes).address,))
                 self._set_addresses(inputs, outputs, fixed)
                 if self._variables != variables:
                     self._bind(variables)
@@ -381,7 +382,7 @@ class CudaPlan:
         queue.begin()
         for stage in self._stages:
             if self._reports is not None:
-                self._set(self._num_outer + 1, self._reports.memory.address)
+                self._set((self._num_outer + 1,), (self._reports.memory.address,))
                 self._reports.begin()
             for part in stage:
                 part.run(self._device)
@@ -395,27 +396,29 @@ class CudaPlan:
             self._fixed = None  # until all of them are there
             found = [buffer.memory.address for buffer in (*inputs, *outputs)]
             if found != self._addresses[: len(found)]:
-                for slot, address in enumerate(found):
-                    self._set(slot, address)
+                self._set(range(len(found)), found)
             self._fixed = fixed
             return
-        for place in fixed.moving_inputs:
-            self._set(place, inputs[place].memory.address)
+        if fixed.moving_inputs:
+            self._set(fixed.moving_inputs, [inputs[place].memory.address for place in fixed.moving_inputs])
         for run in fixed.moving_runs:
-            for place in range(run.start, run.stop):
-                self._set(place, inputs[place].memory.address)
-        for place in fixed.moving_outputs:
-            self._set(len(inputs) + place, outputs[place].memory.address)
+            self._set(range(run.start, run.stop), [buffer.memory.address for buffer in inputs[run]])
+        if fixed.moving_outputs:
+            slots = [len(inputs) + place for place in fixed.moving_outputs]
+            self._set(slots, [outputs[place].memory.address for place in fixed.moving_outputs])
 
-    def _set(self, slot: int, address: int) -> None:
-        """Puts an address into the arguments that are there, if it is another than before."""
-        addresses = self._addresses
-        if addresses[slot] == address:
-            return
-        addresses[slot], self._is_changed = UNKNOWN, True  # as long as not all arguments have it
-        for launch, i, offset in self._readers[slot]:
-            launch.set_address(i, address + offset)
-        addresses[slot] = address
+    def _set(self, slots: Iterable[int], found: Iterable[int]) -> None:
+        """Puts addresses into the arguments that are there, where they are others than before."""
+        addresses, readers = self._addresses, self._readers
+        for slot, address in zip(slots, found):
+            if addresses[slot] == address:
+                continue
+            addresses[slot], self._is_changed = UNKNOWN, True  # as long as not all arguments have it
+            for launch, i, offset in readers[slot]:
+                launch.values[i] = address + offset
+                if launch.has_readers:
+                    launch.tell_address(i, address + offset)
+            addresses[slot] = address
 
     def _bind(self, variables: Mapping[str, int]) -> None:
         """Puts values of symbolic integers into the arguments, and into grids."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from picograd.devices.cuda.commands import NEVER, ONCE, Caller, Commands, Row
+from picograd.devices.cuda.commands import DUE, FIRST, NEVER, ONCE, Caller, Commands, Row
 from picograd.devices.cuda.cublaslt import ProductCall
 from picograd.devices.cuda.driver import NO_TIMING, Events, ask, call, failed
 from picograd.interrupts import AtDeath, rlock, wait_until
@@ -73,6 +73,7 @@ class Staging:
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
 MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
+ASKED_EVERY = 8  # submissions: whether old ones are done
 
 
 class CommandQueue:
@@ -131,23 +132,30 @@ class CommandQueue:
     def run(self, commands: Commands) -> None:
         """Makes calls that end with those of `after`: a submission, which gets its number.
 
-        The oldest one is forgotten if it is done; where the host is too far ahead, it is waited for.
+        Some of the oldest are forgotten if they are done; where the host is too far ahead, one is waited for.
         """
-        if not self._events.spare:
+        spare, marks = self._events.spare, self._marks
+        if not spare:
             self._enter()
-        marks, event = self._marks, self._events.take()
+            self._events.give(self._events.take())
+        event = spare.pop()
         self.ticket += 1
         marks.append((self.ticket, event))
-        self._record.set(0, event)
-        self._query.set(0, marks[0][1])
+        self._record.words[FIRST] = event
+        is_asked = len(marks) > ASKED_EVERY
+        if is_asked:
+            self._query.words[FIRST] = marks[ASKED_EVERY - 1][1]
+        self._query.words[DUE] = ONCE if is_asked else NEVER
         ended = commands.ended()
-        if ended == 0:
-            self._events.give(marks.popleft()[1])
-        elif ended != commands.last | NOT_READY:
-            raise commands.failed(ended)
-        while len(marks) > MOST_AHEAD:
-            self.wait_for(marks[0][1])
-            self._events.give(marks.popleft()[1])
+        if ended:
+            if ended != commands.last | NOT_READY:
+                raise commands.failed(ended)
+            while len(marks) > MOST_AHEAD:
+                self.wait_for(marks[0][1])
+                self._events.give(marks.popleft()[1])
+        elif is_asked:
+            for _ in range(ASKED_EVERY):
+                spare.append(marks.popleft()[1])
 
     def launch(self, name: str, row: Row) -> None:
         """Submits one kernel, if its launch is due."""

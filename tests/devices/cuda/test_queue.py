@@ -7,6 +7,7 @@ code lets a copy overwrite what a kernel still reads, or a kernel read what has 
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 from picograd.devices.cuda.memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
 from tests.fake_driver import TENSORS, run_on
 from tests.on_devices import train
+from tests.test_interrupts import Work, interrupted
+from tests.test_interrupts import silent_collections as silent_collections
 
 MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE_DRIVER_EAGER": "1"}], ids=str)
 
@@ -326,6 +329,48 @@ def test_blocks_never_overlap_and_all_come_back(rng: np.random.Generator) -> Non
     held.clear()
     pool.trim()
     assert not segments.made and pool.held == 0 and segments.left == 1 << 30
+
+
+class Steps(Work):
+    """Memory is let go and asked for again, of the same length and of another."""
+
+    def __init__(self) -> None:
+        self.segments = Segments(100 << 20)
+        self.pool = self.segments.pool()
+
+    def run(self) -> None:
+        for nbytes in (4, 4, 4, 2 << 20, 2 << 20, 4) * 20:
+            memory = self.pool.allocate(nbytes)
+            del memory
+
+    def check(self) -> None:
+        assert self.pool.count.in_use == 0
+        self.pool.trim()
+        assert not self.segments.made and self.pool.held == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+def test_an_interrupt_at_any_instant_loses_no_block(silent_collections: None) -> None:
+    assert interrupted(Steps(), tries=100, seed=1) == 100
+
+
+def test_what_was_let_go_first_is_taken_again_where_it_has_the_length() -> None:
+    segments = Segments(100 << 20)
+    pool, wanted = segments.pool(), 4 << 20
+
+    def taken(nbytes: int) -> Memory:
+        memory = pool.allocate(nbytes)
+        assert memory is not None
+        return memory
+
+    first, second, third = (taken(wanted) for _ in range(3))
+    places, segments.ticket = (first.address, second.address), 7
+    del first, second
+    again = taken(wanted - 1)
+    assert (again.address, again.nbytes, again.freed, again.born) == (places[0], wanted - 1, 7, 7)
+    longer, last = taken(8 << 20).address, taken(wanted).address
+    assert longer not in places and last == places[1]
+    assert (pool.count.in_use, pool.count.peak) == (again.nbytes + third.nbytes, (16 << 20) - 1)
 
 
 def test_blocks_are_split_and_merged() -> None:
