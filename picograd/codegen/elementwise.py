@@ -28,6 +28,7 @@ from functools import partial
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.index import (
     Groups,
+    access_lanes,
     element_anywhere,
     element_within,
     elements_anywhere,
@@ -78,7 +79,12 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
     values = [*elements_anywhere(roots), to_op(flatten(placeholders(nest.domain), nest.domain))]
     groups, factors = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
-    lanes = vector_lanes(values, target)
+    if target.is_gpu:
+        marks = placeholders(nest.domain)
+        along_last = {marks[axis] for axis in groups[-1]} if groups else set()
+        lanes = access_lanes(values[:-1], [root.dtype for root in roots], along_last, target)
+    else:
+        lanes = vector_lanes(values, target)
     if (lanes > 1 or target.is_gpu) and may_be_transposed(factors, extents):
         reads = TransposedReads(roots, groups, extents, nest.domain)
         if target.is_gpu and fills_tiles(reads):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import gcd
 from typing import TypeVar
 
 from picograd.codegen.builder import Builder
@@ -151,7 +152,7 @@ def each_element(
         _in_blocks(build, extents, lanes, body, rest)
         return
     *outer, last = extents or [1]
-    lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
+    lanes = gcd(last, lanes) if isinstance(last, int) else 1
     accesses = [*outer, floordiv(last, lanes)]
     with grid_of_threads(build, numel(accesses), target) as position:
         *at, access = split(position, accesses)

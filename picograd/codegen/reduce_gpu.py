@@ -20,7 +20,7 @@ from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import vector_lanes
+from picograd.codegen.index import access_lanes, vector_lanes
 from picograd.codegen.loops import RUN_STEPS, grid_of_threads, in_runs, split
 from picograd.codegen.reduce import (
     Results,
@@ -43,7 +43,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, placeholders, subtract, to_op
 from picograd.record import Record
 
 # ---- a team of threads for each row ----
@@ -51,6 +51,7 @@ THREAD_ROW_COLUMNS_MAX = 7  # a row no longer than this is one thread's: a secto
 ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
 THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
+REGISTER_ELEMENTS_MAX = 64  # elements of these accesses
 
 
 class Team(Record):
@@ -86,8 +87,9 @@ def team_of(rows: Rows, target: Target) -> Team:
 
     For longer rows than the block has threads for each makes more.
     """
-    values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
-    last, most_lanes = rows.column_loops[-1], vector_lanes(values, target)
+    nest, coords = rows.nest, placeholders(rows.nest.domain)
+    stored, along = [value.dtype for _, value in rows.of_elements], {coords[axis] for axis in nest.reduced}
+    last, most_lanes = rows.column_loops[-1], access_lanes(rows.element_values(coords), stored, along, target)
     lanes = gcd(last, most_lanes) if isinstance(last, int) else 1
     columns = numel(rows.column_extents)
     if not isinstance(columns, int):
@@ -97,7 +99,8 @@ def team_of(rows: Rows, target: Target) -> Team:
     while threads < target.block_threads and threads * THREAD_ACCESSES < accesses:
         threads *= 2
     steps = -(-accesses // threads)
-    return Team(threads, lanes, steps if steps <= REGISTER_ACCESSES_MAX else None)
+    is_kept = steps <= REGISTER_ACCESSES_MAX and steps * lanes <= REGISTER_ELEMENTS_MAX
+    return Team(threads, lanes, steps if is_kept else None)
 
 
 class _TeamRows:

@@ -44,8 +44,9 @@ def lowered(root: Op, target: Target = TARGET) -> Program:
     [
         (8, dtypes.float32, 2, 4, 1), (10, dtypes.float32, 4, 2, 2), (27, dtypes.float32, 8, 1, 4),
         (32, dtypes.float32, 2, 4, 4), (64, dtypes.float32, 4, 4, 4), (96, dtypes.float32, 8, 4, 3),
-        (64, dtypes.float16, 4, 4, 4), (64, dtypes.float64, 8, 2, 4), (512, dtypes.float32, 32, 4, 4),
+        (64, dtypes.float16, 2, 8, 4), (64, dtypes.float64, 8, 2, 4), (512, dtypes.float32, 32, 4, 4),
         (1024, dtypes.float32, 64, 4, 4), (8192, dtypes.float32, 256, 4, 8), (65536, dtypes.float32, 256, 4, None),
+        (16384, dtypes.float16, 256, 8, 8), (32768, dtypes.float16, 256, 8, None),
     ],
 )  # fmt: skip
 def test_a_team_has_a_thread_for_four_accesses_and_reads_a_sector(
