@@ -28,7 +28,6 @@ from functools import partial
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.index import (
     Groups,
-    access_lanes,
     element_anywhere,
     element_within,
     elements_anywhere,
@@ -40,7 +39,7 @@ from picograd.codegen.index import (
     spread,
     vector_lanes,
 )
-from picograd.codegen.loops import along, each_element, split
+from picograd.codegen.loops import access_lanes, along, each_element, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

@@ -12,13 +12,11 @@ vectors have as many lanes as the last of them allows (`vector_lanes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
 from picograd.device import Target
-from picograd.dtype import DType
 from picograd.errors import UnsupportedOp
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, OpCode
@@ -399,9 +397,6 @@ def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: in
     return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
-ACCESS_ELEMENT_BYTES_MIN = 2  # of memory with narrower elements a thread takes eight at a time
-
-
 def vector_lanes(values: Iterable[Op], target: Target) -> int:
     """Returns how many elements fill one vector register, for the widest element that is computed.
 
@@ -415,25 +410,4 @@ def vector_lanes(values: Iterable[Op], target: Target) -> int:
             continue
         if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):
             widest = max(widest, op.dtype.itemsize)
-    return max(1, target.vector_bytes // widest)
-
-
-def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractSet[Op], target: Target) -> int:
-    """Returns how many elements a thread of a GPU takes at a time: as many as one access to the widest memory it walks.
-
-    What it computes in between is in registers of any number: the classes 0, 1, 2, ... that a label is compared with are
-    eight bytes each, and no reason to read logits of two bytes by twos.
-
-    Args:
-      values:  what is read, at placeholders
-      stored:  the dtypes of what is written for each element
-      along:   the placeholders of the axes along which neighbouring elements are walked
-    """
-    widest = max([ACCESS_ELEMENT_BYTES_MIN, *[dtype.itemsize for dtype in stored]])
-    loads = [op for op in toposort(values) if op.code is OpCode.LOAD]
-    wider = [op for op in loads if op.dtype.itemsize > widest]
-    if wider:
-        of_indices = set(toposort([index for op in loads for index in op.src[1:]]))
-        walked = [op for op in wider if op not in of_indices and not along.isdisjoint(toposort(op.src[1:]))]
-        widest = max([widest, *[op.dtype.itemsize for op in walked]])
     return max(1, target.vector_bytes // widest)

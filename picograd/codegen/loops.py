@@ -16,13 +16,15 @@ Source: Higham 1993, "The accuracy of floating point summation", SIAM J. Sci. Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from math import gcd
 from typing import TypeVar
 
 from picograd.codegen.builder import Builder
 from picograd.device import Target, language_of
+from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
@@ -31,6 +33,7 @@ from picograd.record import Record
 
 # ---- several extents, vectors and a rest, squares, threads ----
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
+ACCESS_ELEMENT_BYTES_MIN = 2  # of memory with narrower elements a thread of a GPU takes eight at a time
 BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 
 
@@ -158,6 +161,27 @@ def each_element(
         *at, access = split(position, accesses)
         with build.loop(lanes, AxisKind.VECTOR) as lane:
             body([*at, add(mul(access, lanes), lane)] if extents else [])
+
+
+def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractSet[Dim], target: Target) -> int:
+    """Returns how many elements a thread of a GPU takes at a time: as many as one access to the widest memory it walks.
+
+    What it computes in between is in registers of any number: the classes 0, 1, 2, ... that a label is compared with are
+    eight bytes each, and no reason to read logits of two bytes by twos.
+
+    Args:
+      values:  what is read, at placeholders
+      stored:  the dtypes of what is written for each element
+      along:   the placeholders of the axes along which neighbouring elements are walked
+    """
+    widest = max([ACCESS_ELEMENT_BYTES_MIN, *[dtype.itemsize for dtype in stored]])
+    loads = [op for op in toposort(values) if op.code is OpCode.LOAD]
+    wider = [op for op in loads if op.dtype.itemsize > widest]
+    if wider:
+        of_indices = set(toposort([index for op in loads for index in op.src[1:]]))
+        walked = [op for op in wider if op not in of_indices and not along.isdisjoint(toposort(op.src[1:]))]
+        widest = max([widest, *[op.dtype.itemsize for op in walked]])
+    return max(1, target.vector_bytes // widest)
 
 
 EachColumn = Callable[[Callable[[Dim, Dim], None]], None]  # runs body(number among those here, column)

@@ -20,8 +20,8 @@ from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import access_lanes, vector_lanes
-from picograd.codegen.loops import RUN_STEPS, grid_of_threads, in_runs, split
+from picograd.codegen.index import vector_lanes
+from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split
 from picograd.codegen.reduce import (
     Results,
     Rows,

@@ -48,6 +48,7 @@ from picograd.schedule.nest_draft import (
     require,
     sources_in_memory,
 )
+from picograd.schedule.recompute import compute_again
 
 # ---- what it costs to compute a value again ----
 MOST_READ = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
@@ -236,31 +237,31 @@ class _Fuser:
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
+        self.cut: list[Op] = []  # values that are stored where the way to a reader was cut
+        self.wanted = set(roots)  # values that have to be in memory
         self.points: dict[Op, frozenset[ReadPoint]] = {}  # where stored values are read for one element
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
-        is_gpu = target is not None and target.is_gpu
-        draws = not is_gpu and OpCode.THREEFRY in map(CODE, self.order)
+        draws = (target is None or not target.is_gpu) and OpCode.THREEFRY in map(CODE, self.order)
         self.drawn = drawn_for_several(roots, self.order) if draws else set()
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
-        wanted = set(self.roots)
         # Stored when they are visited: a nest that computes one of them itself would later read it from memory instead.
-        wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
-        wanted.update(source for op in self.order for source in sources_in_memory(op))
+        self.wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
+        self.wanted.update(source for op in self.order for source in sources_in_memory(op))
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
-            # After the visit, which may have stored what a reduction reads; a chain begins at stored values, and at
-            # what a nest is built around.
-            fresh = self.nests.home
-            going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
+            # After the visit, which may have stored what it reads; a chain begins at stored values, and at anchors.
+            going_on = [self.depth[s] for s in op.src if s not in self.nests.home and s.code not in KINDS]
             self.depth[op] = 1 + max(going_on, default=0)
             self.points[op] = self.points_of(op)
-            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_for_several(op):
+            if op in self.wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_for_several(op):
                 self.store(op)
                 self.points[op] = frozenset(((op, 0),))
+        if not self.wanted.issuperset(self.cut):
+            compute_again(self.nests, [op for op in self.cut if op not in self.wanted], self.order)
         return Fused(self.nests.finished(), self.nests.home)
 
     def is_long(self, op: Op, num_ops: int) -> bool:
@@ -390,19 +391,16 @@ class _Fuser:
             if not bound:
                 return
             nests = list(dict.fromkeys(self.nests.attached[s].nest for s in bound))
-            if len(nests) > 1 and not self.nests.merge(nests[0], nests[1]):
-                self.release(self.earlier(bound, nests))
-                continue
             if len(nests) > 1:
+                if not self.nests.merge(nests[0], nests[1]):
+                    self.release(self.earlier(bound, nests))
                 continue
             nest = nests[0]
             places = {self.nests.attached[s].where for s in bound}
             where = meet(places)
             free_needs = self.nests.needs_of([s for s in op.src if s not in bound])
-            if where is None or not self.nests.has_room(nest, self.nests.added_ops(op)) or not fits(op, nest, where):
-                self.release(bound[0])
-                continue
-            if not can_require(nest, free_needs):
+            has_room = self.nests.has_room(nest, self.nests.added_ops(op))
+            if where is None or not has_room or not fits(op, nest, where) or not can_require(nest, free_needs):
                 self.release(bound[0])
                 continue
             require(nest, free_needs)
@@ -427,10 +425,9 @@ class _Fuser:
             at = self.nests.attached[source]
             joins = at.nest.reduced == reduced and is_element(source, at.nest, at.where)
             joins = joins and at.nest.domain == source.shape and at.nest.kind is NestKind.REDUCE
-            if joins and self.nests.has_room(at.nest, 1):
+            if joins := joins and self.nests.has_room(at.nest, 1):
                 self.nests.add_anchor(at.nest, op)
-                return True
-            return False
+            return joins
         nest = self.nests.with_rows(source, reduced)
         if nest is not None:
             self.nests.add_anchor(nest, op)
@@ -450,8 +447,7 @@ class _Fuser:
         while not self.nests.is_storable(op):
             op = next(s for s in op.src if self.nests.is_bound(s))
         best = op
-        # Of a product that stores one value already (an activation), a second one is enough for all that its gradient
-        # needs: the product itself.
+        # Of a product that stores an activation, one more value is enough for all of its gradient: the product itself.
         or_equal = at.nest.kind is NestKind.MATMUL and bool(at.nest.stored)
         while True:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]
@@ -462,6 +458,7 @@ class _Fuser:
             if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
+        self.cut.append(best)
 
     def is_dearer(self, op: Op, best: Op) -> bool:
         """True if other readers of `op` would compute a costly function again, and `best` is cheap to compute from it."""
@@ -490,6 +487,7 @@ class _Fuser:
 
     def store(self, op: Op) -> None:
         """Makes sure `op` itself is in memory."""
+        self.wanted.add(op)
         if in_memory(op) or op in self.nests.home:
             return
         if self.nests.is_bound(op) and self.nests.is_storable(op):
