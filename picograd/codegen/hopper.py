@@ -7,10 +7,12 @@ Out:   products: `why_not`, `in_parts`, `product_tiles`, the one of least cost f
 Products: a menu of tiles, and a model of their costs. A step is 128 bytes of K. It costs its multiplications, or its
 bytes from the L2 cache if that is more; of TF32 also those of shared memory, for it is transposed there. A product costs
 as much as the blocks with most tiles: a tile is stored while the next one is computed, but for a block's last, and where
-there is one slab. By multiply-adds a step is waited for, too, and the multiplying threads store the tile. The constants
-are fitted to the times of 22 products of bfloat16 and 36 of float32 on an H100
-(bench/results/2026-11-26-h100-products.json, 2026-11-27-h100-products-float32.json): the tile of least cost has 86 % of
-the fastest one's speed or more, 97 % in the mean.
+there is one slab. By multiply-adds a step is waited for, too, and the multiplying threads store the tile. Where two
+warpgroups take tiles in turn, one computes what is made of its results and stores that while the other multiplies: a tile
+costs the longer of both, or its bytes of memory. The constants for tiles that both multiply are fitted to the times of 22
+products of bfloat16 and 36 of float32 on an H100 (bench/results/2026-11-26-h100-products.json,
+2026-11-27-h100-products-float32.json): the tile of least cost has 86 % of the fastest one's speed or more, 97 % in the
+mean.
 
 Attentions, and their gradients:
 
@@ -27,6 +29,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import prod
 
+from picograd.codegen.epilogue import Values
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.unfuse import NotPlain, known_numbers
 from picograd.device import Target
@@ -38,6 +41,8 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
     SWIZZLED,
     WARPGROUP_ROWS,
+    Columns,
+    Epilogue,
     HeadsMatrix,
     HeadsShape,
     HeadsTile,
@@ -66,6 +71,11 @@ MENU = (
 )  # fmt: skip
 MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
 GROUP = 8  # rows of tiles
+# Two warpgroups that multiply a tile each, in turn.
+IN_TURN = True
+MENU_IN_TURN = ((128, 160), (128, 128), (64, 256), (64, 192), (64, 128), (64, 64))
+# Where threads store results: neighbouring columns, of a piece that all threads of a row have; most sums of a thread.
+GROUP_COLUMNS, PIECE_COLUMNS, SUMS_MAX = 4, 64, 160
 PRODUCT_STAGES_MIN, PRODUCT_STAGES_MAX = 3, 8
 EXTENT_MIN, MULTIPLICATIONS_MIN = 64, 1 << 21  # multiplications
 PARTS_MAX, WIDE_PARTS_MAX, PART_K_MIN = 8, 24, 512  # of K
@@ -76,16 +86,18 @@ FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 256, 51, 1
 ADDS_WAIT, ADDS_TRANSPOSED, ADDS_STORED = 745, {1: 0.0044, 2: 0.0266}, 2.06
 # Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
 STORED, STORED_ALONE, STORED_LAST = 18, 6, 1.5
+# The same by a warpgroup alone; instructions of lanes each clock, by both and by one; clocks until an element of memory is
+# there. Not fitted yet.
+STORED_IN_TURN, ISSUED, ISSUED_IN_TURN, MEMORY_WAIT = 12, 110, 70, 700
 TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch what adds parts up
 
 
 def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
     """Returns why a product cannot be computed this way, or None."""
     itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
-    epilogue = product.epilogue
     if product.dtype not in DTYPES:
         return f"its operands are {product.dtype}"
-    if product.n * out_itemsize % PIECE_NBYTES:
+    if product.n % GROUP_COLUMNS or product.n * out_itemsize % PIECE_NBYTES:
         return f"a row of its result has {product.n * out_itemsize} bytes"
     for matrix in (product.a, product.b):
         if any(each * itemsize % PIECE_NBYTES for each in (matrix.offset, *_strides(matrix, product.batch))):
@@ -94,8 +106,8 @@ def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
         numel = params[slot].numel
         if not isinstance(numel, int) or numel >= ELEMENTS_MAX or numel * params[slot].dtype.itemsize % PIECE_NBYTES:
             return "a parameter is too large, or ends between multiples of 16 bytes"
-    if epilogue.added is not None and epilogue.bias is not None or out_itemsize == 2 and epilogue.scale != 1:
-        return "its epilogue rounds in an order that is not written down"
+    if product.epilogue != Epilogue():
+        return "its epilogue is a library's"
     return None
 
 
@@ -109,25 +121,58 @@ def is_worth_it(product: PlainProduct) -> bool:
     return min(extents) >= EXTENT_MIN and product.batch * prod(extents) >= MULTIPLICATIONS_MIN
 
 
-def product_tiles(product: PlainProduct, target: Target) -> list[WarpgroupTile]:
-    """Returns the menu for a product, by what each tile is thought to cost."""
-    menu = MENU_OF_ADDS if product.adds else MENU
-    found = [tile for rows, columns in menu for tile in _cut_product(product, rows, columns, target)]
-    return sorted(found, key=lambda tile: clocks_of(product, tile))
+def product_tiles(product: PlainProduct, target: Target, values: Values | None = None) -> list[WarpgroupTile]:
+    """Returns the menu for a product, by what each tile is thought to cost.
+
+    Args:
+      values: what is computed of it as well; threads store that if there are several, or matrices are read for them
+    """
+    menu = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if product.adds else MENU)]
+    if IN_TURN and not product.adds:
+        menu += [(rows, columns, True) for rows, columns in MENU_IN_TURN]
+    by_threads = product.adds or (values is not None and values.by_threads)
+    found = [tile for each in menu for tile in _cut_product(product, *each, by_threads, target)]
+    return sorted(found, key=lambda tile: clocks_of(product, tile, values))
 
 
-def _cut_product(product: PlainProduct, rows: int, columns: int, target: Target) -> Iterator[WarpgroupTile]:
+def _cut_product(
+    product: PlainProduct, rows: int, columns: int, in_turn: bool, by_threads: bool, target: Target
+) -> Iterator[WarpgroupTile]:
     """Gives the tile of so many rows and columns with as many stages as there is memory for."""
-    if product.epilogue.added is not None and columns % (ROW_NBYTES // dtype_named(product.out_dtype).itemsize):
-        return  # the last slab overlaps the one before, and the added matrix may be where that was stored
     room = target.shared_bytes - BARRIER_NBYTES
-    multipliers = min(2, rows // WARPGROUP_ROWS)
-    for slabs in (0,) if product.adds else (2, 1):
-        stages = (room - multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
-        if stages >= PRODUCT_STAGES_MIN + (slabs == 2):
-            blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
-            yield WarpgroupTile(rows, columns, min(stages, PRODUCT_STAGES_MAX), slabs, GROUP, blocks)
+    for slabs in (0,) if by_threads else (2, 1):
+        blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
+        tile = WarpgroupTile(rows, columns, 0, slabs, GROUP, blocks, in_turn)
+        if not product.adds and slabs == 0 and (columns % PIECE_COLUMNS or tile.num_sums > SUMS_MAX):
             return
+        if in_turn and num_tiles(product, rows, columns) <= blocks:
+            return  # a block with one tile has no turns
+        stages = (room - tile.multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
+        if stages >= PRODUCT_STAGES_MIN + (slabs == 2):
+            yield replace(tile, stages=min(stages, PRODUCT_STAGES_MAX))
+            return
+
+
+def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Columns:
+    """Returns the columns that a thread has at a time: as hopper_product.h and hopper_fma.h have them.
+
+    What a copy of tiles stores is made of two neighbours, as matrix instructions have them. Else threads exchange them for
+    as many as are 16 bytes, with which those of a row read and store whole sectors of 32 bytes.
+    """
+    assert nest.anchor is not None
+    if product.adds:
+        lanes, groups, apart = GROUP_COLUMNS, tile.columns // 64, 8
+    elif tile.slabs:
+        lanes, groups, apart = 2, 2, 4
+    else:
+        lanes = 8 if Values(nest).itemsize <= 2 and product.n % 8 == 0 else GROUP_COLUMNS
+        groups, apart = PIECE_COLUMNS // (4 * lanes), 4
+    high, wide = -(-product.m // tile.rows), -(-product.n // tile.columns)
+    pieces = wide * tile.columns // (lanes * groups * apart)
+    return Columns(
+        product.batch * product.parts, high * tile.rows, pieces, lanes, groups, apart, nest.anchor.dtype.name,
+        stores=tile.slabs == 0,
+    )  # fmt: skip
 
 
 def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
@@ -141,7 +186,7 @@ def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
     return product.batch * product.parts * -(-product.m // rows) * -(-product.n // columns)
 
 
-def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
+def clocks_of(product: PlainProduct, tile: WarpgroupTile, values: Values | None = None) -> float:
     """Returns how long a product is thought to take, in clocks of a multiprocessor."""
     turns, numel = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks), tile.rows * tile.columns
     step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
@@ -149,8 +194,25 @@ def clocks_of(product: PlainProduct, tile: WarpgroupTile) -> float:
         return turns * (product.steps * step + numel / ADDS_STORED)
     if product.tf32:
         step = max(step, _shared_nbytes(product, tile) / SHARED_NBYTES)
-    stored = numel / STORED + (numel / STORED_ALONE if tile.slabs == 1 else 0)
-    return turns * (product.steps * step + TILE_CLOCKS + stored) + numel / STORED_LAST
+    stored, moved = _clocks_to_finish(tile, values)
+    if tile.in_turn:
+        multiplied = product.steps * step
+        return turns * max(multiplied, (multiplied + stored) / 2, moved) + stored + TILE_CLOCKS
+    last = numel / STORED_LAST if tile.slabs else 0
+    return turns * (product.steps * step + TILE_CLOCKS + max(stored, moved)) + last
+
+
+def _clocks_to_finish(tile: WarpgroupTile, values: Values | None) -> tuple[float, float]:
+    """Returns the clocks in which the results of a tile are made and stored, and those in which they are read and moved."""
+    numel = tile.rows * tile.columns
+    stored = numel / (STORED_IN_TURN if tile.in_turn else STORED) + (numel / STORED_ALONE if tile.slabs == 1 else 0)
+    if values is None:
+        return stored, 0
+    stored = (stored if tile.slabs else 0) + numel * values.num_instructions / (ISSUED_IN_TURN if tile.in_turn else ISSUED)
+    if tile.slabs:
+        return stored, 0
+    waited = tile.num_sums // 16 * MEMORY_WAIT if values.of_elements else 0
+    return stored + waited, numel * values.nbytes / MEMORY_NBYTES
 
 
 def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:

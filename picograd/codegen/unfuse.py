@@ -1,7 +1,8 @@
 """Splits a kernel around its product: one part for a library, the rest for generated code.
 
 In:    Kernel
-Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_in_parts`: one whose product is of parts of K;
+Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one that leaves the nest its epilogue, of
+       any kind; `unfuse_in_parts`: one whose product is of parts of K;
        `product_of`: the `PlainProduct` of a nest; NotPlain says why it is none
 
     phase 0   operands in memory that a library cannot read are stored, as is a bias that is cast
@@ -57,6 +58,12 @@ class Split(Record):
     product: PlainProduct
 
     @property
+    def nest(self) -> Nest:
+        """The nest of the product."""
+        (nest,) = self.kernel.phases[self.place]
+        return nest
+
+    @property
     def generated(self) -> Kernel:
         """Returns the kernel without its product, which alone would read what nobody stores."""
         phases = self.kernel.phases
@@ -79,6 +86,25 @@ def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
     """
     try:
         return tuple(_splits(kernel))
+    except NotPlain as reason:
+        return str(reason)
+
+
+@lru_cache(maxsize=256)
+def unfuse_operands(kernel: Kernel) -> Split | str:
+    """Returns the split in which operands are stored before the product as `unfuse` does, and all else is one nest.
+
+    Its product is asked for without an epilogue; the first of the results takes its place.
+    """
+    try:
+        nest, draft = _one_product(kernel), _Draft(kernel)
+        anchor = nest.anchor
+        assert anchor is not None
+        product = draft.product(anchor)
+        values = substitute([value for _, value in nest.outputs], {anchor: product})
+        outputs = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values))
+        whole, (out, value) = replace(nest, anchor=product, outputs=outputs), outputs[0]
+        return draft.finish(whole, product=_product(product, out, value.dtype))
     except NotPlain as reason:
         return str(reason)
 
@@ -300,6 +326,14 @@ def product_of(nest: Nest) -> PlainProduct:
     assert anchor is not None, "a product has an anchor"
     if others:
         raise NotPlain("it has several results")
+    product = replace(_product(anchor, out, value.dtype), epilogue=epilogue_of(value, anchor))
+    if product.out_dtype not in (product.dtype, anchor.dtype.name):
+        raise NotPlain(f"its result is {product.out_dtype}")
+    return product
+
+
+def _product(anchor: Op, out: int, out_dtype: DType) -> PlainProduct:
+    """Returns the product of operands that are in memory as a library wants them; raises NotPlain."""
     *outer, m, n = known_numbers(anchor.shape)
     k = known_numbers(anchor.src[0].shape)[-1]
     batch = numel(outer)
@@ -310,12 +344,8 @@ def product_of(nest: Nest) -> PlainProduct:
         raise NotPlain(f"its dtype is {anchor.dtype}")
     dtype = operand_dtype(anchor)
     a, b = (matrix_of(operand, dtype, name) for operand, name in zip(anchor.src, SIDES))
-    epilogue = epilogue_of(value, anchor)
-    out_dtype = value.dtype
-    if out_dtype not in (dtype, anchor.dtype):
-        raise NotPlain(f"its result is {out_dtype}")
     tf32 = takes_tf32(anchor) and dtype is dtypes.float32
-    return PlainProduct(a, b, out, batch, m, n, k, dtype.name, out_dtype.name, tf32, epilogue)
+    return PlainProduct(a, b, out, batch, m, n, k, dtype.name, out_dtype.name, tf32)
 
 
 def operand_dtype(anchor: Op) -> DType:

@@ -22,11 +22,13 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.codegen.emit import candidates, guess
+from picograd.codegen.epilogue import Values, emit_epilogue, why_no_epilogue
 from picograd.codegen.hopper import (
     AttentionSplit,
     attention_tiles,
     clocks_of,
     clocks_to_add,
+    columns_of,
     gradient_tiles,
     in_parts,
     is_worth_it,
@@ -34,10 +36,11 @@ from picograd.codegen.hopper import (
     split_attention,
     why_not,
 )
-from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts
+from picograd.codegen.loops import over_registers
+from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts, unfuse_operands
 from picograd.config import num_threads
 from picograd.device import Target
-from picograd.devices.cuda.render_hopper import functions_of, header_of
+from picograd.devices.cuda.render_hopper import WrittenEpilogue, functions_of, header_of
 from picograd.engine.cache import entry_name, read_entry, write_entry
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
@@ -65,6 +68,7 @@ from picograd.ir.stages import (
     Executable,
     Kernel,
     Launch,
+    Nest,
     NestKind,
     Param,
     Schedule,
@@ -75,6 +79,7 @@ from picograd.ir.symbolic import dim_value
 from picograd.ir.text import format_kernel
 from picograd.look import note, show
 from picograd.record import Record, replace
+from picograd.road import finish
 
 # ---- timing ----
 ROUNDS = 9
@@ -232,19 +237,21 @@ def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
         return []
     if kernel.phases[0][0].kind is NestKind.ATTENTION:
         return _of_attention(kernel, target)
-    product = _whole(kernel)
-    if product is None:
+    whole = _whole(kernel)
+    if whole is None:
         return []
-    found = [
-        (clocks_of(each, tile) + clocks_to_add(each, target), each.parts, tile)
-        for each in in_parts(product, target) for tile in product_tiles(each, target)
-    ]  # fmt: skip
-    products = {1: product}
+    product, nest = whole
+    found = []
+    for each in in_parts(product, target):
+        values = Values(nest) if nest is not None and each.parts == 1 else None
+        for tile in product_tiles(each, target, values):
+            found.append((clocks_of(each, tile, values) + clocks_to_add(each, target), each.parts, tile))
+    products = {1: Written(product, found[0][2], nest is not None)}
     for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:MOST_TIMED]} - {1}:
         split = unfuse_in_parts(kernel, parts)
         if split is not None and why_not(split.product, split.kernel.params) is None:
-            products[parts] = split.product
-    possible = [(clocks, Written(products[parts], tile)) for clocks, parts, tile in found if parts in products]
+            products[parts] = Written(split.product, found[0][2], False)
+    possible = [(clocks, replace(products[parts], tile=tile)) for clocks, parts, tile in found if parts in products]
     return [choice for _, choice in sorted(possible, key=lambda each: each[0])][:MOST_TIMED]
 
 
@@ -262,16 +269,24 @@ def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
     return [WrittenGradients(plain, *tiles) for tiles in others]
 
 
-def _whole(kernel: Kernel) -> PlainProduct | None:
-    """Returns the product of a kernel with all of its K, if it can be computed by warpgroups and is large enough."""
-    splits = unfuse(kernel)
+def _whole(kernel: Kernel) -> tuple[PlainProduct, Nest | None] | None:
+    """Returns the product of a kernel with all of its K, if it can be computed by warpgroups and is large enough.
+
+    With the nest that it is then, if its epilogue can be computed there as well.
+    """
+    splits, whole = unfuse(kernel), unfuse_operands(kernel)
     if isinstance(splits, str):
         return None
-    reasons = [why_not(split.product, split.kernel.params) for split in splits]
-    product = next((split.product for split, reason in zip(splits, reasons) if reason is None), None)
-    if product is None:
-        show("choice", lambda: f"{kernel.name}: not by warpgroups: {reasons[0]}.")
-    return product if product is not None and is_worth_it(product) else None
+    reasons = []
+    if not isinstance(whole, str):
+        nest = whole.nest
+        reasons.append(why_no_epilogue(nest) or why_not(whole.product, whole.kernel.params))
+        if reasons[0] is None:
+            return (whole.product, nest) if is_worth_it(whole.product) else None
+    reasons += [why_not(split.product, split.kernel.params) for split in splits]
+    show("choice", lambda: f"{kernel.name}: not by warpgroups, or not all of it: {reasons[0]}.")
+    product = next((split.product for split in splits if why_not(split.product, split.kernel.params) is None), None)
+    return (product, None) if product is not None and is_worth_it(product) else None
 
 
 # ---- parts of a kernel ----
@@ -295,7 +310,10 @@ def parts_of(kernel: Kernel, choice: Choice, target: Target) -> Parts:
     if isinstance(choice, Library):
         cut = split_of(kernel, choice.product)
         return Parts(with_workspace(cut, choice) if cut.generated.phases else None, split=cut)
-    split = split_of(kernel, choice.product) if isinstance(choice, Written) else split_attention(kernel, target)
+    if not isinstance(choice, Written):
+        split: Split | AttentionSplit | str = split_attention(kernel, target)
+    else:
+        split = unfuse_operands(kernel) if choice.is_whole else split_of(kernel, choice.product)
     assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
     return Parts(split.generated if split.generated.phases else None, split=split)
 
@@ -329,13 +347,24 @@ def library_binary(kernel: Kernel, parts: Parts, choice: Library, generated: Bin
     return Binary(kernel.name, write_library(call, generated.data), generated.params, (), tuple(launches))
 
 
-def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | None) -> Source:
+def epilogue_of(choice: Written, nest: Nest, params: Sequence[Param], target: Target) -> WrittenEpilogue:
+    """Returns the statements of a thread about its columns of a product."""
+    columns = columns_of(choice.product, choice.tile, nest)
+    program = emit_epilogue(nest, params, columns, over_registers(target))
+    return WrittenEpilogue(columns, finish(program, target), target)
+
+
+def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | None, target: Target) -> Source:
     """Returns a kernel's source: the functions written by hand behind those that were generated for the rest."""
     split = parts.split
     assert split is not None, f"{kernel.name} has no split, but a kernel was chosen for it"
     params = split.kernel.params if generated is None else generated.params
     header, symbol = header_of(choice), f"{kernel.name}_{'product' if isinstance(choice, Written) else 'heads'}"
-    text, *own = functions_of(choice, params, symbol)
+    epilogue = None
+    if isinstance(choice, Written):
+        assert isinstance(split, Split)
+        epilogue = epilogue_of(choice, split.nest, split.kernel.params, target)
+    text, *own = functions_of(choice, params, symbol, epilogue)
     if generated is None:
         return Source(kernel.name, "cuda", f"{header}\n{text}", params, (), tuple(own))
     assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"

@@ -364,7 +364,7 @@ class Compiler:
             note("rendered")
             source = source_of(parts.generated, target, parts.opts, self.backend.render, place)
         if isinstance(choice, ByHand):
-            source = merged(kernel, parts, choice, source)
+            source = merged(kernel, parts, choice, source, target)
         if source is not None:
             compile_ = partial(self.backend.compile, look("source", source, place), target)
             note("compiled")
@@ -389,7 +389,7 @@ class Compiler:
             program = lower(parts.generated, target, parts.opts)
             source, texts["program"] = self.backend.render(program, target), format_program(program)
         if isinstance(choice, ByHand):
-            source = merged(kernel, parts, choice, source)
+            source = merged(kernel, parts, choice, source, target)
         return texts if source is None else {**texts, "source": source.text}
 
 

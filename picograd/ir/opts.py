@@ -296,6 +296,7 @@ class WarpgroupTile(Record):
     slabs:          of each warpgroup that multiplies, by which results leave; 0: they leave from registers
     group:          rows of tiles, in which tiles follow each other column by column
     blocks:         of a launch, at most as many as multiprocessors
+    in_turn:        two warpgroups multiply a tile each, in turn: one stores its results while the other multiplies
     """
 
     rows: int
@@ -304,11 +305,17 @@ class WarpgroupTile(Record):
     slabs: int
     group: int
     blocks: int
+    in_turn: bool = False
 
     @property
     def multipliers(self) -> int:
         """Warpgroups that multiply."""
-        return min(2, self.rows // 64)
+        return 2 if self.in_turn else min(2, self.rows // WARPGROUP_ROWS)
+
+    @property
+    def num_sums(self) -> int:
+        """Sums of a thread."""
+        return self.rows * self.columns // WARPGROUP_THREADS // (1 if self.in_turn else self.multipliers)
 
     @property
     def threads(self) -> int:
@@ -317,7 +324,8 @@ class WarpgroupTile(Record):
 
     def __str__(self) -> str:
         stages = f"{self.stages} stages, {self.slabs} slabs"
-        return f"warpgroups {self.rows} x {self.columns}, {stages}, groups of {self.group}, {self.blocks} blocks"
+        turns = " in turn" * self.in_turn
+        return f"warpgroups {self.rows} x {self.columns}{turns}, {stages}, groups of {self.group}, {self.blocks} blocks"
 
 
 Tile = RegisterTile | BlockTile | WarpTile
@@ -423,6 +431,45 @@ class PlainProduct(Record):
         return self.dtype == "float32" and not self.tf32
 
 
+SUMS, DONE = "sums", "done"  # of a thread: elements of the product, and what a copy of tiles stores in their place
+
+
+class Columns(Record):
+    """The columns that a thread of a product by warpgroups has at a time, some groups of neighbours of a piece of a row.
+
+    matrices, rows, pieces:  extents of the whole: those of tiles, which may have more rows and columns than the result
+    lanes:                   neighbours in a group
+    groups:                  of a thread
+    apart:                   from one group of a thread to the next, in groups; the first is less than that
+    dtype:                   name of that of the product's elements, which they are rounded to
+    stores:                  the thread stores what is made of them; else a copy of tiles does
+    """
+
+    matrices: int
+    rows: int
+    pieces: int
+    lanes: int
+    groups: int
+    apart: int
+    dtype: str
+    stores: bool
+
+    @property
+    def count(self) -> int:
+        """Columns of a thread."""
+        return self.lanes * self.groups
+
+    @property
+    def piece(self) -> int:
+        """Columns of a piece."""
+        return self.count * self.apart
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extents of the numbers that say which columns a thread has, as the kernel calls them."""
+        return {"matrix": self.matrices, "row": self.rows, "piece": self.pieces, "own": self.apart}
+
+
 class Generated(Record):
     """The choice to have codegen/ write a kernel's code.
 
@@ -459,16 +506,18 @@ class Library(Record):
 class Written(Record):
     """The choice to have a kernel that was written by hand compute the product of a kernel; what it leaves is generated.
 
-    product:  what it computes (codegen/unfuse.py says in which launches)
-    tile:     how it is cut
+    product:   what it computes (codegen/unfuse.py says in which launches)
+    tile:      how it is cut
+    is_whole:  it computes all of the kernel's values of the product as well (codegen/epilogue.py)
     """
 
     product: PlainProduct
     tile: WarpgroupTile
+    is_whole: bool
 
     def __str__(self) -> str:
         batch = f"{self.product.batch} of K {self.product.k} in {self.product.parts}"
-        return ", ".join(filter(None, [str(self.tile), batch, str(self.product.epilogue)]))
+        return ", ".join([str(self.tile), batch, *["with its epilogue"] * self.is_whole])
 
 
 ByHand = Written | WrittenAttention | WrittenGradients

@@ -115,7 +115,7 @@ def test_a_product_is_written_by_hand(name: str) -> None:
 def test_a_product_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
     form, shapes = FORMS[name]
     check(form, *shapes)
-    assert by_hand(hopper) == 1
+    assert by_hand(hopper) == 1, hopper
 
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

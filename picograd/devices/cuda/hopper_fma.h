@@ -26,8 +26,8 @@ PRIMITIVE void load_own(Registers& own, int32 place, const Tile& tile, int32 fir
 }
 
 // A warpgroup: empties the ring, tile after tile.
-template <class Cut, class Lhs, class Rhs, class Result, class Barriers, class Finish>
-PRIMITIVE void add_and_store(const Lhs& lhs, const Rhs& rhs, const Result& out, const Barriers& full, const Barriers& turned,
+template <class Cut, class Lhs, class Rhs, class Barriers, class Finish>
+PRIMITIVE void add_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers& full, const Barriers& turned,
                              const Barriers& empty, int32 warpgroup, const Finish& finish) {
   typedef Derived<Cut> Is;
   const int32 ROWS = Cut::ROWS / (8 * Cut::MULTIPLIERS), COLUMNS = Cut::COLUMNS / (8 * WARPS_WIDE);  // of a thread
@@ -80,27 +80,18 @@ PRIMITIVE void add_and_store(const Lhs& lhs, const Rhs& rhs, const Result& out, 
 #pragma unroll
     for (int32 i = 0; i < ROWS; i++) {
       const int32 row = tile.row + first_row + i / 4 * 16 + 4 * y + i % 4;
+      Lanes<float32, COLUMNS> own;
 #pragma unroll
-      for (int32 j = 0; j < COLUMNS; j += 4) {
-        const int32 column = tile.column + first_column + j / 4 * 32 + 4 * x;
-        Lanes<float32, 4> own;
-#pragma unroll
-        for (int32 side = 0; side < 4; side += 2) {
-          const Lanes<float32, 2> pair = finish(tile.matrix, row, column + side,
-                                                Lanes<float32, 2>{sums[i * COLUMNS + j + side], sums[i * COLUMNS + j + side + 1]});
-          own.at[side] = pair.at[0];
-          own.at[side + 1] = pair.at[1];
-        }
-        if (row < Cut::M && column < Cut::N) store_lanes(out, ((int64)tile.matrix * Cut::M + row) * Cut::N + column, own);
-      }
+      for (int32 j = 0; j < COLUMNS; j++) own.at[j] = sums[i * COLUMNS + j];
+      finish(tile.matrix, row, tile.column / (8 * COLUMNS) + warp % WARPS_WIDE, x, own);
     }
   }
 }
 
-// A whole block, of 128 (1 + MULTIPLIERS) threads. finish(matrix, row, column, sums): of two columns side by side what is stored; a row
-// or columns may be outside of the result.
-template <class Cut, class Result, class Finish>
-PRIMITIVE void multiply_add(const TileMap& lhs_map, const TileMap& rhs_map, const Result& out, const Finish& finish) {
+// A whole block, of 128 (1 + MULTIPLIERS) threads. finish(matrix, row, piece, own, values), which codegen/epilogue.py writes, stores what is
+// made of the columns of a thread. A row, or a piece of columns, may be outside of the result.
+template <class Cut, class Finish>
+PRIMITIVE void multiply_add(const TileMap& lhs_map, const TileMap& rhs_map, const Finish& finish) {
   typedef Derived<Cut> Is;
   typedef typename Cut::T T;
   SHARED_TILE_AT(T, lhs, Cut::STAGES * Is::LHS_LENGTH, 0);
@@ -113,7 +104,7 @@ PRIMITIVE void multiply_add(const TileMap& lhs_map, const TileMap& rhs_map, cons
     fill_ring<Cut>(lhs, rhs, lhs_map, rhs_map, full, turned, empty);
   } else {
     more_registers<Is::MANY>();
-    add_and_store<Cut>(lhs, rhs, out, full, turned, empty, threadIdx.x / 128 - 1, finish);
+    add_and_store<Cut>(lhs, rhs, full, turned, empty, threadIdx.x / 128 - 1, finish);
   }
 }
 

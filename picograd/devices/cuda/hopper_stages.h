@@ -13,15 +13,17 @@
 //     other in groups of rows: blocks that run at one time read few different rows and columns.
 //
 // Cut, a struct of constants, says what is multiplied and how:
-//   T, Out                      elements of the operands, and of the result
+//   T, Held, Out                elements of the operands, of the product, and of what copies of tiles store
 //   BATCH, M, N, K              matrices, and their extents
 //   PARTS                       of K, of which each has a result, in the place of a batch
 //   LHS_ACROSS, RHS_ACROSS      elements that lie side by side belong to different rows of lhs, or columns of rhs
 //   LHS_SHARED, RHS_SHARED      all of the batch have the same one
 //   ROWS, COLUMNS               of a tile of the result
 //   MULTIPLIERS                 warpgroups that multiply; each has ROWS / MULTIPLIERS rows, a multiple of 64
+//   IN_TURN                     each of them has a tile of its own instead, of two
 //   STAGES, SLABS               of the ring; of each warpgroup that multiplies
 //   GROUP                       rows of tiles in a group
+//   LANES                       neighbouring columns of a thread, where threads store results
 //   MULTIPLY_ADDS               they multiply by hopper_fma.h, which wants rows across K; else by hopper_product.h, by wgmma
 
 #ifndef PICOGRAD_HOPPER_STAGES_H
@@ -42,7 +44,8 @@ template <class Cut> struct Derived {
   static const int32 STEPS = (Cut::K + STEP * Cut::PARTS - 1) / (STEP * Cut::PARTS);
   static const int32 RHS_ROWS = Cut::RHS_ACROSS ? (Cut::COLUMNS + STEP - 1) / STEP * STEP : Cut::COLUMNS;
   static const int32 LHS_LENGTH = Cut::ROWS * STEP, RHS_LENGTH = RHS_ROWS * STEP;
-  static const int32 HALVES = Cut::ROWS / 64 / Cut::MULTIPLIERS, SUMS = HALVES * Cut::COLUMNS / 2;
+  static const int32 SHARES = Cut::IN_TURN ? Cut::MULTIPLIERS : 1;  // of the tiles of a block, of which a warpgroup has one
+  static const int32 HALVES = Cut::ROWS / 64 * SHARES / Cut::MULTIPLIERS, SUMS = HALVES * Cut::COLUMNS / 2;
   // Registers of a thread that copies, and that multiplies: where sums are many the last ones are wanted; to transpose takes more.
   static const int32 FEW = TURNS ? (SUMS >= 192 ? 56 : 72) : SUMS >= 192 ? 24 : 40, MANY = 252 - FEW / 2;
   static const int32 RHS_BEGINS = Cut::STAGES * LHS_LENGTH * (int32)sizeof(typename Cut::T);  // bytes
@@ -160,14 +163,6 @@ PRIMITIVE void fill_ring(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_map,
   } else if (is_elected()) {
     copy_operands<Cut>(lhs, rhs, lhs_map, rhs_map, full, empty);
   }
-}
-
-PRIMITIVE float32 as_float32(float32 value) { return value; }
-template <class T> PRIMITIVE float32 as_float32(T value) { return to_float32(value); }
-// A sum as a result of that type holds it.
-template <class Out> PRIMITIVE float32 rounded(float32 value) {
-  if constexpr (sizeof(Out) == 4) return value;
-  else return to_float32(narrowed(value, Out{}));
 }
 
 #endif

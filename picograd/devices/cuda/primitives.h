@@ -84,6 +84,8 @@ template <int N, class T> PRIMITIVE Lanes<T, N> load_lanes(Shared<T> shared, int
 template <class T, int N> PRIMITIVE void store_lanes(Shared<T> shared, int64 index, Lanes<T, N> lanes) {
   *(Lanes<T, N>*)(shared.memory + index) = lanes;
 }
+// Memory of the device that is known to begin at a multiple of 16 bytes, too.
+template <class T> PRIMITIVE Shared<T> aligned(const T* memory) { return {(T*)memory}; }
 template <class T, int N> PRIMITIVE void store_lanes(T* memory, int64 index, Lanes<T, N> lanes) {
   if (is_aligned<N>(memory)) {
     *(Lanes<T, N>*)(memory + index) = lanes;
@@ -101,6 +103,7 @@ template <int N, class Memory> PRIMITIVE auto load_lanes(Memory& memory, int64 i
 template <class Memory, class T, int N> PRIMITIVE void store_lanes(Memory& memory, int64 index, Lanes<T, N> lanes) {
   for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
 }
+template <class Memory> PRIMITIVE Memory& aligned(Memory& memory) { return memory; }
 #endif
 
 // ---- warps: 32 threads that run together ----

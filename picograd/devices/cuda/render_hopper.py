@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.devices.cuda.render import param_type
-from picograd.dtype import dtype_named
+from picograd.device import Target
+from picograd.devices.cuda.render import CudaWriter, param_type
+from picograd.dtype import DType, dtype_named
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
+    DONE,
+    SUMS,
     SWIZZLED,
     ByHand,
+    Columns,
     HeadsMatrix,
     HeadsShape,
     HeadsTile,
@@ -26,9 +32,13 @@ from picograd.ir.opts import (
     attention_nbytes,
     gradients_nbytes,
 )
-from picograd.ir.stages import Launch, Param, TileMap
+from picograd.ir.stages import Launch, Param, Program, TileMap
+from picograd.ir.statements import For
+from picograd.record import Record
+from picograd.render.grids import Phase
 
 SLAB_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 8192, 128
+PIECE_NBYTES = 16  # of an access
 
 
 def header_of(choice: ByHand) -> str:
@@ -38,10 +48,17 @@ def header_of(choice: ByHand) -> str:
     return f'#include "hopper_attention{"" if isinstance(choice, WrittenAttention) else "_grad"}.h"\n'
 
 
-def functions_of(choice: ByHand, params: Sequence[Param], symbol: str) -> tuple[str, *tuple[Launch, ...]]:
-    """Returns the functions of a product, an attention or its gradients, behind `header_of`, and their launches."""
+def functions_of(
+    choice: ByHand, params: Sequence[Param], symbol: str, epilogue: WrittenEpilogue | None = None
+) -> tuple[str, *tuple[Launch, ...]]:
+    """Returns the functions of a product, an attention or its gradients, behind `header_of`, and their launches.
+
+    Args:
+      epilogue: of a product
+    """
     if isinstance(choice, Written):
-        return _product(choice.product, choice.tile, params, symbol)
+        assert epilogue is not None, "a product has an epilogue, be it none"
+        return _product(choice.product, choice.tile, params, symbol, epilogue)
     if isinstance(choice, WrittenAttention):
         return _averages(choice.plain, choice.tile, params, symbol)
     parts = [
@@ -52,30 +69,77 @@ def functions_of(choice: ByHand, params: Sequence[Param], symbol: str) -> tuple[
 
 
 # ---- products ----
-def _product(product: PlainProduct, tile: WarpgroupTile, params: Sequence[Param], symbol: str) -> tuple[str, Launch]:
+class WrittenEpilogue(Record):
+    """The statements of a thread about its columns of a product (codegen/epilogue.py).
+
+    program: in the linear form
+    """
+
+    columns: Columns
+    program: Program
+    target: Target
+
+
+def _product(
+    product: PlainProduct, tile: WarpgroupTile, params: Sequence[Param], symbol: str, epilogue: WrittenEpilogue
+) -> tuple[str, Launch]:
     given = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
-    cut, call, result, maps = f"Cut_{symbol}", "multiply", "out", [_left(product, tile), _right(product, tile)]
-    if product.adds:
-        call, result = "multiply_add", f"p{product.out}"
-    else:
-        maps.append(_result_map(product))
-    given += [f"TILE_MAP({name})" for name, _ in zip(("lhs", "rhs", "out"), maps)]
+    columns, cut = epilogue.columns, f"Cut_{symbol}"
+    maps = {"lhs": _left(product, tile), "rhs": _right(product, tile)}
+    if not columns.stores:
+        maps["out"] = _result_map(product)
+    given += [f"TILE_MAP({name})" for name in maps]
+    values = f"Lanes<{columns.dtype}, {columns.count}> {SUMS}"
     text = "\n".join([
         f"struct {cut} {{",
         f"  typedef {product.dtype} T;",
+        f"  typedef {columns.dtype} Held;",
         f"  typedef {product.out_dtype} Out;",
-        *[f"  static const int32 {name} = {value};" for name, value in _constants(product, tile).items()],
+        *[f"  static const int32 {name} = {value};" for name, value in _constants(product, tile, columns).items()],
         "};",
         f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) {symbol}({", ".join(given)}) {{',
-        f"  {call}<{cut}>(lhs, rhs, {result}, [&](int32 matrix, int32 row, int32 column, Lanes<float32, 2> sums) {{",
-        *[f"    {line}" for line in _finish(product)],
-        "    return sums;",
+        f"  {'multiply_add' if product.adds else 'multiply'}<{cut}>({', '.join(maps)},",
+        f"      [&]({', '.join(f'int32 {name}' for name in columns.extents)}, {values}) {{",
+        *_finish(epilogue, product),
         "  });",
         "}",
         "",
     ])  # fmt: skip
     work = 2 * product.batch * product.m * product.n * product.k
-    return text, Launch(symbol, tile.blocks, tile.threads, work, shared_nbytes(product, tile), tuple(maps))
+    return text, Launch(symbol, tile.blocks, tile.threads, work, shared_nbytes(product, tile), tuple(maps.values()))
+
+
+def _finish(epilogue: WrittenEpilogue, product: PlainProduct) -> list[str]:
+    """Returns the statements of an epilogue."""
+    columns, writer = epilogue.columns, _EpilogueWriter(epilogue)
+    writer.write(epilogue.program.phases[0])
+    if columns.stores:
+        return writer.lines
+    done = f"Lanes<{product.out_dtype}, {columns.count}> {DONE};"
+    return [f"    {done}", *writer.lines, f"    return {DONE};"]
+
+
+class _EpilogueWriter(CudaWriter):
+    """Writes statements in the loops whose numbers the kernel gives."""
+
+    def __init__(self, epilogue: WrittenEpilogue):
+        super().__init__(epilogue.program, Phase((), (), (0,), 1), epilogue.target)
+        self.given = [name for name, extent in epilogue.columns.extents.items() if extent > 1]
+        self.depth = 2
+
+    def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
+        """Returns the text of an access; memory of whole 16 bytes begins at a multiple, be it a row of something larger."""
+        if memory.code is OpCode.PARAM and memory.arg[1][0] * memory.dtype.itemsize % PIECE_NBYTES == 0:
+            text = text.replace("{memory}", "aligned({memory})")
+        return super().access(text, dtype, lanes, memory, index, value)
+
+    def write_for(self, loop: For) -> None:
+        if not self.given:
+            super().write_for(loop)
+            return
+        self.intervals[loop.range] = 0, int(loop.range.src[0].arg) - 1
+        self.line(f"const {loop.range.dtype} {self.operand(loop.range)} = {self.given.pop(0)};")
+        self.write(loop.body)
 
 
 def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
@@ -86,13 +150,14 @@ def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     return tile.stages * stage + tile.multipliers * tile.slabs * SLAB_NBYTES
 
 
-def _constants(product: PlainProduct, tile: WarpgroupTile) -> dict[str, int]:
+def _constants(product: PlainProduct, tile: WarpgroupTile, columns: Columns) -> dict[str, int]:
     return {
         "BATCH": product.batch, "PARTS": product.parts, "M": product.m, "N": product.n, "K": product.k,
         "LHS_ACROSS": int(product.a.is_column_major), "RHS_ACROSS": int(not product.b.is_column_major),
         "LHS_SHARED": int(_is_one(product.a, product)), "RHS_SHARED": int(_is_one(product.b, product)),
         "ROWS": tile.rows, "COLUMNS": tile.columns, "MULTIPLIERS": tile.multipliers, "STAGES": tile.stages,
-        "SLABS": tile.slabs, "GROUP": tile.group, "MULTIPLY_ADDS": int(product.adds),
+        "SLABS": tile.slabs, "GROUP": tile.group, "IN_TURN": int(tile.in_turn), "LANES": columns.lanes,
+        "MULTIPLY_ADDS": int(product.adds),
     }  # fmt: skip
 
 
@@ -134,46 +199,6 @@ def _matrix_map(matrix: Matrix, product: PlainProduct, count: int, length: int, 
 def _result_map(product: PlainProduct) -> TileMap:
     columns = ROW_NBYTES // dtype_named(product.out_dtype).itemsize
     return TileMap(product.out, (product.batch * product.parts, product.m, product.n), (1, SLAB_ROWS, columns))
-
-
-# ---- what is done with sums ----
-def _finish(product: PlainProduct) -> list[str]:
-    """Returns statements that compute what is stored of `sums`; of 16 bits each operation rounds, as it does in a graph."""
-    epilogue, lines = product.epilogue, []
-    if epilogue.scale != 1:
-        lines += _each(f"{_number(epilogue.scale)} * sums.at[i]")
-    if epilogue.bias is not None or epilogue.added is not None:
-        other = "as_float32(other.at[i])"
-        if epilogue.added is not None and epilogue.factor != 1:
-            other = f"rounded<{product.out_dtype}>({_number(epilogue.factor)} * {other})"
-        lines.append(f"const auto other = {_bias(product) or _added(product)};")
-        lines += _each(f"rounded<{product.out_dtype}>(sums.at[i]) + {other}")
-    if epilogue.relu:
-        lines += _each("sums.at[i] <= 0.0f ? 0.0f : sums.at[i]")
-    if epilogue.bias is None and epilogue.added is None:
-        return lines
-    return [f"if (row >= {product.m} || column >= {product.n}) return sums;", *lines]
-
-
-def _bias(product: PlainProduct) -> str | None:
-    bias = product.epilogue.bias
-    return None if bias is None else f"load_lanes<2>(p{bias.slot}, {bias.offset} + column)"
-
-
-def _added(product: PlainProduct) -> str | None:
-    added = product.epilogue.added
-    if added is None:
-        return None
-    index = f"{added.offset} + matrix * {added.batch_stride}ll + row * {added.stride}ll + column"
-    return f"load_lanes<2>(p{added.slot}, {index})"
-
-
-def _each(value: str) -> list[str]:
-    return [f"for (int32 i = 0; i < 2; i++) sums.at[i] = {value};"]
-
-
-def _number(value: float) -> str:
-    return f"{float(value)!r}f"
 
 
 # ---- attention ----

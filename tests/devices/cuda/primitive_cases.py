@@ -95,6 +95,10 @@ CASES["lanes"] = Case(
   store_lanes(p2, 4 * i, load_lanes<4>(tile, 252 - 4 * i));""",
     (ROW,), ROW.reshape(64, 4)[::-1].reshape(-1).copy(),
 )  # fmt: skip
+CASES["lanes at multiples of 16 bytes"] = Case(
+    "store_lanes(aligned(p2), 4 * i, load_lanes<4>(aligned(p0), 252 - 4 * i));",
+    (ROW,), ROW.reshape(64, 4)[::-1].reshape(-1).copy(),
+)  # fmt: skip
 for _dtype in (np.float32, np.int64, np.uint8, np.float64, np.int16):
     _x = np.arange(60, 124).astype(_dtype)
     each(f"shuffle of {np.dtype(_dtype)}", "shuffle_xor(p0[i], 5)", _x, expected=_x[np.arange(64) ^ 5])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from picograd.codegen.hopper import MENU, MENU_OF_ADDS, product_tiles, why_not
+from picograd.codegen.hopper import MENU, MENU_IN_TURN, MENU_OF_ADDS, product_tiles, why_not
 from picograd.device import Target
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.render_hopper import functions_of, header_of
@@ -17,8 +17,12 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
-from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct, WarpgroupTile, Written
-from picograd.ir.stages import Param, Source
+from picograd.engine.choose import epilogue_of
+from picograd.ir.build import cast, combined, expand, maximum, reshape
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import Epilogue, Matrix, PlainProduct, WarpgroupTile, Written
+from picograd.ir.stages import Nest, NestKind, Param, Source
 from picograd.record import replace
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
@@ -36,6 +40,7 @@ class Given:
     """A product and what it is computed of."""
 
     product: PlainProduct
+    nest: Nest
     arrays: tuple[Array, ...]
     params: tuple[Param, ...]
     expected: Array
@@ -64,18 +69,23 @@ def given(
             lhs[..., first : first + length].astype(np.float64) @ rhs[:, first : first + length]
             for first in range(0, parts * length, length)
         ])  # fmt: skip
-    made = Epilogue()
+    params = [Param(narrow, array.size, "in") for array in held]
+    exact = out_dtype if out or parts > 1 else narrow
+    shapes = (batch * parts, m, 1), (batch * parts, 1, n)
+    anchor = result = Op(OpCode.MATMUL, exact, tuple(Op(OpCode.PARAM, exact, (), (i, s)) for i, s in enumerate(shapes)))
     if epilogue:
-        other = rng.integers(-3, 4, (n,) if epilogue == "bias" else (batch, m, n)).astype(out_dtype.numpy)
+        shape = (n,) if epilogue == "bias" else (batch, m, n)
+        other = rng.integers(-3, 4, shape).astype(out_dtype.numpy)
         held.append(other)
+        params.append(Param(out_dtype, other.size, "in"))
         value = np.maximum(value.astype(out_dtype.numpy).astype(np.float64) + other.astype(np.float64), 0)
-        added = Matrix(2, 0, n, False, m * n)
-        made = Epilogue(bias=Bias(2, 0), relu=True) if epilogue == "bias" else Epilogue(factor=1.0, added=added, relu=True)
-    params = tuple(Param(narrow if i < 2 else out_dtype, array.size, "in") for i, array in enumerate(held))
-    params = (*params, Param(out_dtype, batch * parts * m * n, "out"))
-    tf32 = dtype == "float32"
-    product = PlainProduct(*matrices, len(held), batch, m, n, k, dtype, out_dtype.name, tf32, made, parts)
-    return Given(product, tuple(held), params, value)
+        added = Op(OpCode.PARAM, out_dtype, (), (2, shape))
+        added = expand(reshape(added, (1, 1, n)), (batch, m, n)) if epilogue == "bias" else added
+        result = maximum(combined(OpCode.ADD, anchor, added), 0)
+    params.append(Param(out_dtype, batch * parts * m * n, "out"))
+    product = PlainProduct(*matrices, len(held), batch, m, n, k, dtype, out_dtype.name, dtype == "float32", parts=parts)
+    nest = Nest(NestKind.MATMUL, anchor.shape, (), anchor, ((len(held), cast(result, out_dtype)),))
+    return Given(product, nest, tuple(held), tuple(params), value)
 
 
 def by_adds(problem: Given) -> Given:
@@ -84,8 +94,9 @@ def by_adds(problem: Given) -> Given:
 
 
 def source_of(problem: Given, tile: WarpgroupTile) -> Source:
-    choice = Written(problem.product, tile)
-    text, *launches = functions_of(choice, problem.params, "product_0")
+    choice = Written(problem.product, tile, True)
+    epilogue = epilogue_of(choice, problem.nest, problem.params, HOPPER)
+    text, *launches = functions_of(choice, problem.params, "product_0", epilogue)
     return Source("product", "cuda", f"{header_of(choice)}\n{text}", problem.params, (), tuple(launches))
 
 
@@ -117,13 +128,25 @@ CASES = {
     "TF32, three parts of K": (given(72, 72, 200, "NT", dtype="float32", parts=3), SMALL),
     "TF32, a batch": (given(72, 72, 72, "NN", batch=3, dtype="float32"), SMALL),
     "TF32, a bias and relu": (given(200, 104, 72, "TT", dtype="float32", epilogue="bias"), replace(SMALL, columns=96)),
-    "TF32, added": (given(200, 104, 72, "NT", batch=2, dtype="float32", epilogue="added"), replace(SMALL, columns=96)),
+    "TF32, added": (
+        given(200, 104, 72, "NT", batch=2, dtype="float32", epilogue="added"), replace(SMALL, columns=128, slabs=0),
+    ),
     "a bias and relu": (given(200, 104, 72, "NT", epilogue="bias"), replace(SMALL, columns=96)),
-    "a matrix that is added": (given(200, 104, 72, "NT", batch=2, epilogue="added"), SMALL),
+    "a matrix that is added": (given(200, 104, 72, "NT", batch=2, epilogue="added"), replace(SMALL, slabs=0)),
 }
+IN_TURN = WarpgroupTile(64, 64, 3, 2, 2, 3, in_turn=True)
+CASES |= {
+    "in turn, edges": (given(200, 104, 136, "NT"), IN_TURN),
+    "in turn, one block": (given(200, 104, 600, "TN"), replace(IN_TURN, blocks=1)),
+    "in turn, four stages": (given(136, 136, 200, "NT"), replace(IN_TURN, rows=128, stages=4, blocks=1)),
+    "in turn, an odd number of tiles": (given(136, 72, 200, "NT"), replace(IN_TURN, columns=128, blocks=1)),
+    "in turn, a batch": (given(72, 72, 72, "NN", batch=5), replace(IN_TURN, blocks=2)),
+    "in turn, by threads": (given(200, 104, 136, "NT", epilogue="added"), replace(IN_TURN, slabs=0, blocks=2)),
+    "TF32 in turn": (given(200, 104, 140, "TN", dtype="float32"), replace(IN_TURN, blocks=2)),
+}  # fmt: skip
 CASES |= {  # the same by multiply-adds
     f"float32{name[4:]}": (by_adds(problem), replace(tile, columns=-(-tile.columns // 64) * 64, slabs=0))
-    for name, (problem, tile) in CASES.items() if name.startswith("TF32")
+    for name, (problem, tile) in CASES.items() if name.startswith("TF32") and not tile.in_turn
 }  # fmt: skip
 
 
@@ -155,12 +178,15 @@ def test_it_is_machine_code_that_waits_for_nothing(dtype: str, majors: str) -> N
     problem = given(1024, 1024, 256, majors, dtype="bfloat16" if dtype == "bfloat16" else "float32")
     if dtype == "float32":
         problem = by_adds(problem)
-    tiles = {(tile.rows, tile.columns): tile for tile in product_tiles(problem.product, HOPPER)}
-    assert tiles.keys() == set(MENU_OF_ADDS if dtype == "float32" else MENU)
-    for rows, columns in [*tiles] if majors == "NT" else [(128, 256), (256, 128 if dtype == "float32" else 192)]:
-        _, log = nvrtc.compiled(source_of(problem, tiles[rows, columns]), HOPPER, "--ptxas-options=-v")
+    few = replace(HOPPER, multiprocessors=2)  # so that each has several tiles
+    tiles = {(tile.rows, tile.columns, tile.in_turn): tile for tile in product_tiles(problem.product, few)}
+    of_both = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if dtype == "float32" else MENU)]
+    in_turn = [(rows, columns, True) for rows, columns in (() if dtype == "float32" else MENU_IN_TURN)]
+    assert tiles.keys() == {*of_both, *in_turn}
+    for each in [*tiles] if majors == "NT" else [(128, 256, False), (256, 128 if dtype == "float32" else 192, False)]:
+        _, log = nvrtc.compiled(source_of(problem, tiles[each]), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
-        assert usage.spill_nbytes == usage.stack_nbytes == 0, (rows, columns)
+        assert usage.spill_nbytes == usage.stack_nbytes == 0, each
         assert "(C75" not in log, log
 
 
@@ -173,8 +199,7 @@ def test_what_copies_of_tiles_cannot_take() -> None:
         replace(plain.product, a=replace(plain.product.a, offset=4)),
         replace(plain.product, b=replace(plain.product.b, stride=140)),
         replace(plain.product, batch=2, a=replace(plain.product.a, batch_stride=36)),
-        replace(plain.product, epilogue=Epilogue(scale=0.5)),
-        replace(plain.product, epilogue=Epilogue(bias=Bias(2, 0), added=plain.product.a, factor=1.0)),
+        replace(plain.product, epilogue=Epilogue(relu=True)),
     ):
         assert why_not(wrong, plain.params) is not None
     assert why_not(plain.product, (replace(plain.params[0], numel=136 * 136 + 4), *plain.params[1:])) is not None
