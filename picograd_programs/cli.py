@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, embed, pronounce, chat, serve, doctor, cache, fuzz, ladder, verify.
+"""The command `picograd`: train, sample, embed, pronounce, chat, serve, doctor, cache, fuzz, ladder, verify, bisect.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -30,6 +30,7 @@ from picograd.tensor.modes import no_grad
 from picograd_lab.doctor import Finding, examine
 from picograd_lab.fuzz.run import FuzzConfig, fuzz
 from picograd_lab.ladder.run import LadderConfig, ladder
+from picograd_lab.verify.bisect import BisectConfig, bisect_script
 from picograd_lab.verify.run import VerifyConfig, own_words, verify_script
 from picograd_programs.cache import clear_cache, list_cache
 from picograd_programs.chat.run import Chat, chat
@@ -128,6 +129,7 @@ Command = (
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
     | Annotated[LadderConfig, tyro.conf.subcommand("ladder")]
     | Annotated[VerifyConfig, tyro.conf.subcommand("verify")]
+    | Annotated[BisectConfig, tyro.conf.subcommand("bisect")]
 )
 
 
@@ -146,11 +148,13 @@ def main(args: list[str] | None = None) -> int:
     if (wrong := wrong_command(words)) is not None:
         print(wrong, file=sys.stderr)
         return 2
-    words, of_program = own_words(words) if words[:1] == ["verify"] else (words, [])
+    words, of_program = own_words(words) if words[:1] in (["verify"], ["bisect"]) else (words, [])
     command: Any = tyro.cli(Command, prog="picograd", description=ABOUT, args=words, config=flat)
     try:
         if isinstance(command, VerifyConfig):  # the program's warnings are its own
             return verify_script(command, of_program)
+        if isinstance(command, BisectConfig):
+            return bisect_script(command, of_program)
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
             status = run(command)

@@ -17,6 +17,7 @@ from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import forget_captures
+from picograd_lab.verify.modules import is_torch_module, verify_module
 from picograd_lab.verify.verdict import Verdict
 from picograd_lab.verify.watch import Watcher, watching
 
@@ -33,14 +34,15 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
     Args:
       function:  anything that can be called: a step of a training, a Module
       args:      its arguments; what it changes stays changed, as without verify
-      against:   "numpy", the evaluator of picograd; or a device, which runs the same kernels
+      against:   "numpy", the evaluator of picograd; a device, which runs the same kernels; or PyTorch's module of the
+                 same weights, where `function` is a module: outputs and gradients are compared, layer by layer
       kwargs:    its keyword arguments
 
     Returns:   a Verdict, true where nothing deviates; it prints as a table, and of the first that deviates with its Ops,
                the lines that made them and the smallest input that shows it
 
     Raises:
-      ArgumentError: a profile is being made, or a verification.
+      ArgumentError: a profile is being made, or a verification; a module drops elements, each time others.
       ArgumentTypeError: `function` cannot be called.
       DeviceError: there is no such device, or this machine cannot use it.
 
@@ -52,6 +54,8 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
         raise ArgumentTypeError(f"verify: function must be callable, got {type(function).__name__}.")
     if Profiling.recorder is not None:
         raise ArgumentError("verify: a profile is being made, or a verification; they do not nest.")
+    if is_torch_module(against):
+        return verify_module(function, against, args, kwargs)
     watcher = Watcher(device_of(against))
     forget_captures()
     try:

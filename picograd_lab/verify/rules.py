@@ -24,12 +24,17 @@ Applied = tuple[str, Op]
 class Limit(Struct):
     """Applications of rules in a block.
 
-    applied:  each rule by name, with the Op that it was applied to, up to the limit
-    count:    of all, those that were refused too
+    applied:    each rule by name, with the Op that it was applied to, up to the limit
+    decisions:  of all, those that were refused too; a rule that is applied to the same Op once more is decided as before
     """
 
     applied: list[Applied] = field(default_factory=list)
-    count: int = 0
+    decisions: dict[Applied, bool] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Applications, each counted once."""
+        return len(self.decisions)
 
 
 @contextmanager
@@ -43,11 +48,12 @@ def limited(limit: int | None = None) -> Iterator[Limit]:
     def permits(matcher: PatternMatcher, rule: Rule, op: Op) -> bool:
         if matcher is not algebra.simplify:
             return True
-        seen.count += 1
-        if limit is not None and seen.count > limit:
-            return False
-        seen.applied.append((rule.name, op))
-        return True
+        application = rule.name, op
+        if application not in seen.decisions:
+            seen.decisions[application] = limit is None or seen.count < limit
+            if seen.decisions[application]:
+                seen.applied.append(application)
+        return seen.decisions[application]
 
     before: Any = PatternMatcher.permits
     PatternMatcher.permits = permits

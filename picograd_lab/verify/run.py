@@ -44,7 +44,7 @@ def own_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     (['verify', '--against', 'C', 'train.py'], ['--epochs', '3'])
     """
     for place, word in enumerate(words):
-        if place and word.endswith(".py") and words[place - 1] not in ("--save", "--reproducer"):
+        if place and word.endswith(".py") and words[place - 1] != "--save":
             return list(words[: place + 1]), list(words[place + 1 :])
     return list(words), []
 

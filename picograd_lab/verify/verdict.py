@@ -61,7 +61,8 @@ class Mismatch(Record):
 class Verdict(Struct):
     """The result of a verification; true where nothing deviates.
 
-    against:     what kernels were held against
+    against:     what they were held against
+    compared:    "kernels", or "layers" of a module: outputs and gradients
     kernels:     each kernel of each plan
     mismatches:  in the order in which they were found: the first is the culprit, later ones may follow from it
     plans:       plans that were looked at
@@ -71,6 +72,7 @@ class Verdict(Struct):
     """
 
     against: str = "the evaluator"
+    compared: str = "kernels"
     kernels: list[Held] = field(default_factory=list)
     mismatches: list[Mismatch] = field(default_factory=list)
     plans: int = 0
@@ -99,10 +101,10 @@ class Verdict(Struct):
 
     def __str__(self) -> str:
         worst = sorted(self.kernels, key=lambda held: (-held.share, -held.ulp))[:ROWS_MAX]
-        rows = [("kernel", "compared", "largest error", "of tolerance"), *map(_row, worst)]
+        rows = [(self.compared[:-1], "compared", "largest error", "of tolerance"), *map(_row, worst)]
         parts = [*_table(rows)] if worst else []
         if len(self.kernels) > len(worst):
-            parts.append(f"and {len(self.kernels) - len(worst)} kernels with smaller errors")
+            parts.append(f"and {len(self.kernels) - len(worst)} with smaller errors")
         parts += [f"note: {text}" for text in self.notes]
         parts.append(self.sentence())
         if self.first is not None:
@@ -115,7 +117,8 @@ class Verdict(Struct):
     def sentence(self) -> str:
         """Returns the verdict in one sentence."""
         compared = sum(held.runs > 0 for held in self.kernels)
-        seen = f"{compared} kernels of {self.plans} plans, {self.watched} of {self.runs} runs"
+        of_plans = f" of {self.plans} plans, {self.watched} of {self.runs} runs" if self.plans else ""
+        seen = f"{compared} {self.compared}{of_plans}"
         grads = f", and the gradients of {self.gradients} operations against slopes" if self.gradients else ""
         if self.first is None:
             return f"right: {seen}, held against {self.against}{grads}; nothing deviates"

@@ -9,6 +9,8 @@ does not spread to the next, for each kernel is given what the device itself has
     kernels   each alone, beside the evaluator's value of its Ops (bounds.py), or beside another device
     memory    the whole run gives the same bits as the kernels alone; inputs that no output replaces are as they were
     rules     what the kernels mean is what the graph meant before any pass rewrote it (passes.py)
+
+At the end each operation that a gradient went through is compared with its slope (slopes.py).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
 from picograd_lab.verify.graphs import in_params, lines_in, values_of
 from picograd_lab.verify.passes import deviating_pass
+from picograd_lab.verify.slopes import Slopes, recorded_rules
 from picograd_lab.verify.smaller import reproduction
 from picograd_lab.verify.verdict import Held, Mismatch, Verdict
 from picograd_lab.verify.walk import Alone, Array, Step, memory_as_planned, memory_for, on_host, outputs_of, walk
@@ -118,6 +121,15 @@ class Watcher(Recorder):
                 self._hold_memory(watched, before, after, memory, inputs, outputs, variables)
             if len(self.verdict.mismatches) == number and watched.runs[0] == 1:
                 self._hold_rules(watched, before, variables)
+
+    def hold_slopes(self, slopes: Slopes) -> None:
+        """Compares the gradient of each operation with its slope."""
+        with self._aside():
+            for mismatch in slopes.mismatches():
+                self._add(mismatch)
+        self.verdict.gradients = len(slopes.asked)
+        if slopes.skipped:
+            self.verdict.note(f"the gradients of {slopes.skipped} operations are too large to compare with slopes")
 
     def is_forked(self) -> None:
         """Notes that a process is forked."""
@@ -347,7 +359,11 @@ def watching(watcher: Watcher) -> Iterator[Verdict]:
     Profiling.recorder = watcher
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=watcher.is_forked, after_in_child=watcher.leave)
+    owner = os.getpid()
     try:
-        yield watcher.verdict
+        with recorded_rules() as slopes:
+            yield watcher.verdict
     finally:
         watcher.leave()
+    if os.getpid() == owner:
+        watcher.hold_slopes(slopes)

@@ -1,0 +1,164 @@
+"""`picograd bisect SCRIPT`: which option, or which application of a rewrite rule, makes the result of a program wrong.
+
+In:    a program that ends with an error (an assert, say, or a script of `picograd verify --save`) or with a mismatch
+Out:   the option, or the rule with its Op and the user's lines
+
+The program is run again and again, each time in a process of its own and with one thing turned off, until one is found
+without which it is right: the cache on disk, the compiler as a whole, options, jit, all rules of algebra. Of these it then
+finds the first that matters, as many runs as the logarithm of their number (rules.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from picograd.config import setting
+from picograd.errors import DataError
+from picograd.ir.bodies import at_once
+from picograd.ir.origin import lines_of
+from picograd.ir.text import neighbourhood
+from picograd.record import Record
+from picograd_lab.verify.rules import limited
+from picograd_lab.verify.run import run_program
+from picograd_lab.verify.watch import Watcher, watching
+
+NO_CACHE = {"PICOGRAD_CACHE": "off"}
+OPTIONS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("sums by their own products, no library (PICOGRAD_PLAIN_SUMS=1)", {"PICOGRAD_PLAIN_SUMS": "1"}),
+    ("one thread (PICOGRAD_THREADS=1)", {"PICOGRAD_THREADS": "1"}),
+    ("short vectors (PICOGRAD_CPU=sse)", {"PICOGRAD_CPU": "sse"}),
+    ("no tuning (PICOGRAD_TUNE=0)", {"PICOGRAD_TUNE": "0"}),
+)
+
+
+class BisectConfig(Record):
+    """Finds the option or the rewrite rule that makes a program's result wrong; words behind SCRIPT are the program's."""
+
+    # The program: wrong where it ends with an error, or where verify finds a mismatch.
+    script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT")]
+
+
+class Trial(Record):
+    """One run of the program.
+
+    status:  its exit status
+    first:   the first mismatch of verify, or ""
+    count:   applications of rules
+    rule:    the last that was allowed, with its Op and lines
+    """
+
+    status: int
+    first: str
+    count: int
+    rule: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """True where it ended with an error, or deviates."""
+        return bool(self.status or self.first)
+
+    def __str__(self) -> str:
+        return (
+            "right" if not self.is_wrong else f"wrong: {self.first}" if self.first else f"wrong: exit status {self.status}"
+        )
+
+
+def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
+    """Runs `picograd bisect`; returns 0 where the program is right, else 1.
+
+    Raises:
+      DataError: there is no such program.
+    """
+    if not config.script.is_file():
+        raise DataError(f"bisect: {config.script}: there is no such program.")
+
+    def tried(said: str, changes: Mapping[str, str], limit: int | None = None, jit: bool = True) -> Trial:
+        trial = run_trial([str(config.script), *arguments], changes, limit, jit)
+        print(f"{said}: {trial}", flush=True)
+        return trial
+
+    first = tried("as it is", {})
+    if not first.is_wrong:
+        print("nothing to look for: the program ends without an error, and verify finds no mismatch.")
+        return 0
+    if not tried("without the cache on disk", NO_CACHE).is_wrong:
+        print("found: an entry of the cache is wrong.\n  hint: picograd cache clear")
+        return 1
+    if tried(
+        "by the evaluator, without any rule, pass or kernel (PICOGRAD_DEVICE=NUMPY)",
+        {**NO_CACHE, "PICOGRAD_DEVICE": "NUMPY"},
+    ).is_wrong:
+        print("found: it is wrong by its own operations, or by a chain rule; no rewrite rule and no pass makes it so.")
+        return 1
+    for said, changes in OPTIONS:
+        if all(setting(name) == value for name, value in changes.items()):
+            continue
+        if not tried(f"with {said}", {**NO_CACHE, **changes}).is_wrong:
+            print(f"found: it is right with {said}.{_kernel_of(first)}")
+            return 1
+    if not tried("without jit", NO_CACHE, jit=False).is_wrong:
+        print(f"found: it is right without jit.{_kernel_of(first)}")
+        return 1
+    if tried("without rules of algebra", NO_CACHE, 0).is_wrong:
+        print(f"found: no option and no rule; an emitter, a pass of the schedule or the memory.{_kernel_of(first)}")
+        return 1
+    right, wrong = 0, run_trial([str(config.script), *arguments], NO_CACHE, None, True).count
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        is_wrong = tried(f"with the first {middle} applications of rules", NO_CACHE, middle).is_wrong
+        right, wrong = (right, middle) if is_wrong else (middle, wrong)
+    last = run_trial([str(config.script), *arguments], NO_CACHE, wrong, True)
+    print(f"found: application {wrong} of a rule: {last.rule}{_kernel_of(first)}")
+    return 1
+
+
+def _kernel_of(trial: Trial) -> str:
+    return f"\n  verify names {trial.first}" if trial.first else ""
+
+
+# ---- one run in a process of its own ----
+def run_trial(words: Sequence[str], changes: Mapping[str, str], limit: int | None, jit: bool) -> Trial:
+    """Runs a program with its arguments, some variables of the environment changed; its output is left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "trial.json"
+        given = [str(result), "" if limit is None else str(limit), "jit" if jit else "", *words]
+        command = [sys.executable, "-m", "picograd_lab.verify.bisect", *given]
+        done = subprocess.run(command, env={**os.environ, **changes}, capture_output=True, check=False)
+        if not result.is_file():  # the process died
+            return Trial(done.returncode or 1, "", 0, "")
+        return Trial(**json.loads(result.read_text()))
+
+
+def _in_this_process(result: str, limit: str, jit: str, script: str, *arguments: str) -> None:
+    """Runs the program, and writes what is to be known of it."""
+    watcher = Watcher()
+    if not jit:
+        at_once.set(True)
+    with limited(int(limit) if limit else None) as seen, watching(watcher):
+        status = run_program(Path(script), arguments)
+    first = watcher.verdict.first
+    rule = ""
+    if seen.applied:
+        name, op = seen.applied[-1]
+        rule = "\n".join(
+            [
+                f'"{name}", on',
+                *(f"  {line}" for line in neighbourhood(op).splitlines()),
+                *(f"  made at {line}" for line in lines_of(op)),
+            ]
+        )
+    made: dict[str, Any] = {"status": status, "first": first.what if first else "", "count": seen.count, "rule": rule}
+    Path(result).write_text(json.dumps(made))
+
+
+if __name__ == "__main__":
+    _in_this_process(*sys.argv[1:])

@@ -1,0 +1,195 @@
+"""Chain rules beside slopes: each operation that a gradient went through, alone, in float64.
+
+In:    the Ops whose derivative is asked for while a block runs
+Out:   a `Mismatch` for each chain rule that gives another gradient than the operation's slope
+
+    <gradient of <out, w> by x, d>  =  (<out(x + h d), w> - <out(x - h d), w>) / 2h        for any d, w
+
+An Op is asked once for each form: its opcode, argument, dtypes and shapes. Its sources become inputs with numbers drawn for
+it, so that the error of one rule does not spread to the next; a long elementwise Op or product is asked on short sources.
+Where two steps h disagree a kink is near, and other numbers are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from picograd.autodiff import modes
+from picograd.dtype import float64
+from picograd.errors import Line
+from picograd.evaluator import evaluate
+from picograd.evaluator.elementwise import Array
+from picograd.ir.op import Op, const_value, filled, toposort
+from picograd.ir.opcode import ATTENTIONS, COMPARE, ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.origin import lines_of
+from picograd.ir.pattern import PatternMatcher
+from picograd.ir.text import format_graph
+from picograd_lab.verify.passes import in_double
+from picograd_lab.verify.verdict import Mismatch
+
+STEP = 1e-6
+TOLERANCE = 1e-5  # of a slope whose two steps agree: h**2 of the third derivative, 1e-16 / h of rounding
+ELEMENTS_MAX = 1 << 14
+SHORT = (7,)
+WEIGHTS = 100  # slots of the gradients that arrive
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+DRAWS: tuple[Draw, ...] = (  # the first where the operation is smooth decides
+    lambda rng, shape: rng.standard_normal(shape),
+    lambda rng, shape: rng.uniform(0.5, 1.5, shape),
+    lambda rng, shape: rng.uniform(-0.9, 0.9, shape),
+)
+MODES: Any = modes  # whose functions are replaced while rules are recorded
+
+
+class Asked(NamedTuple):
+    """An Op whose gradient was asked for, over PARAMs in float64.
+
+    results:  numbers of its results that gradients arrive at; () where it has one
+    needed:   sources whose gradients are asked for
+    rules:    the derivative table
+    """
+
+    op: Op
+    shown: Op
+    results: tuple[int, ...]
+    needed: tuple[int, ...]
+    rules: PatternMatcher
+    lines: tuple[Line, ...]
+
+
+class Slopes:
+    """The Ops that were asked for.
+
+    skipped:  how many were too large
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[Any, Asked] = {}
+        self.skipped = 0
+
+    def note(self, op: Op, results: tuple[int, ...], needed: Sequence[int], rules: PatternMatcher) -> None:
+        """Notes an Op once for each form."""
+        row = rules.find(op)
+        name = row[0].name if row is not None else ""
+        key = (name, op.arg, results, *needed, *((s.dtype, s.shape, const_value(s)) for s in op.src))
+        if key in self.asked or op.code in IDENTITY or not all(isinstance(d, int) for s in op.src for d in s.shape):
+            return
+        shown = _alone(op)
+        if shown is None:
+            self.skipped += 1
+            return
+        (double,) = in_double([shown])
+        self.asked[key] = Asked(double, shown, results, tuple(needed), rules, lines_of(op))
+
+    def mismatches(self) -> Iterator[Mismatch]:
+        """Yields the rules whose gradients are no slopes."""
+        rng = np.random.default_rng(0)
+        for asked in self.asked.values():
+            for draw in DRAWS:
+                found, is_decided = _held(asked, draw, rng)
+                if found is not None:
+                    yield found
+                if is_decided:
+                    break
+
+
+@contextmanager
+def recorded_rules() -> Iterator[Slopes]:
+    """Notes every Op whose derivative is asked for inside the block."""
+    found, one, several = Slopes(), modes.source_gradients, modes.several_gradients
+
+    def of_one(op: Op, grad: Op, needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
+        found.note(op, (), needed, rules)
+        return one(op, grad, needed, rules)
+
+    def of_several(op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
+        if op.code in ATTENTIONS:
+            found.note(op, tuple(grads), needed, rules)
+        return several(op, grads, needed, rules)
+
+    MODES.source_gradients, MODES.several_gradients = of_one, of_several
+    try:
+        yield found
+    finally:
+        MODES.source_gradients, MODES.several_gradients = one, several
+
+
+def _alone(op: Op) -> Op | None:
+    """Returns an Op over PARAMs and constants, on short ones where the rule does not depend on shapes; None: too large."""
+    shapes = [tuple(map(int, s.shape)) for s in op.src]  # type: ignore[arg-type]
+    if max([op.numel, *(s.numel for s in op.src)]) > ELEMENTS_MAX:
+        if op.code in ELEMENTWISE:
+            shapes = [SHORT] * len(shapes)
+        elif op.code is OpCode.MATMUL:
+            batch = (2,) * min(1, len(shapes[0]) - 2)
+            shapes = [(*batch, 3, 5), (*batch, 5, 4)]
+        else:
+            return None
+    src: list[Op] = []
+    for source, shape in zip(op.src, shapes):
+        src.append(_number(source, shape) or Op(OpCode.PARAM, source.dtype, (), (len(src), shape)))
+    own = dict(zip(reversed(op.src), reversed(src)))
+    for i, source in enumerate(op.src):
+        if source.code in COMPARE:  # a row may be about what was compared, as that of relu is
+            compared = []
+            for s in source.src:
+                given = _number(s, shapes[i]) or own.get(s)
+                compared.append(given or Op(OpCode.PARAM, s.dtype, (), (len(src) + i + len(compared), shapes[i])))
+            src[i] = source.replace(src=tuple(compared))
+    return Op(op.code, op.dtype, tuple(src), op.arg)
+
+
+def _number(source: Op, shape: tuple[int, ...]) -> Op | None:
+    """Returns a constant in a shape, if the source is one."""
+    value = const_value(source)
+    return None if value is None or not np.isfinite(value) else filled(value, source.dtype, shape)
+
+
+def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch | None, bool]:
+    """Returns the mismatch on some numbers, and whether they decide."""
+    op = asked.op
+    outputs = [Op(OpCode.OUTPUT, float64, (op,), i) for i in asked.results] or [op]
+    arrays = {s: _numbers(op, s, draw, rng) for s in toposort([op]) if s.code is OpCode.PARAM}
+    weights = [Op(OpCode.PARAM, float64, (), (WEIGHTS + i, out.shape)) for i, out in enumerate(outputs)]
+    given = {weight: rng.standard_normal(weight.shape) for weight in weights}  # type: ignore[arg-type]
+    if asked.results:
+        parts = modes.several_gradients(op, dict(zip(asked.results, weights)), asked.needed, asked.rules)
+    else:
+        parts = modes.source_gradients(op, weights[0], asked.needed, asked.rules)
+    for i, part in zip(asked.needed, parts):
+        if part is None or op.src[i] not in arrays:
+            continue
+        (gradient,) = evaluate([part], {**arrays, **given})
+        direction = rng.standard_normal(gradient.shape)
+
+        def at(step: float, source: Op = op.src[i], direction: Array = direction) -> float:
+            moved = {**arrays, source: arrays[source] + step * direction}
+            return sum(float((out * given[w]).sum()) for out, w in zip(evaluate(outputs, moved), weights))
+
+        near, far = ((at(step) - at(-step)) / (2 * step) for step in (STEP, 4 * STEP))
+        along = float((gradient * direction).sum())
+        allowed = TOLERANCE * (1.0 + float(np.abs(gradient * direction).sum()))
+        if not abs(near - far) <= allowed:
+            return None, False
+        if not abs(along - near) <= allowed:
+            found = asked.rules.find(op)
+            name = found[0].name if found is not None else op.code.name
+            fact = f"the gradient of its source {i} along a direction is {along:.6g}, the slope is {near:.6g}."
+            return Mismatch(f'the chain rule "{name}"', fact, format_graph([asked.shown]), asked.lines), True
+    return None, True
+
+
+def _numbers(op: Op, source: Op, draw: Draw, rng: np.random.Generator) -> Array:
+    shape: Any = source.shape
+    if source.dtype.is_float:
+        return draw(rng, shape)
+    if source.dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    length = 4
+    if op.code in (OpCode.GATHER, OpCode.SCATTER):
+        length = max(1, int(op.src[0].shape[op.arg[0 if op.code is OpCode.GATHER else 1]]))  # type: ignore[arg-type]
+    return rng.integers(0, length, shape).astype(source.dtype.numpy)
