@@ -200,7 +200,13 @@ def _conv(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
     return part if (*left, *places) == every(part.shape) else shrink(part, (*left, *places))
 
 
+def _iota(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
+    ((start, stop),) = ranges
+    return Op(OpCode.IOTA, op.dtype, (), stop - start) + start
+
+
 RULES = {
+    OpCode.IOTA: _iota,
     **dict.fromkeys(ELEMENTWISE | IDENTITY, _alike),
     OpCode.EXPAND: _expand,
     OpCode.PERMUTE: _permute,

@@ -43,15 +43,12 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
 
     Raises:
       ArgumentError: a profile is being made, or a verification; a module drops elements, each time others.
-      ArgumentTypeError: `function` cannot be called.
       DeviceError: there is no such device, or this machine cannot use it.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="CPU")
     >>> print(verify(lambda: (x @ x).sum().item()).sentence())
     right: 2 kernels of 1 plans, 1 of 1 runs, held against the evaluator; nothing deviates
     """
-    if not callable(function):
-        raise ArgumentTypeError(f"verify: function must be callable, got {type(function).__name__}.")
     if Profiling.recorder is not None:
         raise ArgumentError("verify: a profile is being made, or a verification; they do not nest.")
     if is_torch_module(against):

@@ -3,9 +3,9 @@
 In:    the graphs of a plan before all passes, its Schedule, and its inputs
 Out:   a `Mismatch` that names the first pass, and of a table of rules the rule
 
-Every float becomes a float64, so that what roundings do is out of the way: two graphs of one meaning then agree to some
-1e-15 of what they are computed from. How much that is, a second evaluation tells, on inputs that are moved by 1e-8 of their
-size: what differs by more than this is no rounding.
+Every float becomes a float64, so that roundings are out of the way, but for those of constants that a rule has folded. A
+second evaluation tells how much these may change, on inputs that are moved by a few roundings of the narrowest dtype: what
+differs by more is no rounding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from picograd import road
 from picograd.device import Target
-from picograd.dtype import float64
+from picograd.dtype import DType, float64
 from picograd.evaluator import evaluate
 from picograd.evaluator.elementwise import Array
 from picograd.ir.attention import has_kernel
@@ -28,13 +28,14 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Kernel, Schedule
 from picograd.ir.text import format_graph
+from picograd_lab.verify.bounds import unit
 from picograd_lab.verify.graphs import in_params, lines_in, values_of
 from picograd_lab.verify.rules import limited, which
 from picograd_lab.verify.verdict import Mismatch
 from picograd_lab.verify.walk import Step, memory_for, walk
 
 ROAD: Any = road  # the passes as it has them
-MOVED = 1e-8
+ROUNDINGS = 8  # by which inputs are moved
 SHOWN_OPS_MAX = 60
 
 
@@ -92,10 +93,11 @@ def deviating_pass(
     if sum(op.numel for op in order) > most:
         return None, "the passes over graphs that would take the evaluator long are not compared"
     values = _values_for(order, schedule, inputs)
+    step = ROUNDINGS * max([unit(op.dtype) for op in order if op.dtype.is_float], default=0.0)
     rng = np.random.default_rng(0)
-    moved = {op: _moved(array, rng) for op, array in values.items()}
+    moved = {op: _moved(array, step, rng) for op, array in values.items()}
     expected = _evaluate(graphs, values, variables)
-    noise = [_noise(a, b) for a, b in zip(expected, _evaluate(graphs, moved, variables))]
+    noise = [_noise(a, b, step) for a, b in zip(expected, _evaluate(graphs, moved, variables))]
     before: Sequence[Op] = graphs
     for name, apply in passes_of(target):
         after = apply(before)
@@ -125,9 +127,9 @@ def _values_for(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array]
     return values
 
 
-def _moved(array: Array, rng: np.random.Generator) -> Array:
+def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
     double = wide(array)
-    return double if double.dtype.kind in "biu" else double * (1 + MOVED * rng.uniform(-1, 1, double.shape))
+    return double if double.dtype.kind in "biu" else double * (1 + step * rng.uniform(-1, 1, double.shape))
 
 
 def _evaluate(roots: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
@@ -151,19 +153,23 @@ def _evaluate_kernels(schedule: Schedule, inputs: Sequence[Array], variables: Ma
         for (slot, _, _), result in zip(parts, results):
             slots[slot][: result.size] = result.reshape(-1)
 
-    memory = memory_for(schedule, list(map(wide, inputs)), variables, lambda d: np.float64 if d.is_float else d.numpy)
-    walk(schedule, memory, variables, execute)
+    memory = memory_for(schedule, list(map(wide, inputs)), variables, _wide_dtype)
+    walk(schedule, memory, variables, execute, _wide_dtype)
     return [memory[i] for i in schedule.outputs]
 
 
-def _noise(a: Array, b: Array) -> float:
-    """Returns the distance that is no deviation: the change by inputs moved by 1e-8, and 1e-8 of the largest element."""
+def _wide_dtype(dtype: DType) -> Any:
+    return np.float64 if dtype.is_float else dtype.numpy
+
+
+def _noise(a: Array, b: Array, step: float) -> float:
+    """Returns the distance that is no deviation: the change by inputs that are moved, and a step of the largest element."""
     if a.dtype.kind in "biu":
         return float((a != b).any()) * np.inf if (a != b).any() else 0.0
     with np.errstate(all="ignore"):
         change, size = np.abs(a - b), np.abs(a)
     finite = np.isfinite(change) & np.isfinite(size)
-    return float(change[finite].max(initial=0) + MOVED * size[finite].max(initial=0)) + 1e-290
+    return float(change[finite].max(initial=0) + step * size[finite].max(initial=0)) + 1e-290
 
 
 def _first_wrong(found: Sequence[Array], expected: Sequence[Array], noise: Sequence[float]) -> tuple[int, str] | None:

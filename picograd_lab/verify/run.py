@@ -91,8 +91,9 @@ def run_program(script: Path, arguments: Sequence[str]) -> int:
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace.tb_next if trace is not None else None)
+        own = error.__traceback__  # of this file, and the program's below it
+        error = error.with_traceback(own.tb_next if own is not None else None)
+        sys.excepthook(type(error), error, error.__traceback__)
         return STOPPED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 

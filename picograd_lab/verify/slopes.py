@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from picograd.evaluator import evaluate
 from picograd.evaluator.elementwise import Array
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ATTENTIONS, COMPARE, ELEMENTWISE, IDENTITY, OpCode
-from picograd.ir.origin import lines_of
+from picograd.ir.origin import line_of, lines_of
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.text import format_graph
 from picograd_lab.verify.passes import in_double
@@ -83,7 +84,9 @@ class Slopes:
             self.skipped += 1
             return
         (double,) = in_double([shown])
-        self.asked[key] = Asked(double, shown, results, tuple(needed), rules, lines_of(op))
+        nearest = line_of(op)
+        lines = lines_of(op) or ((nearest,) if nearest is not None else ())
+        self.asked[key] = Asked(double, shown, results, tuple(needed), rules, lines)
 
     def mismatches(self) -> Iterator[Mismatch]:
         """Yields the rules whose gradients are no slopes."""
@@ -120,7 +123,7 @@ def recorded_rules() -> Iterator[Slopes]:
 
 def _alone(op: Op) -> Op | None:
     """Returns an Op over PARAMs and constants, on short ones where the rule does not depend on shapes; None: too large."""
-    shapes = [tuple(map(int, s.shape)) for s in op.src]  # type: ignore[arg-type]
+    shapes = [tuple(map(int, s.shape)) for s in op.src]
     if max([op.numel, *(s.numel for s in op.src)]) > ELEMENTS_MAX:
         if op.code in ELEMENTWISE:
             shapes = [SHORT] * len(shapes)
@@ -135,7 +138,7 @@ def _alone(op: Op) -> Op | None:
     own = dict(zip(reversed(op.src), reversed(src)))
     for i, source in enumerate(op.src):
         if source.code in COMPARE:  # a row may be about what was compared, as that of relu is
-            compared = []
+            compared: list[Op] = []
             for s in source.src:
                 given = _number(s, shapes[i]) or own.get(s)
                 compared.append(given or Op(OpCode.PARAM, s.dtype, (), (len(src) + i + len(compared), shapes[i])))
@@ -155,7 +158,7 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
     outputs = [Op(OpCode.OUTPUT, float64, (op,), i) for i in asked.results] or [op]
     arrays = {s: _numbers(op, s, draw, rng) for s in toposort([op]) if s.code is OpCode.PARAM}
     weights = [Op(OpCode.PARAM, float64, (), (WEIGHTS + i, out.shape)) for i, out in enumerate(outputs)]
-    given = {weight: rng.standard_normal(weight.shape) for weight in weights}  # type: ignore[arg-type]
+    given = {weight: rng.standard_normal(weight.shape) for weight in weights}
     if asked.results:
         parts = modes.several_gradients(op, dict(zip(asked.results, weights)), asked.needed, asked.rules)
     else:
@@ -164,12 +167,8 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
         if part is None or op.src[i] not in arrays:
             continue
         (gradient,) = evaluate([part], {**arrays, **given})
-        direction = rng.standard_normal(gradient.shape)
-
-        def at(step: float, source: Op = op.src[i], direction: Array = direction) -> float:
-            moved = {**arrays, source: arrays[source] + step * direction}
-            return sum(float((out * given[w]).sum()) for out, w in zip(evaluate(outputs, moved), weights))
-
+        direction = np.asarray(rng.standard_normal(gradient.shape))
+        at = partial(_along, outputs, [given[weight] for weight in weights], arrays, op.src[i], direction)
         near, far = ((at(step) - at(-step)) / (2 * step) for step in (STEP, 4 * STEP))
         along = float((gradient * direction).sum())
         allowed = TOLERANCE * (1.0 + float(np.abs(gradient * direction).sum()))
@@ -183,13 +182,20 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
     return None, True
 
 
+def _along(
+    outputs: Sequence[Op], weights: Sequence[Array], arrays: Mapping[Op, Array], source: Op, direction: Array, step: float
+) -> float:
+    """Returns the weighted sum of the results where a source has moved."""
+    moved = {**arrays, source: arrays[source] + step * direction}
+    return sum(float((out * weight).sum()) for out, weight in zip(evaluate(outputs, moved), weights))
+
+
 def _numbers(op: Op, source: Op, draw: Draw, rng: np.random.Generator) -> Array:
     shape: Any = source.shape
     if source.dtype.is_float:
-        return draw(rng, shape)
+        return np.asarray(draw(rng, shape))
     if source.dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    length = 4
-    if op.code in (OpCode.GATHER, OpCode.SCATTER):
-        length = max(1, int(op.src[0].shape[op.arg[0 if op.code is OpCode.GATHER else 1]]))  # type: ignore[arg-type]
-    return rng.integers(0, length, shape).astype(source.dtype.numpy)
+        return np.asarray(rng.integers(0, 2, shape), np.bool_)
+    axis = {OpCode.GATHER: 0, OpCode.SCATTER: 1}.get(op.code)  # of an index: its place in the argument
+    length = 4 if axis is None else max(1, int(str(op.src[0].shape[op.arg[axis]])))
+    return np.asarray(rng.integers(0, length, shape), source.dtype.numpy)

@@ -36,29 +36,38 @@ class Step(Record, eq=False):
 
 
 Execute = Callable[[Step, list[Array]], None]
+NumpyDtype = Callable[[DType], Any]
+
+
+def _own(dtype: DType) -> Any:
+    return dtype.numpy
 
 
 def walk(
-    schedule: Schedule, memory: list[Array], variables: Mapping[str, int], execute: Execute, first: int = 0, turn: int = 0
-) -> None:
+    schedule: Schedule, memory: list[Array], variables: Mapping[str, int], execute: Execute, dtype_of: NumpyDtype = _own,
+    first: int = 0, turn: int = 0,
+) -> None:  # fmt: skip
     """Runs a schedule's items in order, loops step by step; `execute` writes the outputs of one kernel into its arrays.
 
     Args:
-      memory:  an array for each buffer, of `memory_for`
-      first:   the number of its first kernel
-      turn:    the step of the loop whose body it is
+      memory:    an array for each buffer, of `memory_for`
+      dtype_of:  of the arrays, by the dtypes of buffers
+      first:     the number of its first kernel
+      turn:      the step of the loop whose body it is
     """
     number = first
     for item in schedule.items:
         if isinstance(item, LoopItem):
-            _walk_loop(item, memory, variables, execute, number)
+            _walk_loop(item, memory, variables, execute, dtype_of, number)
             number += len(item.body.kernel_items())
         else:
             execute(Step(number, item, turn), [memory[i] for i in item.buffers])
             number += 1
 
 
-def _walk_loop(item: LoopItem, memory: list[Array], variables: Mapping[str, int], execute: Execute, first: int) -> None:
+def _walk_loop(
+    item: LoopItem, memory: list[Array], variables: Mapping[str, int], execute: Execute, dtype_of: NumpyDtype, first: int
+) -> None:
     steps = dim_value(item.steps, variables)
     carried: list[Array] = []
     for turn in range(steps):
@@ -71,8 +80,8 @@ def _walk_loop(item: LoopItem, memory: list[Array], variables: Mapping[str, int]
                 given.append(memory[feed.buffer].reshape(steps, -1)[row])
             else:
                 given.append(memory[feed.buffer])
-        inside = memory_for(item.body, given, variables)
-        walk(item.body, inside, variables, execute, first, turn)
+        inside = memory_for(item.body, given, variables, dtype_of)
+        walk(item.body, inside, variables, execute, dtype_of, first, turn)
         carried = outputs_of(item.body, inside)
         for result, made in zip(item.results, carried):
             if result.buffer is not None and result.is_row:
@@ -82,10 +91,7 @@ def _walk_loop(item: LoopItem, memory: list[Array], variables: Mapping[str, int]
 
 
 def memory_for(
-    schedule: Schedule,
-    inputs: Sequence[Array],
-    variables: Mapping[str, int],
-    dtype_of: Callable[[DType], Any] = lambda d: d.numpy,
+    schedule: Schedule, inputs: Sequence[Array], variables: Mapping[str, int], dtype_of: NumpyDtype = _own
 ) -> list[Array]:
     """Returns an array of its own for each buffer: no two share memory, and what is to be written holds nonsense."""
     memory = []

@@ -320,8 +320,8 @@ def chosen_parts(kernel: Kernel, given: Sequence[Array], variables: Mapping[str,
             ranges = every(value.shape)
             part = value
             while cost([part], {}) > COST_MAX // (2 * len(values)):
-                axis = max(range(len(ranges)), key=lambda a: ranges[a][1] - ranges[a][0], default=-1)
-                if axis < 0 or ranges[axis][1] - ranges[axis][0] < 2:
+                axis = next((a for a, (start, stop) in enumerate(ranges) if stop - start > 1), None)
+                if axis is None:
                     return [], "too large for the evaluator: one of its elements takes longer than a second"
                 start, stop = ranges[axis]
                 middle = (start + stop) // 2

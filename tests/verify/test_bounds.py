@@ -1,0 +1,97 @@
+"""Bounds of rounding hold what float32 does, and are no larger than they must be; blocks are what they are cut from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.evaluator import evaluate
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd_lab.fuzz.graphs import any_graph, product_graph
+from picograd_lab.verify.blocks import block, every
+from picograd_lab.verify.bounds import bounded, difference
+from picograd_lab.verify.passes import in_double, wide
+
+X = Op(OpCode.PARAM, dtypes.float32, (), (0, (50, 400)))
+Y = Op(OpCode.PARAM, dtypes.float32, (), (1, (400, 30)))
+
+
+def drawn(scale: float = 1.0) -> dict[Op, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {op: (scale * rng.standard_normal(op.arg[1])).astype(np.float32) for op in (X, Y)}
+
+
+def test_a_sum_in_float32_in_any_order_is_within_the_bound_and_a_term_less_is_not() -> None:
+    arrays = drawn()
+    x = arrays[X]
+    (meaning,) = bounded([Op(OpCode.REDUCE, dtypes.float32, (X,), (OpCode.ADD, (1,)))], arrays)
+    in_order = np.cumsum(x, axis=1, dtype=np.float32)[:, -1]
+    backwards = np.cumsum(x[:, ::-1], axis=1, dtype=np.float32)[:, -1]
+    for found in (in_order, backwards, x.sum(1, dtype=np.float32)):
+        assert difference(found, meaning.value, meaning.error, dtypes.float32).share < 0.5
+    assert difference(x[:, 1:].sum(1), meaning.value, meaning.error, dtypes.float32).share > 100
+
+
+def test_a_difference_of_near_numbers_may_lose_what_they_have_lost() -> None:
+    arrays = drawn()
+    product = Op(OpCode.MATMUL, dtypes.float32, (X, Y))
+    (meaning,) = bounded([product * 3.0 - product * 2.999999], arrays)
+    found = (arrays[X] @ arrays[Y]) * np.float32(3.0) - (arrays[X] @ arrays[Y]) * np.float32(2.999999)
+    seen = difference(found, meaning.value, meaning.error, dtypes.float32)
+    assert seen.ulp > 100 and seen.share < 1
+
+
+def test_what_is_exact_is_allowed_nothing() -> None:
+    arrays = drawn()
+    (meaning,) = bounded([Op(OpCode.FLIP, dtypes.float32, (X,), (0,))], arrays)
+    assert meaning.error is None
+    found = meaning.value.copy()
+    found[3, 4] = np.nextafter(found[3, 4], np.float32(9))
+    seen = difference(found, meaning.value, None, dtypes.float32)
+    assert (seen.ulp, seen.wrong, seen.at) == (1.0, 1, 3 * 400 + 4)
+
+
+def test_a_comparison_that_rounding_may_change_is_not_certain() -> None:
+    arrays = drawn()
+    total = Op(OpCode.REDUCE, dtypes.float32, (X,), (OpCode.ADD, (1,)))
+    near = Op(OpCode.CMPLT, dtypes.bool_, (total, total + 1e-7))
+    far = Op(OpCode.CMPLT, dtypes.bool_, (total, total + 1.0))
+    (meaning, other) = bounded([near, far], arrays)
+    assert meaning.error is not None and meaning.error.all() and other.error is None
+
+
+def test_numbers_where_none_should_be_are_found() -> None:
+    arrays = drawn()
+    (meaning,) = bounded([X * 2.0], arrays)
+    found = meaning.value.copy()
+    found[0, 0] = np.nan
+    assert difference(found, meaning.value, meaning.error, dtypes.float32).wrong == 1
+    assert difference(meaning.value, found, meaning.error, dtypes.float32).wrong == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_graphs_in_float64_are_within_the_bounds_of_float32(seed: int) -> None:
+    graph = (any_graph, product_graph)[seed % 2](seed)
+    roots = [root for root in graph.roots if root.dtype is dtypes.float32]
+    doubles = in_double(roots)
+    by_slot = {op.arg: array for op, array in graph.arrays.items()}
+    params = {op: wide(by_slot[op.arg]) for op in toposort(doubles) if op.code is OpCode.PARAM}
+    for exact, meaning in zip(evaluate(doubles, params), bounded(roots, graph.arrays)):
+        assert difference(exact, meaning.value, meaning.error, dtypes.float32).share <= 0.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_block_is_a_part_of_the_whole(seed: int) -> None:
+    graph = any_graph(seed)
+    rng = np.random.default_rng(seed)
+    for root, whole in zip(graph.roots, evaluate(graph.roots, graph.arrays)):
+        if 0 in root.shape:
+            continue
+        ranges = []
+        for _, length in every(root.shape):
+            start = int(rng.integers(0, length))
+            ranges.append((start, int(rng.integers(start, length)) + 1))
+        (part,) = evaluate([block(root, ranges)], graph.arrays)
+        np.testing.assert_array_equal(part, whole[tuple(slice(*one) for one in ranges)])

@@ -1,0 +1,159 @@
+"""`picograd verify SCRIPT`: a program is what it is without, whatever it does; and what it computes is compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import picograd as pg
+from picograd.engine.profile import Profiling
+from picograd_lab.verify.run import own_words
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINING = """
+import sys
+import picograd as pg
+pg.manual_seed(int(sys.argv[1]))
+model = pg.nn.Sequential(pg.nn.Linear(6, 8), pg.nn.Tanh(), pg.nn.Linear(8, 3))
+optimizer = pg.optim.AdamW(model.parameters(), lr=0.01)
+x, y = pg.randn(10, 6), pg.randint(0, 3, (10,))
+@pg.jit
+def step():
+    loss = pg.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+print([step().item() for _ in range(4)], pg.rand(2).tolist(), __name__, __file__)
+"""
+FAULTY = """
+import pytest
+from picograd.ir.opcode import OpCode
+from tests.verify.faults import exchange, nothing_is_kept, plant_in_emitter
+patch = pytest.MonkeyPatch()
+nothing_is_kept(patch, "CPU")
+plant_in_emitter(patch, exchange(OpCode.TANH, OpCode.EXP))
+"""
+
+
+def run(words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+
+
+def watched(path: Path, *words: str, own: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return run(["-m", "picograd", "verify", *own, str(path), *words])
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "program.py"
+
+
+def test_a_training_prints_the_same_numbers(script: Path) -> None:
+    script.write_text(TRAINING)
+    alone, both = run([str(script), "7"]), watched(script, "7")
+    assert both.stdout == alone.stdout != "" and alone.stderr == "" and both.returncode == 0
+    assert "nothing deviates" in both.stderr and "against slopes" in both.stderr
+
+
+def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_path: Path) -> None:
+    script.write_text(FAULTY + TRAINING)
+    saved = tmp_path / "shown.py"
+    done = watched(script, "7", own=("--save", str(saved)))
+    assert done.returncode == 1 and "deviate, first kernel" in done.stderr and "program.py:" in done.stderr
+    assert f"saved: python {saved}" in done.stderr
+    saved.write_text(FAULTY + saved.read_text())
+    assert "elements are wrong" in run([str(saved)]).stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "said"),
+    [
+        ("print('no tensors')", 0, "computed nothing with picograd"),
+        ("import sys; sys.exit(7)", 7, "computed nothing"),
+        ("import sys; sys.exit('a reason')", 1, "a reason"),
+        ("import picograd as pg\npg.ones(3).sin().sum().item()\nraise ValueError('the end')", 1, "ValueError: the end"),
+        ("import picograd as pg\nfor _ in range(5000): print('x' * 99)\nprint(pg.ones(3).exp().sum().item())", 0, "right"),
+        ("import os\nimport picograd as pg\npg.randn(3).exp().sum().item()\nif os.fork() == 0:\n    print('child')\nelse:\n"
+         "    os.wait()", 0, "what is computed in its children is not compared"),
+        ("def f(:", 1, "SyntaxError"),
+        ("import warnings; warnings.warn('a warning')", 0, "UserWarning: a warning"),
+        ("import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A", 0, ""),
+    ],
+)  # fmt: skip
+def test_a_program_ends_as_it_does_alone(script: Path, source: str, status: int, said: str) -> None:
+    script.write_text(source)
+    alone, both = run([str(script)]), watched(script)
+    assert both.stdout == alone.stdout and both.returncode == alone.returncode == status
+    assert said in both.stderr
+    if "Error" in said:  # the same traceback, with no line of ours
+        assert both.stderr.startswith(alone.stderr) or "SyntaxError" in said
+        assert "picograd_lab" not in both.stderr
+
+
+def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
+    script.write_text(
+        "import time\nimport picograd as pg\nprint(pg.ones(3).exp().sum().item(), flush=True)\ntime.sleep(60)"
+    )
+    command = [sys.executable, "-m", "picograd", "verify", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None and running.stdout.readline()
+    time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == 130 and "KeyboardInterrupt" in errors and "nothing deviates" in errors
+
+
+def test_a_missing_program_and_an_unknown_device_are_said() -> None:
+    assert "cannot be read" in run(["-m", "picograd", "verify", "nowhere.py"]).stderr
+    done = run(["-m", "picograd", "verify", "--against", "ABACUS", "nowhere.py"])
+    assert done.returncode == 1 and "ABACUS" in done.stderr
+
+
+def test_words_behind_the_program_are_its_own() -> None:
+    words = ["verify", "--save", "shown.py", "train.py", "--save", "other.py"]
+    assert own_words(words) == (words[:4], words[4:])
+
+
+# ---- pg.verify ----
+def test_another_device_runs_the_same_kernels() -> None:
+    verdict = pg.verify(lambda: (pg.randn(20, 30) @ pg.randn(30, 8)).softmax(-1).sum().item(), against="NUMPY")
+    assert verdict and verdict.against == "the evaluator"
+
+
+def test_an_error_of_the_function_is_its_own_and_nothing_is_watched_then() -> None:
+    with pytest.raises(ZeroDivisionError):
+        pg.verify(lambda: 1 / 0)
+    assert Profiling.recorder is None
+
+
+def test_verifications_do_not_nest_and_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(pg.ArgumentError, match="do not nest"):
+        pg.verify(lambda: pg.verify(lambda: None))
+    with pytest.raises(pg.ArgumentTypeError, match="function must be a function, got int 3"):
+        pg.verify(3)  # type: ignore[arg-type]
+    with pytest.raises(pg.ArgumentTypeError, match='against must be "numpy" or a device, got int'):
+        pg.verify(lambda: None, against=3)
+
+
+def test_large_kernels_are_compared_at_samples() -> None:
+    x = pg.randn(3000, 4000)
+    verdict = pg.verify(lambda: ((x * 2).exp() + x).realize())
+    assert verdict and verdict.kernels[0].is_sample and "(sample)" in str(verdict)
+
+
+def test_loops_and_lengths_are_compared_step_by_step() -> None:
+    def body(carry: pg.Tensor, row: pg.Tensor) -> tuple[pg.Tensor, pg.Tensor]:
+        new = (carry @ carry + row).tanh()
+        return new, new.sum()
+
+    verdict = pg.verify(lambda: pg.scan(body, pg.randn(4, 4), pg.randn(9, 4, 4))[1].sum().item())
+    assert verdict and max(held.runs for held in verdict.kernels) >= 5, verdict
