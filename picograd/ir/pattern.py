@@ -7,7 +7,7 @@ Out:   the rewritten graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from picograd.dtype import DType
 from picograd.ir.op import Op, const_value, toposort
@@ -84,8 +84,6 @@ class PatternMatcher:
     sure:  those whose first rule fits every Op
     """
 
-    permits: ClassVar[Callable[[PatternMatcher, Rule, Op], bool] | None] = None  # asked where a wrong rule is looked for
-
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
         self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
         self._by_code: dict[OpCode, list[Rule]] = {}
@@ -105,8 +103,7 @@ class PatternMatcher:
 
     def find(self, op: Op) -> tuple[Rule, Mapping[str, Op]] | None:
         """Returns the first rule whose pattern fits `op`, with the named parts."""
-        sure = self._sure.get(op.code)
-        if sure is not None:
+        if (sure := self._sure.get(op.code)) is not None:
             return sure[0], {sure[1]: op}
         for rule in self._by_code.get(op.code, ()):
             found: dict[str, Op] = {}
@@ -124,7 +121,7 @@ class PatternMatcher:
             found: dict[str, Any] = {}
             if rule.pattern.match(op, found):
                 result = rule.action(**found, **extra)
-                if result is not None and (self.permits is None or self.permits(rule, op)):
+                if result is not None:
                     return result
         return None
 

@@ -9,58 +9,67 @@ between a limit with no and one with yes a third is tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from picograd.ir.op import Op
 from picograd.ir.pattern import PatternMatcher, Rule
-from picograd.record import Struct, field
 from picograd.rewrites import simplify as algebra
 
 Applied = tuple[str, Op]
 
 
-class Limit(Struct):
-    """Applications of rules in a block.
+class Limited(PatternMatcher):
+    """A table of rules of which the first applications alone are made.
 
+    limit:      how many; None: all
     applied:    each rule by name, with the Op that it was applied to, up to the limit
     decisions:  of all, those that were refused too; a rule that is applied to the same Op once more is decided as before
     """
 
-    applied: list[Applied] = field(default_factory=list)
-    decisions: dict[Applied, bool] = field(default_factory=dict)
+    def __init__(self, rules: Iterable[Rule], limit: int | None):
+        super().__init__(rules)
+        self.limit = limit
+        self.applied: list[Applied] = []
+        self.decisions: dict[Applied, bool] = {}
 
     @property
     def count(self) -> int:
         """Applications, each counted once."""
         return len(self.decisions)
 
+    def rewrite(self, op: Op, **extra: Any) -> Any:
+        """Returns the result of the first rule that fits `op`, does not decline and is not refused, else None."""
+        for rule in self._by_code.get(op.code, ()):
+            found: dict[str, Any] = {}
+            if rule.pattern.match(op, found):
+                result = rule.action(**found, **extra)
+                if result is not None and self._permits(rule, op):
+                    return result
+        return None
+
+    def _permits(self, rule: Rule, op: Op) -> bool:
+        application = rule.name, op
+        if application not in self.decisions:
+            self.decisions[application] = self.limit is None or self.count < self.limit
+            if self.decisions[application]:
+                self.applied.append(application)
+        return self.decisions[application]
+
 
 @contextmanager
-def limited(limit: int | None = None) -> Iterator[Limit]:
-    """Allows the first `limit` applications of rules of algebra inside the block, or all, and counts them.
+def limited(limit: int | None = None) -> Iterator[Limited]:
+    """Makes the first `limit` applications of rules of algebra inside the block, or all, and counts them.
 
-    Other tables are always applied: what they take out no later pass knows, as LEAF or an operation that a target lacks.
+    Other tables are as they were: what they take out no later pass knows, as LEAF or an operation that a target lacks.
     """
-    seen = Limit()
-
-    def permits(matcher: PatternMatcher, rule: Rule, op: Op) -> bool:
-        if matcher is not algebra.simplify:
-            return True
-        application = rule.name, op
-        if application not in seen.decisions:
-            seen.decisions[application] = limit is None or seen.count < limit
-            if seen.decisions[application]:
-                seen.applied.append(application)
-        return seen.decisions[application]
-
-    before: Any = PatternMatcher.permits
-    PatternMatcher.permits = permits
+    before = algebra.simplify
+    seen = algebra.simplify = Limited(before.rules, limit)
     try:
         yield seen
     finally:
-        PatternMatcher.permits = before
+        algebra.simplify = before
 
 
 def which(apply: Callable[[], object], is_wrong: Callable[[int], bool]) -> Applied | None:
