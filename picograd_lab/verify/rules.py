@@ -73,7 +73,7 @@ def limited(limit: int | None = None) -> Iterator[Limited]:
 
 
 def which(apply: Callable[[], object], is_wrong: Callable[[int], bool]) -> Applied | None:
-    """Returns the first application without which the answer is no; None where it is yes with no rule applied.
+    """Returns the first application with which the answer is yes; None where it is yes without any, or no with all.
 
     Args:
       apply:     applies the rules
@@ -81,7 +81,7 @@ def which(apply: Callable[[], object], is_wrong: Callable[[int], bool]) -> Appli
     """
     with limited() as seen:
         apply()
-    if not seen.count or is_wrong(0):
+    if is_wrong(0) or not is_wrong(seen.count):
         return None
     right, wrong = 0, seen.count
     while wrong - right > 1:

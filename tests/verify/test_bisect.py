@@ -15,25 +15,24 @@ from picograd_programs import cli
 
 RULE = """
 import picograd as pg
-from picograd.ir.opcode import OpCode
-from picograd.ir.pattern import Rule
-from picograd.rewrites import simplify as algebra
-wrong = lambda out: out.src[0] * out.src[0] * out.src[0]
-rules = algebra.simplify._by_code[OpCode.POW]
-rules[:] = [Rule(rule.name, rule.pattern, wrong if rule.name == "pow two" else rule.action) for rule in rules]
+from tests.verify.faults import plant_in_place
+plant_in_place("pow two", lambda out: out.src[0] * out.src[0] * out.src[0])
 x = pg.ones(6, 7).cumsum(0).realize()
 y = (x.exp().sum(0) + x) ** pg.full((6, 7), 2.0) * (x - pg.zeros(6, 7)) / pg.ones(6, 7)
 print(y.sum().item())
 """
 
 
-def test_the_application_of_a_rule_is_found_in_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_application_of_a_rule_is_found_in_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "program.py"
     script.write_text(RULE)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     assert cli.main(["bisect", str(script)]) == 1
     said = capsys.readouterr().out
     assert "(PICOGRAD_DEVICE=NUMPY): right" in said and "without rules of algebra: right" in said
-    assert 'of a rule: "pow two", on' in said and "program.py:10" in said
+    assert 'of a rule: "pow two", on' in said and "program.py:6" in said
     assert 'verify names the rule "pow two" of simplify' in said
 
 
