@@ -34,7 +34,7 @@ from picograd_lab.verify.verdict import Mismatch
 
 STEP = 1e-6
 TOLERANCE = 1e-5  # of a slope whose two steps agree: h**2 of the third derivative, 1e-16 / h of rounding
-ELEMENTS_MAX = 1 << 14
+ELEMENTS_MAX = 1 << 16
 SHORT = (7,)
 WEIGHTS = 100  # slots of the gradients that arrive
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -63,14 +63,14 @@ class Asked(NamedTuple):
 
 
 class Slopes:
-    """The Ops that were asked for.
+    """The Ops that were asked for, by their forms.
 
-    skipped:  how many were too large
+    skipped:  forms that are too large
     """
 
     def __init__(self) -> None:
         self.asked: dict[Any, Asked] = {}
-        self.skipped = 0
+        self.skipped: set[Any] = set()
 
     def note(self, op: Op, results: tuple[int, ...], needed: Sequence[int], rules: PatternMatcher) -> None:
         """Notes an Op once for each form."""
@@ -81,7 +81,7 @@ class Slopes:
             return
         shown = _alone(op)
         if shown is None:
-            self.skipped += 1
+            self.skipped.add(key)
             return
         (double,) = in_double([shown])
         nearest = line_of(op)

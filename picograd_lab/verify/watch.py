@@ -129,7 +129,7 @@ class Watcher(Recorder):
                 self._add(mismatch)
         self.verdict.gradients = len(slopes.asked)
         if slopes.skipped:
-            self.verdict.note(f"the gradients of {slopes.skipped} operations are too large to compare with slopes")
+            self.verdict.note(f"the gradients of {len(slopes.skipped)} operations are too large to compare with slopes")
 
     def is_forked(self) -> None:
         """Notes that a process is forked."""

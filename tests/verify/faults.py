@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from picograd import road
@@ -142,3 +143,32 @@ def in_other_order(schedule: Schedule) -> Schedule:
     """The last two kernels in the other order."""
     *first, a, b = schedule.items
     return replace(schedule, items=(*first, b, a))
+
+
+# ---- state ----
+def plant_in_runs(monkeypatch: pytest.MonkeyPatch, device: str, change: Callable[[Any], Any]) -> None:
+    """Has plans that read memory run otherwise; a kernel alone, whose memory is all given as outputs, runs as it does."""
+    target = compiler_for(device).device
+    make = target.make_runner
+
+    def make_wrong(schedule: Schedule, executables: Any) -> Any:
+        right = make(schedule, executables)
+        return change(right) if schedule.inputs else right
+
+    monkeypatch.setattr(target, "make_runner", make_wrong)
+
+
+def scribbling(right: Any) -> Any:
+    """A run that writes over the first of its inputs, too."""
+
+    def run(inputs: Sequence[Any], *args: Any) -> None:
+        right(inputs, *args)
+        device = compiler_for(inputs[0].device).device
+        device.copy_in(inputs[0].memory, np.zeros(inputs[0].numel, inputs[0].dtype.numpy))
+
+    return run
+
+
+def left_out(right: Any) -> Any:
+    """A run that leaves its outputs as they were: those of a run before, or what was in their memory."""
+    return lambda *args: None

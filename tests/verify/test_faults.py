@@ -217,6 +217,19 @@ def chain() -> Tensor:
 
 
 MEMORY = {
+    "kernels in another order": Fault(
+        lambda patch: plant_in_schedule(patch, faults.in_other_order), chain, "the memory of a plan"
+    ),
+    "an input is written over": Fault(
+        lambda patch: faults.plant_in_runs(patch, "CPU", faults.scribbling),
+        lambda: chain().sum().item(),
+        "the memory of a plan",
+    ),
+    "a run that is left out": Fault(
+        lambda patch: faults.plant_in_runs(patch, "CPU", faults.left_out),
+        lambda: chain().sum().item(),
+        "the memory of a plan",
+    ),
     "temporaries share their memory": Fault(
         lambda patch: plant_in_schedule(patch, faults.all_in_one_place), chain, "the memory of a plan"
     ),
