@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, JitError
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.arguments import saved_state
+from picograd.tensor.cell import trace
+from picograd.tensor.core import realize
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -14,8 +16,9 @@ from picograd.tensor.tensor import Tensor
 class GradScaler:
     """Multiplies losses, divides gradients, and leaves out steps whose gradients are not finite.
 
-    The scale is a buffer on the device: when it changes, plans stay. step() looks at the gradients, so it
-    computes them now and does not work inside jit; scale() does.
+    The scale is a buffer on the device: when it changes, plans stay. step() looks at the gradients and leaves a step out,
+    which computes them now; inside jit, where there is no value to look at, the optimizer's step is made, and each
+    parameter and each tensor of its state has its old value again where a gradient is not finite: one plan does both.
 
     Args:
       device:           has no effect: the scale goes where the loss is
@@ -54,9 +57,10 @@ class GradScaler:
                 f" {backoff_factor}."
             )
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
-        self._enabled, self._value, self._good_steps = enabled, float(init_scale), 0
-        self._scale: Tensor | None = None
-        self._found: dict[int, bool] = {}  # by optimizer: a gradient was not finite, since the last update
+        self._enabled = enabled
+        self._scale, self._good_steps = Tensor(float(init_scale)), Tensor(0)
+        self._finite: dict[int, Tensor] = {}  # by optimizer: its gradients are, since the last update
+        realize([self._scale, self._good_steps])
 
     def scale(self, outputs: Any) -> Any:
         """Returns the loss `outputs`, or each of several in a list or tuple, times the scale.
@@ -90,7 +94,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        if id(optimizer) in self._found:
+        if id(optimizer) in self._finite:
             raise ArgumentError(
                 "unscale_: the gradients of this optimizer are unscaled already.",
                 hint="scaler.update() after scaler.step()",
@@ -99,11 +103,14 @@ class GradScaler:
         with no_grad():
             for grad in grads:
                 grad.mul_((1.0 / self._factor(grad.device)).to(grad.dtype))
-            finite = [grad.isfinite().all() for grad in grads]
-            self._found[id(optimizer)] = not all(bool(ok) for ok in finite)
+            found = [grad.isfinite().all().to(self._scale.device) for grad in grads]
+            self._finite[id(optimizer)] = Tensor.stack(found).all() if found else Tensor(True)
 
     def step(self, optimizer: Optimizer) -> None:
         """Takes the optimizer's step, unless a gradient is not finite; unscales first where that was not done.
+
+        Raises:
+          JitError: inside jit, the step makes state of the optimizer, as SGD's first one with momentum and dampening does.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> optimizer, scaler = optim.SGD([w], lr=0.5), pg.GradScaler()
@@ -115,10 +122,25 @@ class GradScaler:
         if not self._enabled:
             optimizer.step()
             return
-        if id(optimizer) not in self._found:
+        if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
-        if not self._found[id(optimizer)]:
+        finite = self._finite[id(optimizer)]
+        if trace.get() is None:
+            if finite.item():
+                optimizer.step()
+            return
+        tensors = written_by(optimizer)
+        with no_grad():
+            before = [tensor.clone() for tensor in tensors]
             optimizer.step()
+            if len(written_by(optimizer)) > len(tensors):
+                raise JitError(
+                    f"GradScaler.step: {type(optimizer).__name__} makes new state in a function that is traced, which could"
+                    " not be taken back.",
+                    hint="make one such step before, without jit.",
+                )
+            for tensor, old in zip(tensors, before):
+                tensor.assign(Tensor.choose(finite.to(tensor.device), tensor, old))
 
     def update(self, new_scale: float | None = None) -> None:
         """Makes the scale smaller after a step that was left out, greater after many that were not; or `new_scale`.
@@ -130,17 +152,20 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        if new_scale is not None:
-            self._set(float(new_scale))
-        elif any(self._found.values()):
-            self._good_steps = 0
-            self._set(self._value * self.backoff_factor)
-        else:
-            self._good_steps += 1
-            if self._good_steps == self.growth_interval:
-                self._good_steps = 0
-                self._set(self._value * self.growth_factor)
-        self._found = {}
+        with no_grad():
+            if new_scale is not None:
+                self._scale.assign(float(new_scale))
+            else:
+                found = [*self._finite.values()]
+                finite = Tensor.stack(found).all() if found else Tensor(True)
+                good = self._good_steps + 1
+                larger = self._scale * self.growth_factor
+                grown = Tensor.choose((good == self.growth_interval) & larger.isfinite(), larger, self._scale)
+                self._scale.assign(Tensor.choose(finite, grown, self._scale * self.backoff_factor))
+                self._good_steps.assign(Tensor.choose(finite & (good < self.growth_interval), good, 0))
+        if trace.get() is None:
+            realize([self._scale, self._good_steps])
+        self._finite = {}
 
     def get_scale(self) -> float:
         """Returns the scale, 1 where it is not enabled.
@@ -148,7 +173,7 @@ class GradScaler:
         >>> pg.GradScaler(enabled=False).get_scale()
         1.0
         """
-        return self._value if self._enabled else 1.0
+        return self._scale.item() if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
         """Returns whether losses are scaled.
@@ -171,8 +196,8 @@ class GradScaler:
         if not self._enabled:
             return {}
         rules = {"growth_factor": self.growth_factor, "backoff_factor": self.backoff_factor}
-        steps = {"growth_interval": self.growth_interval, "_growth_tracker": self._good_steps}
-        return {"scale": self._value, **rules, **steps}
+        steps = {"growth_interval": self.growth_interval, "_growth_tracker": self._good_steps.item()}
+        return {"scale": self._scale.item(), **rules, **steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a result of state_dict(), or of PyTorch's.
@@ -186,16 +211,21 @@ class GradScaler:
             names = ("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", "scale")
             state_dict = saved_state(self, state_dict, *names)
             self.growth_factor, self.backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
-            self.growth_interval, self._good_steps = state_dict["growth_interval"], state_dict["_growth_tracker"]
-            self._set(float(state_dict["scale"]))
+            self.growth_interval = state_dict["growth_interval"]
+            with no_grad():
+                self._scale.assign(float(state_dict["scale"]))
+                self._good_steps.assign(int(state_dict["_growth_tracker"]))
+            realize([self._scale, self._good_steps])
 
     def _factor(self, device: str) -> Tensor:
-        if self._scale is None:
-            self._scale = Tensor(self._value, device=device)
+        """Returns the scale on a device; where that is another, both numbers go there, but for those a plan may know."""
+        if self._scale.device != device and trace.get() is None:
+            self._scale, self._good_steps = self._scale.to(device), self._good_steps.to(device)
+            realize([self._scale, self._good_steps])
         return self._scale.to(device)
 
-    def _set(self, value: float) -> None:
-        self._value = value
-        if self._scale is not None:
-            with no_grad():
-                self._scale.assign(value)
+
+def written_by(optimizer: Optimizer) -> list[Tensor]:
+    """Returns the tensors that a step writes: the parameters, and what the optimizer keeps of them, each once."""
+    state = [value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, Tensor)]
+    return [*{id(tensor): tensor for tensor in [*optimizer.parameters(), *state]}.values()]

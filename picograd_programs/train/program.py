@@ -27,7 +27,7 @@ from picograd_formats.state_file import load
 from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Progress, TensorBoard
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
-PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16}
+PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
@@ -43,7 +43,8 @@ class Settings:
     weight_decay: float = 0.01  # of weights with two axes or more
     clip: float = 0.0  # most that the norm of all gradients may be; 0 is no limit
     accumulate: int = 1  # batches of a step, whose gradients are averaged
-    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16 computes products in 16 bits, by autocast
+    # products are computed in it, by autocast; for float16 the loss is scaled
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     ema: float = 0.0  # part of a moving average of the weights that stays at each step: 0.999; 0 is no average
     seed: int = 0  # of start weights, batches and draws
     eval_every: int = 500  # steps between two evaluations

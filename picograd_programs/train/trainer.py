@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.gradient import written_out
-from picograd.dtype import DType
+from picograd.dtype import DType, float16
 from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError
 from picograd.ir.op import toposort
 from picograd.ir.shape import flops_of
 from picograd.nn.module import Module
 from picograd.nn.utils import clip_grad_norm_
 from picograd.optim.optimizer import Optimizer
+from picograd.optim.scaler import GradScaler
 from picograd.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from picograd.tensor.anomaly import detect_anomaly
 from picograd.tensor.core import realize
@@ -140,7 +141,8 @@ class Trainer:
       schedule:    step, counted from 0 -> factor of each group's learning rate
       clip:        most that the norm of all gradients may be
       accumulate:  batches of a step, whose gradients are averaged
-      precision:   dtype of autocast in the loss: bfloat16
+      precision:   dtype of autocast in the loss: bfloat16; or float16, with a loss that is scaled
+      scaler:      of the loss; None takes GradScaler(), which for other dtypes than float16 is not enabled
       ema:         part of the weights' moving average that stays at each step: 0.999
       seed:        of draws within steps, and of the order of a DataLoader that has no generator of its own
       jit:         the step is one plan; False runs it as it stands
@@ -170,6 +172,7 @@ class Trainer:
         clip: float | None = None,
         accumulate: int = 1,
         precision: DType | None = None,
+        scaler: GradScaler | None = None,
         ema: float | None = None,
         seed: int = 0,
         jit: bool = True,
@@ -185,6 +188,7 @@ class Trainer:
         self.schedule, self.clip, self.accumulate, self.precision, self.seed = schedule, clip, accumulate, precision, seed
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         self.parameters = [parameter for group in self.groups for parameter in group["params"]]
+        self.scaler = scaler or GradScaler(enabled=precision is float16)
         self.averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(ema)) if ema else None
         self.rates = [float(group["lr"]) for group in self.groups]
         self.done, self.steps, self.should_stop, self.beside = 0, 0, False, 0.0
@@ -196,17 +200,22 @@ class Trainer:
     def step(self, *batches: Batch) -> Figures:
         """Makes a step: gradients of the loss, averaged over the batches, then the optimizer's update.
 
+        Where the loss is scaled, a step whose gradients overflow changes nothing but the scale.
+
         Returns:   figures of the last batch, and "norm", that of the gradients, where it is clipped
         """
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         for batch in batches:
             figures = self.figures_of(batch)
-            (figures["loss"] / len(batches)).backward()
+            self.scaler.scale(figures["loss"] / len(batches)).backward()
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
         if self.clip is not None:
             figures["norm"] = clip_grad_norm_(self.parameters, self.clip)
         for optimizer in self.optimizers:
-            optimizer.step()
+            self.scaler.step(optimizer)
+        self.scaler.update()
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
         return {name: value.detach() for name, value in figures.items()}
@@ -361,10 +370,10 @@ class Trainer:
 
     # ---- state ----
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that a run needs to go on: weights, the optimizer's state, averaged weights, steps done."""
+        """Returns all that a run needs to go on: weights, also averaged ones, the optimizer's state, scale, steps done."""
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         kept = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
-        state = {"done": self.done, "model": self.model.state_dict(), **kept}
+        state = {"done": self.done, "model": self.model.state_dict(), "scaler": self.scaler.state_dict(), **kept}
         return state if self.averaged is None else {**state, "averaged": self.averaged.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -379,6 +388,8 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         for optimizer, kept in zip(self.optimizers, state.get("optimizers") or [state["optimizer"]], strict=True):
             optimizer.load_state_dict(kept)
+        if state.get("scaler"):
+            self.scaler.load_state_dict(state["scaler"])
         if self.averaged is not None:
             self.averaged.load_state_dict(state.get("averaged") or _averaged_at_start(self.averaged, state["model"]))
         for group, rate in zip(self.groups, rates):

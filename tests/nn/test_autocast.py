@@ -92,13 +92,68 @@ def test_as_a_decorator_in_jit_and_switched_off():
 
 
 # ---- scaling ----
+FACTORS = (1.0, 2.0, float("inf"), 3.0, float("nan"), 1.0, 1.0, 1.0)
+
+
+@pytest.mark.req("C9")
+@pytest.mark.parametrize("make", [
+    (lambda w: optim.SGD(w, lr=0.1, momentum=0.9), lambda v: torch.optim.SGD(v, lr=0.1, momentum=0.9)),
+    (lambda w: optim.Adam(w, lr=0.1), lambda v: torch.optim.Adam(v, lr=0.1)),
+], ids=["SGD", "Adam"])  # fmt: skip
+@pytest.mark.parametrize("first", [0, 2], ids=["a good step first", "one that is left out first"])
+def test_inside_jit_one_plan_takes_steps_and_leaves_them_out_as_pytorch_does(make, first):
+    w, v = Tensor([1.0, 2.0], requires_grad=True), torch.tensor([1.0, 2.0], requires_grad=True)
+    settings = {"init_scale": 8.0, "growth_interval": 2, "growth_factor": 4.0, "backoff_factor": 0.25}
+    mine, other = pg.GradScaler(**settings), torch.amp.GradScaler("cpu", **settings)
+    ours, theirs = make[0]([w]), make[1]([v])
+
+    @pg.jit
+    def step(factor: Tensor) -> Tensor:
+        ours.zero_grad()
+        loss = (w * w).sum() * factor
+        mine.scale(loss).backward()
+        mine.unscale_(ours)
+        mine.step(ours)
+        mine.update()
+        return loss
+
+    for factor in FACTORS[first:]:
+        step(Tensor(factor))
+        theirs.zero_grad()
+        other.scale((v * v).sum() * factor).backward()
+        other.step(theirs)
+        other.update()
+        assert mine.get_scale() == other.get_scale()
+        same_value(w.detach(), v.detach(), rtol=1e-6)
+    assert mine.state_dict() == other.state_dict() and step.num_captures == 1
+
+
+def test_inside_jit_state_that_a_step_makes_is_refused():
+    w = Tensor([1.0], requires_grad=True)
+    optimizer, scaler = optim.SGD([w], lr=0.1, momentum=0.9, dampening=0.5), pg.GradScaler()
+
+    @pg.jit
+    def step() -> None:
+        scaler.scale(w.sum()).backward()
+        scaler.step(optimizer)
+
+    with pytest.raises(pg.JitError, match="GradScaler.step: SGD makes new state in a function that is traced"):
+        step()
+
+
+def test_the_greatest_scale_is_finite():
+    scaler = pg.GradScaler(init_scale=2.0**127, growth_interval=1)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**127
+
+
 @pytest.mark.req("C9")
 def test_scales_change_as_pytorchs_do(rng):
     w, v = Tensor([1.0, 2.0], requires_grad=True), torch.tensor([1.0, 2.0], requires_grad=True)
     settings = {"init_scale": 8.0, "growth_interval": 2, "growth_factor": 4.0, "backoff_factor": 0.25}
     mine, other = pg.GradScaler(**settings), torch.amp.GradScaler("cpu", **settings)
     ours, theirs = optim.SGD([w], lr=0.1, momentum=0.9), torch.optim.SGD([v], lr=0.1, momentum=0.9)
-    for factor in (1.0, 2.0, float("inf"), 3.0, float("nan"), 1.0, 1.0, 1.0):
+    for factor in FACTORS:
         for scaler, optimizer, x in ((mine, ours, w), (other, theirs, v)):
             optimizer.zero_grad()
             scaler.scale((x * x).sum() * factor).backward()

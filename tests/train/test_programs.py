@@ -44,7 +44,7 @@ SMALL: dict[str, tuple[str, str, str, str]] = {
     "gru": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
     "lstm": ("--width 8 --layers 2", "new names: .+", "--num 3 --temperature 0", r"(\w*\n){3}"),
     "wavenet": ("--width 8", "new names: .+", "--num 3", r"(\w*\n){3}"),
-    "transformer": ("--width 8 --layers 1 --dropout 0.1", "new names: .+", "--num 3", r"(\w*\n){3}"),
+    "transformer": ("--width 8 --layers 1 --dropout 0.1 --precision float16", "new names: .+", "--num 3", r"(\w*\n){3}"),
     "mnist": ("--hidden 16 --batch 32 --lr 0.01", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "", ""),
     "cnn": ("--channels 2 --batch 16", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "", ""),
     "bert": (

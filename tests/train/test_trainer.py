@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd import Tensor, nn
@@ -114,6 +116,57 @@ def test_batches_may_be_named_and_figures_more_than_a_loss() -> None:
     ours = trainer(loss=named)
     ours.fit(lambda number: dict(zip(("points", "classes"), rows(number))), 20, [])
     assert ours.latest.keys() == {"loss", "right"} and 0 <= ours.latest["right"] <= 1
+
+
+# ---- 16 bits ----
+def torch_of(ours: Trainer) -> torch.nn.Sequential:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Dropout(0.0), torch.nn.Linear(16, 2))
+    model.load_state_dict({name: torch.tensor(value.numpy()) for name, value in ours.model.state_dict().items()})
+    return model
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_float16_scales_the_loss_as_pytorch_does(jit: bool) -> None:
+    rule = {"init_scale": 2.0**22, "growth_interval": 3}
+    ours = trainer(precision=pg.float16, scaler=pg.GradScaler(**rule), clip=1.0, jit=jit)
+    model, scaler, scales, found = torch_of(ours), torch.amp.GradScaler("cpu", **rule), [], []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for number in range(14):
+        x, y = map(torch.tensor, rows(number))
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            value = torch.nn.functional.cross_entropy(model(x), y)
+        scaler.scale(value).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        before = weights(ours)
+        ours.fit(rows, number + 1, [])
+        found.append(ours.scaler.get_scale())
+        is_skipped = number == 0 and scales[0] < 2.0**22
+        assert not is_skipped or all((a == b).all() for a, b in zip(before, weights(ours)))
+        assert ours.latest["loss"] == pytest.approx(value.item(), rel=5e-3)
+    assert found == scales and min(scales) < 2.0**22 and any(a < b for a, b in zip(scales, scales[1:]))
+    for a, b in zip(weights(ours), model.parameters(), strict=True):
+        np.testing.assert_allclose(a, b.detach().numpy(), rtol=0.02, atol=5e-3)
+
+
+def test_the_scale_is_part_of_a_checkpoint(tmp_path: Path) -> None:
+    def made() -> Trainer:
+        return trainer(precision=pg.float16, scaler=pg.GradScaler(init_scale=2.0**22, growth_interval=3))
+
+    whole, first, second = made(), made(), made()
+    whole.fit(rows, 12, [])
+    checkpoints = Checkpoints(tmp_path)
+    first.fit(rows, 7, [checkpoints])
+    assert checkpoints.restore(second) and second.scaler.state_dict() == first.scaler.state_dict()
+    assert second.scaler.get_scale() < 2.0**22
+    second.fit(rows, 12, [])
+    assert same(whole, second) and whole.scaler.state_dict() == second.scaler.state_dict()
+    assert trainer(precision=pg.float16).scaler.get_scale() == 65536.0
+    assert not trainer(precision=pg.bfloat16).scaler.is_enabled()
 
 
 @pytest.mark.parametrize(
