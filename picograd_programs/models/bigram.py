@@ -115,6 +115,10 @@ class Bigram(NamesProgram):
         """Returns all pairs."""
         return self.pairs
 
+    def describe(self) -> str:
+        """Returns the numbers of pairs and of weights."""
+        return f"{len(self.pairs.tokens):,} pairs, {super(NamesProgram, self).describe()}"
+
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Returns no figures: all names are counted, and none is held out."""
         return {}

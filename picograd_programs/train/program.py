@@ -6,24 +6,31 @@ on the way, results at the end. Each is in the file of its model (picograd_progr
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from picograd import dtype as dtypes
+from picograd.config import num_threads
+from picograd.cuda import get_device_name
 from picograd.errors import ArgumentError, DataError
+from picograd.files import write_whole
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd_formats.state_file import load
+from picograd_lab.doctor import processor_name
 from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Progress, TensorBoard
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
@@ -269,8 +276,35 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     model = trainer.model_in_use()
     model.eval()
     with no_grad():
-        print(program.report(model), flush=True)
+        report = program.report(model)
+    print(report, flush=True)
+    write_result(program, settings, report)
     return 0
+
+
+def write_result(program: Program, settings: Any, report: str) -> None:
+    """Writes what a training was and came to, as result.json in its folder: bench/trainings.py makes a page of it.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    words, whole = f"picograd train {program.name}", type(settings)()
+    result = {
+        "program": program.name, "about": program.about, "sizes": program.describe(), "steps": program.steps,
+        "command": command_line(words, settings, out=whole.out, resume=False),
+        "report": report.replace(f"{settings.out}{os.sep}", "").splitlines(),
+        "machine": machine_of(program.model), "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }  # fmt: skip
+    text = json.dumps(result, indent=1) + "\n"
+    write_whole("train", settings.out / "result.json", lambda file: file.write(text.encode()))
+
+
+def machine_of(model: Module) -> str:
+    """Returns the name of what a model is trained on."""
+    device = str(next(model.parameters()).device).lower()
+    if device.startswith("cuda"):
+        return f"an {get_device_name(device)}"
+    return f"{num_threads()} of {os.cpu_count()} threads of {processor_name()}"
 
 
 # ---- checkpoints of programs ----

@@ -1,0 +1,142 @@
+"""The page of trainings, docs/models.md: an entry for each whole run that was kept, made of what the run wrote.
+
+    picograd train bigram --out runs/bigram
+    python -m bench.trainings runs/bigram       keeps the run under the name of its folder, and writes the page
+    python -m bench.trainings                   writes the page from the runs that are kept
+
+In:    result.json and log.jsonl, which `picograd train` writes at the end and on the way, and its pictures
+Out:   docs/models/NAME.json, .svg and .png, and docs/models.md
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import tyro
+from matplotlib.figure import Figure
+
+from bench.driver import ROOT
+from bench.plots import COLORS, write_svg
+from picograd_programs.cli import PROGRAMS
+from picograd_programs.train.curve import thinned
+
+PAGE = ROOT / "docs" / "models.md"
+POINTS_MAX = 150  # of a line; neighbours are averaged
+LINES_MAX = 16  # of results
+PICTURE_NBYTES_MAX = 160 * 2**10
+# The same figure as others give it; a model that is not here has none that is published for these data and settings.
+BESIDE = {
+    "bigram": "2.4543562 by counting, a running sum in float32, and about 2.4726 by gradient descent (Karpathy, makemore)",
+    "transformer": "about 1.92 on the test names (Karpathy, makemore)",
+    "mnist": "95.3 % (LeCun et al. 1998, two layers, 300 hidden units)",
+    "cnn": "99.05 % (LeCun et al. 1998, LeNet-5)",
+    "gpt": "validation loss 1.88 (Karpathy, nanoGPT, settings for a CPU)",
+}
+HEAD = """# Models that were trained
+
+One entry for each whole run that was kept: the command, the result, and the curve of its losses. `picograd train --help`
+lists all models; [train.md](train.md) says how to train one of your own. `python -m bench.trainings FOLDER` makes an entry
+of a run. Times are those of the run as it was made, some on a machine that did other work, too.
+
+| run | result | time |
+|---|---|---:|
+"""
+
+
+# ---- a run ----
+def keep(folder: Path, kept: Path) -> None:
+    """Keeps a run under the name of its folder: figures, thinned, its curve, and its small pictures.
+
+    Raises:
+      SystemExit: the folder has no training that came to its end.
+    """
+    try:
+        result = json.loads((folder / "result.json").read_text())
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    except FileNotFoundError as error:
+        raise SystemExit(f"{folder} has no {Path(error.filename).name}: `picograd train` writes it at the end.") from None
+    pictures = [path for path in sorted(folder.glob("*.png")) if path.stat().st_size <= PICTURE_NBYTES_MAX]
+    names = [f"{folder.name}-{path.name}" for path in pictures]
+    entry = {**result, "seconds": lines[-1]["seconds"], "curves": curves_of(lines), "pictures": names}
+    kept.mkdir(parents=True, exist_ok=True)
+    for path, name in zip(pictures, names):
+        shutil.copyfile(path, kept / name)
+    (kept / f"{folder.name}.json").write_text(json.dumps(entry, indent=1) + "\n")
+    write_svg(drawn(entry["curves"]), kept / f"{folder.name}.svg")
+
+
+def curves_of(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
+    """Returns the losses of a log by name: [steps, values] each."""
+    names = dict.fromkeys(name for line in lines for name in line if "loss" in name)
+    found = {name: [(line["step"], line[name]) for line in lines if name in line] for name in names}
+    return {
+        name: [[round(value, 5) for value in thinned(part, POINTS_MAX)] for part in zip(*points)]
+        for name, points in found.items()
+    }
+
+
+def drawn(curves: dict[str, list[list[float]]]) -> Figure:
+    """Returns the picture of some losses against steps."""
+    figure = Figure(figsize=(6, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, (steps, values)) in enumerate(curves.items()):
+        look = {"color": COLORS[2 * number % len(COLORS)], "linewidth": 1.4, "markersize": 3}
+        axes.plot(steps, values, marker="o" if number else None, label=name, **look)
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss")
+    axes.grid(which="major", linewidth=0.3)
+    axes.legend(frameon=False)
+    return figure
+
+
+# ---- the page ----
+def page(kept: Path) -> str:
+    """Returns the text of the page for the runs that are kept."""
+    entries = {path.stem: json.loads(path.read_text()) for path in sorted(kept.glob("*.json"))}
+    order = [program.name for program in PROGRAMS]
+    named = sorted(entries.items(), key=lambda item: (order.index(item[1]["program"]), item[0]))
+    rows = [f"| [{name}](#{name}) | {entry['report'][0]} | {duration(entry['seconds'])} |" for name, entry in named]
+    return HEAD + "\n".join([*rows, "", *(text_of(name, entry) for name, entry in named)])
+
+
+def text_of(name: str, entry: dict[str, Any]) -> str:
+    """Returns the text of an entry."""
+    beside = BESIDE.get(name)
+    report = [*entry["report"][:LINES_MAX], *(["..."] if len(entry["report"]) > LINES_MAX else [])]
+    lines = [
+        f"## {name}", "", f"{entry['about']} {entry['sizes'][:1].upper()}{entry['sizes'][1:]}.", "",
+        *(f"    {line}" for line in (entry["command"], *report)), "",
+        *([f"Beside it: {beside}.", ""] if beside else []),
+        f"{entry['steps']:,} steps in {duration(entry['seconds'])} on {entry['machine']}, {entry['date']}.", "",
+        f"![Losses of {name} against steps](models/{name}.svg)", "",
+        *(line for picture in entry["pictures"] for line in (f"![{picture}](models/{picture})", "")),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time for a person to read.
+
+    >>> duration(8.25), duration(754)
+    ('8.2 s', '12.6 min')
+    """
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def main(folders: tyro.conf.Positional[tuple[Path, ...]] = ()) -> None:
+    """Keeps runs and writes the page.
+
+    Args:
+        folders: of `picograd train`, each to be kept under its name
+    """
+    kept = PAGE.with_suffix("")
+    for folder in folders:
+        keep(folder, kept)
+    PAGE.write_text(page(kept))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

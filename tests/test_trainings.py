@@ -1,0 +1,51 @@
+"""The page of trainings is made of what runs wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import trainings
+from picograd_programs import cli
+
+KEPT = trainings.PAGE.with_suffix("")
+
+
+def test_a_run_becomes_an_entry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "some-bigrams"
+    with pytest.raises(SystemExit, match="has no result.json: `picograd train` writes it at the end"):
+        trainings.keep(tmp_path, tmp_path / "kept")
+    assert cli.main(["train", "bigram", "--steps", "40", "--eval-every", "20", "--out", str(out)]) == 0
+    result = capsys.readouterr().out
+    trainings.keep(out, tmp_path / "kept")
+    trainings.keep(out, tmp_path / "kept")  # again: the entry is replaced
+    text = trainings.page(tmp_path / "kept")
+    loss = next(line for line in result.splitlines() if line.startswith("loss by counting: 2.4545768"))
+    assert text.count(f"    {loss}\n") == 1 and f"| [some-bigrams](#some-bigrams) | {loss} |" in text
+    assert "    picograd train bigram --steps 40 --eval-every 20\n" in text and str(tmp_path) not in text
+    assert "40 steps in" in text and "![Losses of some-bigrams against steps](models/some-bigrams.svg)" in text
+    entry = json.loads((tmp_path / "kept" / "some-bigrams.json").read_text())
+    steps, values = entry["curves"]["loss"]
+    assert steps == [20, 40] and values[0] > values[1] > 2.45
+    assert (tmp_path / "kept" / "some-bigrams.svg").stat().st_size < 40_000
+
+
+def test_curves_are_thinned_and_only_losses_are_kept() -> None:
+    lines: list[dict[str, Any]] = [{"step": n, "seconds": n / 10, "loss": 5.0 - n / 1000, "norm": 1.0} for n in range(1000)]
+    lines.append({"step": 1000, "seconds": 100.0, "validation loss": 4.0})
+    curves = trainings.curves_of(lines)
+    assert [*curves] == ["loss", "validation loss"] and curves["validation loss"] == [[1000], [4.0]]
+    assert len(curves["loss"][0]) == len(curves["loss"][1]) == trainings.POINTS_MAX
+
+
+def test_the_page_is_that_of_the_kept_runs_and_its_commands_are_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trainings.PAGE.read_text() == trainings.page(KEPT)
+    seen: list[Any] = []
+    monkeypatch.setattr(cli, "train_program", lambda settings: seen.append(settings) or 0)
+    entries = [json.loads(path.read_text()) for path in KEPT.glob("*.json")]
+    for entry in entries:
+        assert cli.main(entry["command"].split()[1:]) == 0
+    assert len(seen) == len(entries) >= 4
