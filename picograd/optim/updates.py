@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import copied
 from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import by_formula
@@ -146,6 +147,8 @@ def realize_apart(tensors: Sequence[TensorCore]) -> None:
 
     So the first step, which reads them, has the form of those after it, and needs no plan and no kernels of its own.
     """
+    if trace.get() is None:
+        evaluate_first([graph for tensor in tensors if isinstance(graph := tensor.cell.content, Op)])
     realize_tensors(tensors)
     taken = set()
     for cell in dict.fromkeys(tensor.cell for tensor in tensors) if trace.get() is None else ():

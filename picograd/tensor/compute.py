@@ -25,6 +25,7 @@ import numpy as np
 
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType
+from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
@@ -202,7 +203,9 @@ def _compute_starts() -> None:
             with suppress(OutOfMemoryError):  # then it stays a constant
                 value = np.broadcast_to(np.asarray(op.src[0].arg, op.dtype.numpy), cast("tuple[int, ...]", op.shape))
                 op.realized = from_host(value, op.dtype, device or default_device())
-    compute_unasked([op for op in left if not begins_apart(op)])
+    rest = [op for op in left if not begins_apart(op)]
+    evaluate_first(rest)
+    compute_unasked(rest)
 
 
 def _compute_but_failures(

@@ -1,0 +1,73 @@
+"""What a program begins with is computed once, by the evaluator: nothing is compiled for it, and the bits are a kernel's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor, nn, optim
+from picograd.engine import first_values
+from picograd.interrupts import Latest
+from picograd.look import watch
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_values, "_evaluated", Latest(1024))
+
+
+def begun(make: Callable[[], list[Tensor]]) -> tuple[list[np.ndarray], int]:
+    """Returns the values of tensors once an optimizer has them, and how many plans that took."""
+    pg.manual_seed(7)
+    with watch() as counts:
+        tensors = make()
+        optim.SGD(tensors, lr=0.1)
+        return [tensor.detach().numpy() for tensor in tensors], counts.plans
+
+
+@pytest.mark.req("G8")
+def test_random_weights_take_no_plan_the_first_time_and_one_the_second(device: str) -> None:
+    def make() -> list[Tensor]:
+        return [*nn.Linear(5, 7).parameters(), *nn.Linear(5, 7).parameters(), *nn.Conv2d(2, 3, 3).parameters()]
+
+    (first, none), (second, one) = begun(make), begun(make)
+    assert (none, one) == (0, 1)
+    for a, b in zip(first, second):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        nn.init.uniform_, nn.init.normal_, nn.init.xavier_uniform_, nn.init.kaiming_normal_, nn.init.trunc_normal_,
+        lambda weight: nn.init.uniform_(weight, -0.3, 0.7), lambda weight: nn.init.normal_(weight, 1.0, 0.02),
+    ],
+)  # fmt: skip
+def test_the_bits_are_those_of_a_kernel(fill: Callable[[Tensor], Tensor], device: str) -> None:
+    (first,), _ = begun(lambda: [fill(nn.Parameter(pg.empty(33, 65)))])
+    (second,), _ = begun(lambda: [fill(nn.Parameter(pg.empty(33, 65)))])
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_is_large_or_not_rounded_in_one_way_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_values, "MOST_ELEMENTS", 100)
+    assert begun(lambda: [nn.Parameter(pg.rand(10, 10))])[1] == 0
+    assert begun(lambda: [nn.Parameter(pg.rand(10, 11))])[1] == 1
+    assert begun(lambda: [nn.Parameter(pg.rand(7, 7)), nn.Parameter(pg.rand(7, 7)), nn.Parameter(pg.rand(7, 7))])[1] == 1
+    assert begun(lambda: [nn.Parameter(pg.rand(4).exp())])[1] == 1
+    assert begun(lambda: [nn.Parameter(pg.rand(4).sum())])[1] == 1
+    assert begun(lambda: [nn.Parameter(pg.rand(4, dtype=pg.bfloat16))])[1] == 1
+
+
+def test_a_first_backward_pass_finds_its_weights_drawn() -> None:
+    """Without an optimizer: leaves are computed before the first plan that reads them."""
+    pg.manual_seed(7)
+    with watch() as counts:
+        layer = nn.Linear(3, 2)
+        layer(pg.ones(1, 3)).sum().backward()
+        assert layer.weight.grad is not None
+        layer.weight.grad.numpy()
+    assert counts.plans == 1
