@@ -494,10 +494,7 @@ class Nests:
         return True
 
     def finished(self) -> tuple[Draft, ...]:
-        """Returns the nests that store something, each after those it needs; who reads a nest is forgotten.
-
-        Nests that know each other would be garbage that keeps graphs until a collector looks for it.
-        """
+        """Returns the nests that store something, each after those it needs; who reads a nest is forgotten."""
         for nest in self.drafts:
-            nest.readers.clear()
+            nest.readers.clear()  # nests that know each other would keep graphs until garbage is collected
         return tuple(sorted([nest for nest in self.drafts if nest.stored], key=lambda nest: nest.level))
