@@ -21,6 +21,8 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.chat.turns import Turns
+from picograd_programs.data.fetch import sha256_of
+from picograd_programs.data.text import load_text
 from picograd_programs.data.tokenizer_json import load_tokenizer
 from picograd_programs.models.gpt import drawn_from
 from picograd_programs.nano.lessons import Lesson
@@ -66,7 +68,7 @@ class Stage(Program):
     stage: ClassVar[str]
     before: ClassVar[type[Stage] | None] = None
     rate: ClassVar[float] = 1.0
-    same = (*Program.same, "stage", "depth", "text", "vocabulary", "context")
+    same = (*Program.same, "stage", "depth", "text", "text_digest", "vocabulary", "context")
 
     model: Nano
 
@@ -74,7 +76,9 @@ class Stage(Program):
         self.tokenizer = load_tokenizer(settings.out / "tokenizer.json")
         self.turns = Turns(TEMPLATE, self.tokenizer)
         self.end: int = self.tokenizer.control[TURN_END]
-        super().__init__(settings, stage=self.stage, tokens=len(self.tokenizer.tokens))
+        self.text = load_text(settings.text)
+        digest = sha256_of(self.text.encode())
+        super().__init__(settings, stage=self.stage, tokens=len(self.tokenizer.tokens), text_digest=digest)
         manual_seed(settings.seed)
         self.model = self.build(self.facts)
         if self.before is not None:

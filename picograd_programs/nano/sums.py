@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from picograd.nn import functional as F
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.tensor import Tensor
-from picograd_programs.data.text import load_text
 from picograd_programs.nano.lessons import Lessons
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.stage import NOT_COUNTED, Answers, NanoSettings, Stage, right, rows_of
@@ -35,7 +34,7 @@ from picograd_programs.train.trainer import seed_from
 
 QUESTIONS, TRIES = 16, 16  # of a step, and of each question
 SAMPLE = 3  # kind of draws; those of steps and epochs are 1 and 2
-ASKED = 128  # sums in an evaluation
+DRAWN = 512  # sums of an evaluation, of which each counts once
 
 
 class Tried(NamedTuple):
@@ -61,15 +60,15 @@ class Sums(Stage):
 
     def __init__(self, settings: NanoSettings):
         super().__init__(settings)
-        self.lessons, self.steps = Lessons(load_text(settings.text), settings.depth), settings.sums_steps
+        self.lessons, self.steps = Lessons(self.text, settings.depth), settings.sums_steps
         longest = self.lessons.terms - 1
         self.answer_tokens = len(str(2 * longest)) + 1
         self.length = len(self.turns.question(f"What is {longest} + {longest}?")) + self.answer_tokens
         self.answers = Answers(self.model, self.length, self.end, temperature=1.0)
         rng = np.random.default_rng(settings.seed)
         self.asked = {
-            "held-out": self.lessons.held_out("sums", ASKED),
-            "other": [self.lessons.drawn("sums", rng) for _ in range(ASKED)],
+            "held-out": [*dict.fromkeys(self.lessons.held_out("sums", DRAWN))],
+            "other": [*dict.fromkeys(self.lessons.drawn("sums", rng) for _ in range(DRAWN))],
         }
         self.begun = self.evaluate(self.model)
 
@@ -102,7 +101,8 @@ class Sums(Stage):
     def report(self, model: Nano) -> str:
         """Returns the same as a line, with what it was before this stage."""
         ended = self.evaluate(model)
-        return ", ".join(f"{name} {ended[name]:.1%}, {share:.1%} before" for name, share in self.begun.items())
+        rows = ((name, len(asked), f"{name} sums right") for name, asked in self.asked.items())
+        return "; ".join(f"{name} sums: {ended[of]:.1%} of {n} right, {self.begun[of]:.1%} before" for name, n, of in rows)
 
 
 def policy_loss(logits_RTV: Tensor, targets_RT: Tensor, advantages_R: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from picograd.tensor.tensor import Tensor
-from picograd_programs.data.text import load_text
 from picograd_programs.nano.base import Base
 from picograd_programs.nano.lessons import Lessons
 from picograd_programs.nano.network import Nano, mean_loss
@@ -35,7 +34,7 @@ class Talk(Stage):
 
     def __init__(self, settings: NanoSettings):
         super().__init__(settings)
-        self.lessons = Lessons(load_text(settings.text), settings.depth)
+        self.lessons = Lessons(self.text, settings.depth)
         self.length = min(ROW_TOKENS, settings.context)
         self.steps = settings.chat_steps or self.text_steps
         self.asked = {kind: self.lessons.held_out(kind, ASKED) for kind in MEASURED}
