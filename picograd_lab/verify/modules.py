@@ -61,6 +61,27 @@ def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[s
     return verdict
 
 
+def verify_modules_of(names: Mapping[str, Any]) -> Verdict:
+    """Compares the modules that a program has left: one of picograd's and one of PyTorch's, by the names of their weights.
+
+    Args:
+      names:  the program's; `inputs` among them is a tensor, or a tuple of arguments
+
+    Raises:
+      ArgumentError: there are no such modules, or no inputs.
+    """
+    theirs = [value for value in names.values() if is_torch_module(value)]
+    for ours in [value for value in names.values() if isinstance(value, Module)]:
+        for other in theirs:
+            if ours.state_dict().keys() == other.state_dict().keys() and "inputs" in names:
+                given = names["inputs"]
+                return verify_module(ours, other, given if isinstance(given, tuple) else (given,), {})
+    raise ArgumentError(
+        "verify --against torch: the program leaves no module, PyTorch's with the same names of weights, and `inputs`.",
+        hint="inputs = x at its end; or pg.verify(model, x, against=theirs) in it.",
+    )
+
+
 # ---- weights ----
 def _have_same_weights(ours: Module, theirs: Any, verdict: Verdict) -> bool:
     mine, other = ours.state_dict(), theirs.state_dict()

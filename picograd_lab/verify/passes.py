@@ -92,7 +92,7 @@ def deviating_pass(
         return None, "the passes over graphs with functions of the host are not compared"
     if sum(op.numel for op in order) > most:
         return None, "the passes over graphs that would take the evaluator long are not compared"
-    values = _values_for(order, schedule, inputs)
+    values = values_by_slot(order, schedule, inputs)
     step = ROUNDINGS * max([unit(op.dtype) for op in order if op.dtype.is_float], default=0.0)
     rng = np.random.default_rng(0)
     moved = {op: _moved(array, step, rng) for op, array in values.items()}
@@ -113,7 +113,7 @@ def deviating_pass(
     return Mismatch(what, f"changes what result {number} is: {fact}", _shown(before), lines_in([graphs[number]])), ""
 
 
-def _values_for(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array]) -> dict[Op, Array]:
+def values_by_slot(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array]) -> dict[Op, Array]:
     """Returns the value of each PARAM: for one that no kernel reads, which a wrong rule may have lost, any numbers do."""
     read = {op.arg[0]: array for op, array in zip(schedule.inputs, inputs)}
     rng = np.random.default_rng(0)

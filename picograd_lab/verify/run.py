@@ -19,6 +19,7 @@ import tyro
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_lab.verify.function import device_of
+from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.verdict import Verdict
 from picograd_lab.verify.watch import Watcher, watching
 
@@ -31,7 +32,8 @@ class VerifyConfig(Record):
 
     # The program.
     script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT")]
-    # What to compare with: numpy, or a device that runs the same kernels.
+    # What to compare with: numpy; a device that runs the same kernels; or torch, beside numpy: the program then leaves a
+    # module, one of PyTorch's with the same weights, and their `inputs`.
     against: str = "numpy"
     # File for a script that shows the first mismatch alone.
     save: Path | None = None
@@ -54,9 +56,11 @@ def verify_script(config: VerifyConfig, arguments: Sequence[str] = ()) -> int:
 
     Raises:
       DataError:   there is no such program, or the script cannot be saved.
+      ArgumentError: PyTorch is to be compared with, and the program leaves no modules of the same weights, or no inputs.
       DeviceError: there is no such device, or this machine cannot use it.
     """
-    watcher = Watcher(device_of(config.against))
+    is_torch = config.against.lower() == "torch"
+    watcher = Watcher(None if is_torch else device_of(config.against))
     owner = os.getpid()
     with watching(watcher):
         status = run_program(config.script, arguments)
@@ -64,7 +68,11 @@ def verify_script(config: VerifyConfig, arguments: Sequence[str] = ()) -> int:
         return status
     sys.stdout.flush()
     report(watcher.verdict, config)
-    return WRONG if watcher.verdict.mismatches else status
+    verdicts = [watcher.verdict]
+    if is_torch and not status:
+        verdicts.append(verify_modules_of(vars(sys.modules["__main__"])))
+        print(f"\n{verdicts[-1]}", file=sys.stderr)
+    return status if all(verdicts) else WRONG
 
 
 def run_program(script: Path, arguments: Sequence[str]) -> int:

@@ -19,6 +19,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable
 from picograd.record import replace
+from picograd_lab.verify import watch
 from tests.verify import faults
 from tests.verify.faults import exchange, plant_in_emitter, plant_in_pass, plant_in_rule, plant_in_schedule, swap, with_arg
 
@@ -276,6 +277,18 @@ def test_the_script_of_a_mismatch_shows_it_alone(tmp_path: Path, monkeypatch: py
         exec(compile(found.script, str(script), "exec"), {})
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plan_whose_kernels_are_others_is_compared_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of an earlier process may be, which was made otherwise."""
+    faults.nothing_is_kept(monkeypatch, "CPU")
+    monkeypatch.setattr(watch, "_is_same", lambda ours, theirs: False)
+    right = pg.verify(chain)
+    assert right and any("compared as a whole" in note for note in right.notes)
+    faults.nothing_is_kept(monkeypatch, "CPU")
+    plant_in_emitter(monkeypatch, swap(OpCode.MATMUL))
+    found = pg.verify(chain).first
+    assert found is not None and found.what == "a plan kept on disk" and found.lines
 
 
 def test_code_of_another_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

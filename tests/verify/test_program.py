@@ -63,6 +63,24 @@ def test_a_training_prints_the_same_numbers(script: Path) -> None:
     assert "nothing deviates" in both.stderr and "against slopes" in both.stderr
 
 
+def test_modules_that_a_program_leaves_are_compared_with_pytorchs(script: Path) -> None:
+    source = (
+        "import torch, picograd as pg\n"
+        "theirs, ours = torch.nn.Linear(4, 3), pg.nn.Linear(4, 3)\n"
+        "ours.load_state_dict({n: pg.Tensor(v.numpy()) for n, v in theirs.state_dict().items()})\n"
+        "inputs = pg.randn(5, 4)\n"
+        "print(ours(inputs).sum().item())\n"
+    )
+    script.write_text(source)
+    right = watched(script, own=("--against", "torch"))
+    assert right.returncode == 0 and "layers, held against PyTorch; nothing deviates" in right.stderr
+    script.write_text(source + "ours.bias.data = ours.bias.data + 1.0")
+    assert watched(script, own=("--against", "torch")).returncode == 1
+    script.write_text("import picograd as pg\npg.ones(3).exp().sum().item()")
+    none = watched(script, own=("--against", "torch"))
+    assert none.returncode == 1 and "hint: inputs = x at its end" in none.stderr
+
+
 def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_path: Path) -> None:
     script.write_text(FAULTY + TRAINING)
     saved = tmp_path / "shown.py"
