@@ -128,13 +128,13 @@ def literal(array: Array) -> str:
     return f"np.array({array.astype(np.float64).tolist()!r}).astype({name}).reshape({array.shape})"
 
 
-WRITES = '''# picograd fuzz: writes, seed {seed}
+WRITES = """# picograd fuzz: writes, seed {seed}
 # {error}
 
 from picograd_lab.fuzz.writes import check_writes
 
 check_writes({seed}, {device!r}, is_jitted={is_jitted})
-'''
+"""
 
 
 def writes_script(seed: int, device: str, is_jitted: bool, error: str) -> str:

@@ -398,7 +398,7 @@ def conv(g: Generator, v: Value) -> Value | None:
     taps = [int(g.rng.integers(1, min(length, 3) + 1)) for length in lengths]
     weights = g.param((groups * int(g.rng.integers(1, 4)), channels // groups, *taps), dtype)
     few = [int(n) for n in g.rng.integers(1, 3, 3 * len(lengths))]
-    stride, dilation, apart = (tuple(few[i :: 3]) for i in range(3))
+    stride, dilation, apart = (tuple(few[i::3]) for i in range(3))
     span = [(k - 1) * d + 1 for k, d in zip(taps, dilation)]
     short = [max(0, s - (n - 1) * e - 1) for s, n, e in zip(span, lengths, apart)]  # zeros that a window needs
     padding = tuple((least, int(g.rng.integers(0, 2))) for least in short)

@@ -185,6 +185,22 @@ def _gather(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
     return op.replace(src=(blocks.of(x, ours), blocks.of(index, theirs)))
 
 
+def _scatter(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
+    """All places along the axis that is scattered into, of a block along the others."""
+    (base, index, updates), (_, axis, batch) = op.src, op.arg
+    whole, places = every(base.shape)[axis], every(index.shape)[batch:]
+    left, right = ranges[:axis], ranges[axis + 1 :]
+    src = (
+        blocks.of(base, (*left, whole, *right)),
+        blocks.of(index, (*ranges[:batch], *places)),
+        blocks.of(updates, (*left, *places, *right)),
+    )
+    part = op.replace(src=src)
+    if ranges[axis] == whole:
+        return part
+    return shrink(part, tuple([(0, b - a) if i != axis else (a, b) for i, (a, b) in enumerate(ranges)]))
+
+
 def _matmul(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
     (lhs, rhs), (*batch, rows, columns) = op.src, ranges
     inner = every(lhs.shape)[-1]
@@ -218,6 +234,7 @@ RULES = {
     OpCode.SCAN: _scan,
     OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
+    OpCode.SCATTER: _scatter,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
 }

@@ -119,7 +119,8 @@ def _unknown(value: Array) -> Array:
 def _distance(a: Any, b: Any) -> Array:
     """Returns |a - b|; equal infinities and two NaN have none, and what is a number only once is infinitely far."""
     a, b = np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64)
-    far = np.abs(a - b)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(a - b)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(far), np.inf, far))
 
 

@@ -82,6 +82,20 @@ def test_graphs_in_float64_are_within_the_bounds_of_float32(seed: int) -> None:
         assert difference(exact, meaning.value, meaning.error, dtypes.float32).share <= 0.5
 
 
+def test_blocks_of_a_scatter_read_only_its_other_axes() -> None:
+    rng = np.random.default_rng(0)
+    base, updates = (Op(OpCode.PARAM, dtypes.float32, (), (i, shape)) for i, shape in enumerate([(4, 9, 6), (4, 5, 6)]))
+    index = Op(OpCode.PARAM, dtypes.int64, (), (2, (4, 5)))
+    arrays = {op: rng.standard_normal(op.arg[1]).astype(np.float32) for op in (base, updates)}
+    arrays[index] = rng.integers(0, 9, (4, 5))
+    whole = Op(OpCode.SCATTER, dtypes.float32, (base, index, updates), (OpCode.ADD, 1, 1))
+    part = block(whole, ((1, 3), (2, 9), (0, 4)))
+    (expected, found) = evaluate([whole, part], arrays)
+    np.testing.assert_array_equal(found, expected[1:3, 2:9, 0:4])
+    (small,) = [op for op in toposort([part]) if op.code is OpCode.SCATTER]
+    assert [s.shape for s in small.src] == [(2, 9, 4), (2, 5), (2, 5, 4)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_block_is_a_part_of_the_whole(seed: int) -> None:
     graph = any_graph(seed)

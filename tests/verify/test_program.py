@@ -168,6 +168,13 @@ def test_large_kernels_are_compared_at_samples() -> None:
     assert verdict and verdict.kernels[0].is_sample and "(sample)" in str(verdict)
 
 
+def test_nothing_of_the_comparison_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """Infinities and NaN are no warnings of NumPy's."""
+    x = pg.tensor([float("inf"), float("nan"), -1.0, 0.0])
+    assert pg.verify(lambda: [(x - x).tolist(), x.log().tolist(), (1 / x).tolist(), (x * x).sqrt().sum().item()])
+    assert capfd.readouterr() == ("", "")
+
+
 def test_loops_and_lengths_are_compared_step_by_step() -> None:
     def body(carry: pg.Tensor, row: pg.Tensor) -> tuple[pg.Tensor, pg.Tensor]:
         new = (carry @ carry + row).tanh()
