@@ -122,7 +122,9 @@ class Verdict(Struct):
         grads = f", and the gradients of {self.gradients} operations against slopes" if self.gradients else ""
         if self.first is None:
             return f"right: {seen}, held against {self.against}{grads}; nothing deviates"
-        return f"WRONG: {seen}, held against {self.against}{grads}; {len(self.mismatches)} deviate, first {self.first.what}"
+        count = len(self.mismatches)
+        deviate = f"{count} deviate{'s' * (count == 1)}, first {self.first.what}"
+        return f"WRONG: {seen}, held against {self.against}{grads}; {deviate}"
 
 
 def _row(held: Held) -> tuple[str, ...]:
