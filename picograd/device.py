@@ -132,7 +132,7 @@ class Language(Record):
 LANGUAGES = {
     "llvm": Language("ll", has_functions=False),
     "nvptx": Language("ll", has_functions=False, has_rough_exp2=True),  # LLVM IR for a GPU
-    "cuda": Language("cu", unrolls=True),
+    "cuda": Language("cu", unrolls=True, has_rough_exp2=True),
     "opencl": Language("cl", has_functions=False, unrolls=True),  # whose own functions may be 3 ulp and more off
     "c": Language("c"),
 }

@@ -240,6 +240,8 @@ def _erf_fits() -> list[Fit]:
         for low, high, count in pieces:
             middle = rounded((low + high) / 2, 32)
             fits.append(_log_erfc(low, high, Decimal(middle), count, bits))
+    fits.append(Fit("LOG2_ERFC", lambda x: (1 - erf(x)).ln() / (LN2 * x), lambda x: x * (1 - erf(x)) * LN2, Decimal(0),
+                    Decimal("4.25"), tuple(range(8)), 32))  # fmt: skip
     return fits
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, pow_, sin, tanh
+from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, one_and_erf, pow_, sin, tanh
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
 from picograd.codegen.scalar import (
     FORMATS,
@@ -301,6 +301,17 @@ ROUGH = PatternMatcher(
     ]
 )
 
+ONE_AND_ERF = PatternMatcher(
+    [
+        # 1 + erf(x), of which gelu is made: half the instructions of CUDA's erff
+        (
+            "1 + erf",
+            Pattern(OpCode.ADD, (Pattern(OpCode.ERF, name="erf"), Pattern(value=1.0)), kinds="f", either=True),
+            lambda erf: one_and_erf(erf.src[0]) if erf.dtype is dtypes.float32 else None,
+        ),
+    ]
+)
+
 WITHOUT_FMA = PatternMatcher(
     [
         # fma(a, b, c) = round(a b + c)
@@ -311,7 +322,7 @@ WITHOUT_FMA = PatternMatcher(
 
 @cache
 def rules_for(
-    language: str, has_narrow: bool = False, half_in_hardware: bool = False, has_fma: bool = True
+    language: str, has_narrow: bool = False, half_in_hardware: bool = False, has_fma: bool = True, has_erf: bool = False
 ) -> PatternMatcher:
     """Returns the rules of a target; those further right are asked first.
 
@@ -319,11 +330,13 @@ def rules_for(
       has_narrow:        there may be floats narrower than float32
       half_in_hardware:  float16 is converted by an instruction
       has_fma:           so is a product added
+      has_erf:           there may be an ERF
     """
-    if language_of(language).has_functions:
-        return EVERYWHERE
+    facts = language_of(language)
+    if facts.has_functions:
+        return EVERYWHERE + ONE_AND_ERF if has_erf and facts.has_rough_exp2 else EVERYWHERE
     wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
-    wide = wide + ROUGH if language_of(language).has_rough_exp2 else wide
+    wide = wide + ROUGH if facts.has_rough_exp2 else wide
     if not has_narrow:
         return wide
     narrow = PatternMatcher(
@@ -346,13 +359,19 @@ def has_half(target: Target) -> bool:
 class Legalizer:
     """The replacement of each expression, for one target.
 
-    rules:  those of narrow floats are among them from the first one on, before anything made of it
+    rules:  those of narrow floats, and of ERF, are among them from the first one on, before anything made of it
     """
 
     def __init__(self, target: Target):
+        self.target, self.has_narrow, self.has_erf = target, False, False
         self.rules = rules_for(target.language, has_fma=target.has_fma)
-        self.narrow_rules = rules_for(target.language, True, has_half(target), target.has_fma)
         self.became: dict[Op, Op] = {}
+
+    def notice(self, op: Op) -> None:
+        """Adds the rules that an Op asks for: of narrow floats, or of ERF."""
+        target = self.target
+        self.has_narrow, self.has_erf = self.has_narrow or op.dtype.is_narrow, self.has_erf or op.code is OpCode.ERF
+        self.rules = rules_for(target.language, self.has_narrow, has_half(target), target.has_fma, self.has_erf)
 
     def statement(self, statement: Statement) -> Statement:
         """Returns a statement with all its expressions rewritten."""
@@ -369,8 +388,8 @@ class Legalizer:
             if op.code is OpCode.RANGE:  # whose extent is no part of the expression
                 became[op] = op
                 continue
-            if op.dtype.is_narrow:
-                self.rules = self.narrow_rules
+            if (op.dtype.is_narrow and not self.has_narrow) or (op.code is OpCode.ERF and not self.has_erf):
+                self.notice(op)
             src = tuple(map(became.__getitem__, op.src))
             new = op if src == op.src else op.replace(src=src)
             if new in became:

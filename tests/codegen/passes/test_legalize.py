@@ -214,6 +214,24 @@ def test_a_rough_exponential_stays_where_an_instruction_computes_it() -> None:
     assert OpCode.EXP2 not in {op.code for op in toposort([legalize(exact, PTX)])}
 
 
+def one_and_erf(x: Op) -> Op:
+    return Op(OpCode.ADD, x.dtype, (Op(OpCode.ERF, x.dtype, (x,)), const(1.0, x.dtype)))
+
+
+def test_one_and_erf_is_as_exact_as_a_sum_without_an_erf() -> None:
+    """What gelu is made of: the error is that of a float32 near 1, on either side, and the result 0 far below."""
+    x = np.concatenate([np.linspace(-12, 12, 200_001), SPECIAL, [3.4e38, -3.4e38, 1e-40]]).astype(np.float32)
+    found = map_native(lambda value: legalize(one_and_erf(value), CUDA), [x], [SINGLE], SINGLE)
+    exact = np.array([1 + math.erf(value) for value in x.astype(np.float64)])
+    assert np.array_equal(np.isnan(found), np.isnan(exact)) and not found[x < -12].any()
+    error = np.abs(found - exact)
+    assert np.nanmax(error) <= 2.4e-7 and np.nanmax(error[x < 0]) <= 1.2e-7
+    single, double = (Op(OpCode.PARAM, dtype, (), (0, ())) for dtype in (SINGLE, DOUBLE))
+    codes = [op.code for op in toposort([legalize(one_and_erf(single), CUDA)])]
+    assert OpCode.ERF not in codes and codes.count(OpCode.FMA) == 7
+    assert legalize(one_and_erf(double), CUDA) is one_and_erf(double)
+
+
 def test_exp_is_short() -> None:
     """It stands inside softmax: 6 steps of the polynomial, 4 of the reduction, 6 of the power of two, 2 limits."""
     tree = legalize(Op(OpCode.EXP, SINGLE, (Op(OpCode.PARAM, SINGLE, (), (0, ())),)), LLVM)
