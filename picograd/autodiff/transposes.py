@@ -15,6 +15,7 @@ from picograd.ir.build import (
     gather,
     pad,
     permute,
+    positions,
     reduce,
     repeat_axes,
     reshape,
@@ -143,10 +144,18 @@ def cumsum_transpose(grad: Op, out: Op) -> Op:
 
 
 def gather_transpose(grad: Op, out: Op) -> Op:
-    """Adds the gradient of each element to the place it was read from."""
+    """Adds the gradient of each element to the place it was read from.
+
+    Of one element of a row nothing is added up: its gradient is chosen at its place, which fuses with what reads it.
+    """
     x, index = out.src
     axis, batch = out.arg
-    return scatter(zeros_like(x), index, grad, OpCode.ADD, axis, batch)
+    if numel(index.shape[batch:]) != 1:
+        return scatter(zeros_like(x), index, grad, OpCode.ADD, axis, batch)
+    left, right = x.shape[:axis], x.shape[axis + 1 :]
+    place = reshape(index, (*index.shape[:batch], *(1,) * (len(x.shape) - batch)))
+    is_read = compare(OpCode.CMPEQ, positions(x.shape, axis, index.dtype), expand(place, x.shape))
+    return where(is_read, expand(reshape(grad, (*left, 1, *right)), x.shape), zeros_like(x))
 
 
 def scatter_add_transpose(grad: Op, out: Op) -> Op:

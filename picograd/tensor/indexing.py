@@ -469,6 +469,8 @@ def __getitem__(self: T, index: Any) -> T:
     if not subscript.arrays:
         return view
     subscript, device = _beside(self, "index", subscript)
+    if _names_each_row(subscript, view.op.shape):
+        return self.from_op(_one_of_each_row(self, subscript, view.read()), device)
     index_op, axis, order = _selection(self, subscript, view.op.shape)
     merged = _merge(view.read(), subscript.places, order)
     return self.from_op(gather_op(merged, index_op, axis), device)
@@ -570,6 +572,38 @@ def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "ind
         index = part if index is None else index * _repeated(shape[place], common) + part
     assert index is not None
     return index, axis, order
+
+
+def _names_each_row(subscript: Subscript, shape: Shape) -> bool:
+    """True for x[arange(n), index]: the first arrays count all rows, so that one element of each is chosen."""
+    *counting, last = subscript.arrays
+    rows = shape[: len(counting)]
+    if not rows or subscript.places != tuple(range(len(subscript.arrays))) or len(last.shape) > len(rows):
+        return False
+    return all(_counts(array, axis, rows) for axis, array in enumerate(counting))
+
+
+def _counts(array: TensorCore | Array, axis: int, shape: Shape) -> bool:
+    """True for an index array that is 0, 1, ... along one axis of `shape`, whole, and the same along the others."""
+    line = (*(1 for _ in shape[:axis]), shape[axis], *(1 for _ in shape[axis + 1 :]))
+    rank = len(array.shape)
+    if not len(shape) - axis <= rank <= len(shape) or tuple(array.shape) != line[-rank:]:
+        return False
+    if not isinstance(array, TensorCore):
+        return np.array_equal(array.ravel(), np.arange(array.size))
+    op = array.read()
+    while op.code in (OpCode.CAST, OpCode.RESHAPE):
+        op = op.src[0]
+    return op.code is OpCode.IOTA
+
+
+def _one_of_each_row(self: T, subscript: Subscript, op: Op) -> Op:
+    """Returns the elements that the last array of such a subscript names: GATHER with the rows as batch."""
+    rank, last = len(subscript.arrays) - 1, subscript.arrays[-1]
+    rows, others = op.shape[:rank], op.shape[rank + 1 :]
+    index = broadcast_to(index_op(self, "index", last, op.shape, rank), rows)
+    taken = Op(OpCode.GATHER, op.dtype, (op, reshape(index, (*rows, 1))), (rank, rank))
+    return reshape(taken, (*rows, *others))
 
 
 def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:

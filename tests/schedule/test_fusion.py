@@ -95,6 +95,14 @@ SPELLINGS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "log_softmax": (lambda x: x.log_softmax(-1), (numbers(N, C),)),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (C,), w, b), (numbers(N, C), numbers(C), numbers(C))),
     "cross_entropy": (F.cross_entropy, (numbers(N, C), Tensor(np.arange(N)))),
+    "cross_entropy by gather": (
+        lambda x, y: (x.logsumexp(1, keepdim=True) - x.gather(1, y.unsqueeze(1))).mean(),
+        (numbers(N, C), Tensor(np.arange(N))),
+    ),
+    "cross_entropy by rows": (
+        lambda x, y: (x.logsumexp(1) - x[pg.arange(N), y]).mean(),
+        (numbers(N, C), Tensor(np.arange(N))),
+    ),
     "variance": (lambda x: x.var(-1), (numbers(N, C),)),
 }
 

@@ -8,6 +8,8 @@ import torch
 
 import picograd as pg
 from picograd import DTypeError, Tensor, dtypes
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
 from tests.helpers import same_as_torch, same_value
 
 BASIC = [
@@ -48,6 +50,36 @@ def test_integer_tensors_index_as_lists_do(index, device, rng):
     x = rng.standard_normal((4, 3, 4)).astype(np.float32)
     tensors = tuple(Tensor(item) if isinstance(item, list) else item for item in index)
     np.testing.assert_array_equal(Tensor(x)[tensors].numpy(), x[index])
+
+
+# Index arrays for (2, 3, 4, 5), and how many axes the first of them count from 0 on: one element of each row is chosen.
+COUNTING = [
+    (lambda m: (m.arange(2), m.tensor([1, -1])), 1),
+    (lambda m: (m.arange(2), m.tensor(2)), 1),
+    (lambda m: (range(2), m.tensor([0, 2])), 1),
+    (lambda m: (m.arange(2), m.arange(2)), 1),
+    (lambda m: (m.arange(2), m.tensor([1, 2]), slice(1, 3)), 1),
+    (lambda m: (m.arange(2)[:, None], m.arange(3), m.tensor([[0, 1, 2], [3, -1, -2]])), 2),
+    (lambda m: (m.arange(2)[:, None], m.arange(3)[None], m.tensor([1, 2, 0])), 2),
+    (lambda m: (m.arange(2)[:, None, None], m.arange(3)[:, None], m.arange(4), m.tensor(1)), 3),
+    (lambda m: (m.arange(2), m.tensor([[1], [2]])), 0),
+    (lambda m: (m.arange(2)[:, None], m.tensor([1, 2])), 0),
+    (lambda m: (m.arange(2), slice(None), m.tensor([0, 2])), 0),
+    (lambda m: (slice(None), m.arange(3), m.tensor([0, 2, 1])), 0),
+    (lambda m: (m.arange(2), m.tensor([0, 2]), m.tensor([3, 1])), 0),
+    (lambda m: (m.arange(1), m.tensor([2])), 0),
+    (lambda m: (m.arange(2).flip(0), m.tensor([0, 2])), 0),
+]
+
+
+def test_arrays_that_count_rows_choose_one_element_of_each(device, rng):
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    for make, counted in COUNTING:
+        same_as_torch(lambda t, make=make: t[make(pg if isinstance(t, Tensor) else torch)], x)
+        batches = [op.arg[1] for op in toposort([Tensor(x)[make(pg)].op]) if op.code is OpCode.GATHER]
+        assert batches == [counted]
+    with pytest.raises(pg.IndexingError, match="index: 3 is out of range for axis 1 of length 3 in shape"):
+        Tensor(x)[pg.arange(2), Tensor([0, 3])].tolist()
 
 
 @pytest.mark.req("B7")
