@@ -9,8 +9,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.autodiff.gradient import written_out
-from picograd.ir.op import Op, toposort
+from picograd.autodiff.gradient import gradients_later, written_out
+from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd.nn import functional as F
@@ -52,6 +52,15 @@ def test_gradients_for_later_have_the_bits_of_those_made_at_once(name: str) -> N
         assert w.grad is not None
         values.append((loss.detach().numpy().tobytes(), w.grad.detach().numpy().tobytes()))
     assert values[0] == values[1]
+
+
+def test_what_users_have_rules_for_and_what_has_none_is_not_put_off() -> None:
+    x = leaf(3).op
+    seeds = {x * x: const(1.0, x.dtype)}
+    assert gradients_later(seeds, [x], [x, x * x]) is not None
+    assert gradients_later(seeds, [], [x, x * x]) is None
+    for code in (OpCode.CUSTOM, OpCode.CALL, OpCode.LOOP, OpCode.COPY, OpCode.THREEFRY):
+        assert gradients_later(seeds, [x], [x, Op(code, x.dtype, (x,)), x * x]) is None, code
 
 
 def test_graphs_written_out_have_neither_gradients_nor_formulas() -> None:

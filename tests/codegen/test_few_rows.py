@@ -9,13 +9,15 @@ import picograd as pg
 from picograd import dtype as dtypes
 from picograd.codegen.emit import candidates, guess
 from picograd.codegen.matmul_cpu import has_few_rows
+from picograd.codegen.panels import columns_apart
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, shrink, swap_last
-from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.opts import Opts
 from picograd.ir.stages import NestKind
 from picograd.ir.statements import Transpose, walk
+from picograd.ir.symbolic import add, floordiv, mul
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
@@ -142,3 +144,16 @@ def test_a_matrix_of_bytes_and_a_batch_of_rows_are_sums_along_rows() -> None:
     for root in (bytes_, batch):
         (item,) = create_schedule([root]).items
         assert [nest.kind for nest in item.kernel.phases[0]] == [NestKind.REDUCE]
+
+
+def test_columns_are_apart_by_a_stride_where_k_is_contiguous_in_each() -> None:
+    """Not where an axis is in a quotient, too: there the next element of K may be anywhere."""
+    k, column = (Op(OpCode.RANGE, dtypes.int64, (const(64, dtypes.int64),), (number, AxisKind.LOOP)) for number in range(2))
+
+    def apart(place: Dim) -> int | None:
+        return columns_apart(Op(OpCode.LOAD, dtypes.float32, (param(0, 9999), place)), k, column, 16)  # type: ignore[arg-type]
+
+    place = add(k, mul(column, 64))
+    assert apart(place) == apart(add(place, 5)) == 64
+    assert apart(add(k, mul(column, 8))) is None and apart(add(mul(k, 2), mul(column, 64))) is None
+    assert apart(add(place, mul(floordiv(k, 4), 4))) is None and apart(add(place, mul(floordiv(column, 4), 4))) is None

@@ -11,7 +11,15 @@ import pytest
 
 from bench.gpu_products_list import problems
 from bench.gpu_products_work import kernel_of, short_name
-from picograd.codegen.hopper import BARRIER_NBYTES, attention_tiles, fitted, in_parts, is_worth_it
+from picograd.codegen.hopper import (
+    BARRIER_NBYTES,
+    attention_tiles,
+    clocks_of,
+    fitted,
+    in_parts,
+    is_worth_it,
+    product_tiles,
+)
 from picograd.device import Target
 from picograd.engine.choose import written_candidates
 from picograd.ir.opts import HeadsShape, HeadsTile, Matrix, PlainProduct
@@ -92,6 +100,13 @@ def test_parts_of_k_are_whole_steps_of_512_or_more_where_tiles_are_few(
 ) -> None:
     for dtype, expected in (("bfloat16", parts), ("float32", parts_of_float32)):
         assert [each.parts for each in in_parts(product(batch, m, 128, k, dtype), H100)] == expected
+
+
+@pytest.mark.parametrize(("dtype", "flops_of_clock"), [("float32", 256), ("bfloat16", 4096)])
+def test_no_product_is_thought_to_take_less_than_its_multiplications(dtype: str, flops_of_clock: int) -> None:
+    given = product(1, 4096, 4096, 4096, dtype)
+    tiles = product_tiles(given, H100)
+    assert tiles and all(clocks_of(given, tile) * tile.blocks >= 2 * 4096**3 / flops_of_clock for tile in tiles)
 
 
 @pytest.mark.parametrize(("room", "expected"), [(2, []), (3, [(2, 1)]), (4, [(3, 1)]), (5, [(4, 1)]), (6, [(4, 2)])])

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.reduce import _walks
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
-from picograd.ir.op import Op, filled, toposort
-from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.op import Op, const, filled, toposort
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
+from picograd.ir.symbolic import add, floordiv, mul
 from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
@@ -139,6 +141,15 @@ def test_without_shuffles_reductions_of_one_type_meet_in_the_same_memory() -> No
     found = [one for phase in program.phases for one in all_of(phase)]
     assert not any(isinstance(one, Shuffle) for one in found)
     assert sum(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in found) == 1
+
+
+def test_an_index_of_a_view_walks_as_one_from_the_start() -> None:
+    """What is added to it, a number or an input, does not move; a quotient of a loop is left out."""
+    i, j = (Op(OpCode.RANGE, dtypes.int64, (const(64, dtypes.int64),), (number, AxisKind.LOOP)) for number in range(2))
+    begin = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
+    whole = add(mul(i, 64), j)
+    assert _walks([whole, add(whole, 5)]) == _walks([add(whole, begin)]) == [{i: 64, j: 1}]
+    assert _walks([floordiv(whole, 3)]) == []
 
 
 @pytest.mark.parametrize("length", [5, 20, 23, 31])
