@@ -87,11 +87,11 @@ class Array(Tensor):
             return super(Array, self.cast(dtype))._operands(function, other.cast(dtype), kinds)
         return super()._operands(function, other, kinds)
 
-    def _floor_divided(self, other: Any, swap: bool = False) -> Self:
-        result = super()._floor_divided(other, swap)
-        if not result.dtype.is_float:
+    def _rounded(self, function: str, code: OpCode, other: Any, swap: bool = False) -> Self:
+        result = super()._rounded(function, code, other, swap)
+        if code is OpCode.MOD or not result.dtype.is_float:
             return result
-        quotient = binary(self, "floor_divide", OpCode.DIV, other, FLOAT, swap)
+        quotient = binary(self, function, OpCode.DIV, other, FLOAT, swap)
         endless = self.isinf() | (other.isinf() if isinstance(other, Tensor) else math.isinf(other))
         return quotient.floor().where(endless, result)
 

@@ -160,16 +160,7 @@ def floor_divide(self: T, other: Operand) -> T:
     >>> Tensor([7, -7]).floor_divide(2)
     Tensor([ 3, -4])
     """
-    return self._floor_divided(other)
-
-
-def _floor_divided(self: T, other: Operand, swap: bool = False) -> T:
-    lhs, rhs = self._operands("floor_divide", other, "iuf")
-    lhs, rhs = (rhs, lhs) if swap else (lhs, rhs)
-    if lhs.dtype.kind == "f":
-        quotient = computed_in(lhs.dtype.compute_dtype, pointwise.floor_divide, (lhs, rhs))
-        return result_of(self, "floor_divide", quotient, other)
-    return result_of(self, "floor_divide", Op(OpCode.IDIV, lhs.dtype, (lhs, divisor(rhs))), other)
+    return self._rounded("floor_divide", OpCode.IDIV, other)
 
 
 def remainder(self: T, other: Operand) -> T:
@@ -182,13 +173,16 @@ def remainder(self: T, other: Operand) -> T:
     >>> Tensor([7, -7]).remainder(3)
     Tensor([1, 2])
     """
-    return _remainder(self, other)
+    return self._rounded("remainder", OpCode.MOD, other)
 
 
-def _remainder(self: T, other: Operand, swap: bool = False) -> T:
-    lhs, rhs = self._operands("remainder", other, "iuf")
-    lhs, rhs = (rhs, lhs) if swap else (lhs, rhs)
-    return result_of(self, "remainder", Op(OpCode.MOD, lhs.dtype, (lhs, divisor(rhs))), other)
+def _rounded(self: T, function: str, code: OpCode, other: Operand, swap: bool = False) -> T:
+    """Returns a quotient rounded to minus infinity, or what it leaves."""
+    lhs, rhs = self._operands(function, other, "iuf")
+    lhs, rhs = (rhs, divisor(lhs)) if swap else (lhs, divisor(rhs))
+    if code is OpCode.IDIV and lhs.dtype.is_float:
+        return result_of(self, function, computed_in(lhs.dtype.compute_dtype, pointwise.floor_divide, (lhs, rhs)), other)
+    return result_of(self, function, Op(code, lhs.dtype, (lhs, rhs)), other)
 
 
 def pow(self: T, exponent: Operand) -> T:
@@ -266,11 +260,11 @@ def __rtruediv__(self: T, other: Any) -> T:
 
 
 def __rfloordiv__(self: T, other: Any) -> T:
-    return self._floor_divided(other, swap=True)
+    return self._rounded("floor_divide", OpCode.IDIV, other, swap=True)
 
 
 def __rmod__(self: T, other: Any) -> T:
-    return _remainder(self, other, swap=True)
+    return self._rounded("remainder", OpCode.MOD, other, swap=True)
 
 
 def __neg__(self: T) -> T:

@@ -183,7 +183,7 @@ class Tensor(TensorCore):
 
     # ---- arithmetic, comparisons, bits ----
     _operands, add, sub, mul, div = operators._operands, operators.add, operators.sub, operators.mul, operators.div
-    floor_divide, _floor_divided, remainder = operators.floor_divide, operators._floor_divided, operators.remainder
+    floor_divide, remainder, _rounded = operators.floor_divide, operators.remainder, operators._rounded
     pow, __rpow__, __add__, __sub__ = operators.pow, operators.__rpow__, operators.__add__, operators.__sub__
     __mul__, __truediv__, __floordiv__ = operators.__mul__, operators.__truediv__, operators.__floordiv__
     __mod__, __pow__, __radd__, __rsub__ = operators.__mod__, operators.__pow__, operators.__radd__, operators.__rsub__
