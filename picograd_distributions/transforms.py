@@ -112,6 +112,71 @@ class TanhTransform(Transform):
         return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
 
+class SoftplusTransform(Transform):
+    """y = log(1 + exp(x)).
+
+    >>> pg.distributions.SoftplusTransform()(Tensor(0.0))
+    Tensor(0.6931472)
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return softplus(x)
+
+    def inv(self, y: Tensor) -> Tensor:
+        return y + (-(-y).expm1()).log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -softplus(-x)
+
+
+class PowerTransform(Transform):
+    """y = x^exponent of x above 0.
+
+    Args:
+      exponent:  not 0
+
+    >>> pg.distributions.PowerTransform(2.0)(Tensor(3.0))
+    Tensor(9.)
+    """
+
+    def __init__(self, exponent: Number):
+        self.exponent = exponent
+        self.sign = exponent.sign() if isinstance(exponent, Tensor) else math.copysign(1.0, exponent)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.pow(self.exponent)
+
+    def inv(self, y: Tensor) -> Tensor:
+        return y.pow(1.0 / self.exponent)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return (self.exponent * y / x).abs().log()
+
+
+class CumulativeDistributionTransform(Transform):
+    """y = P(X <= x): from the numbers that a distribution gives to [0, 1].
+
+    Args:
+      distribution:  of X, which has cdf, icdf and log_prob
+
+    >>> D = pg.distributions
+    >>> D.CumulativeDistributionTransform(D.Uniform(0.0, 2.0))(Tensor(0.5))
+    Tensor(0.25)
+    """
+
+    def __init__(self, distribution: Distribution):
+        self.distribution = distribution
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.distribution.cdf(x)
+
+    def inv(self, y: Tensor) -> Tensor:
+        return self.distribution.icdf(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.distribution.log_prob(x)
+
+
 class ComposeTransform(Transform):
     """One function after the other.
 

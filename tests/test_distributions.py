@@ -181,6 +181,30 @@ def test_several_numbers_as_one_event_and_functions_of_draws() -> None:
         same_value(mine.double(), theirs.double())
 
 
+TRANSFORMS = {
+    "affine": lambda D, of: D.AffineTransform(of(0.5), of(-2.0)),
+    "exp": lambda D, of: D.ExpTransform(),
+    "sigmoid": lambda D, of: D.SigmoidTransform(),
+    "tanh": lambda D, of: D.TanhTransform(),
+    "softplus": lambda D, of: D.SoftplusTransform(),
+    "power": lambda D, of: D.PowerTransform(of(-1.5)),
+    "cumulative": lambda D, of: D.CumulativeDistributionTransform(D.Normal(of(0.5), of(2.0))),
+    "one after the other": lambda D, of: D.ComposeTransform([D.SoftplusTransform(), D.PowerTransform(of(2.0))]),
+    "none": lambda D, of: D.ComposeTransform([]),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_and_their_inverses_and_slopes(name: str) -> None:
+    results = []
+    for library, of in ((D, pg.tensor), (T, torch.tensor)):
+        transform, x = TRANSFORMS[name](library, of), of([0.25, 1.0, 3.0])
+        y = transform(x)
+        results.append([y, transform.inv(y), transform.log_abs_det_jacobian(x, y) + 0 * x])
+    for mine, theirs in zip(*results):
+        same_value(mine, theirs)
+
+
 def test_a_policy_gradient_inside_jit() -> None:
     logits = pg.zeros(4, requires_grad=True)
     optimizer = pg.optim.SGD([logits], lr=1.0)

@@ -154,7 +154,11 @@ class ModuleState(ModuleAttributes):
                     owners[owner]._take_over(name, tensor)
                 else:
                     held = own[path].detach()
-                    held.assign(tensor.detach().to(held.device, held.dtype))
+                    try:
+                        held.assign(tensor.detach().to(held.device, held.dtype))
+                    except ShapeError as error:  # what was expanded has no memory for each element
+                        error.restate(f"load_state_dict: {path}: {error.fact}")
+                        raise
         for path, module in owners.items():
             key = f"{_start(path)}_extra_state"
             if module._has_extra_state() and key in state_dict:

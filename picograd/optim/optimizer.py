@@ -487,6 +487,75 @@ class Optimizer:
         return printed(type(self).__name__, self.param_groups)
 
     # ---- hooks ----
+    def _call_hooks(self, place: str, *state: Any) -> Any:
+        """Calls the hooks of a place; returns the state as they leave it, where they get one."""
+        for hook in list(vars(self).get(place, {}).values()):
+            changed = hook.call(self, *state)
+            state = state if changed is None else (changed,)
+        return state[0] if state else None
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., None], prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer) before every state_dict().
+
+        Args:
+          prepend:  call it before the hooks that are there
+
+        Returns:   a handle whose remove() removes `hook`
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
+        >>> handle = optimizer.register_state_dict_pre_hook(lambda optimizer: print("asked for"))
+        >>> sorted(optimizer.state_dict())
+        asked for
+        ['param_groups', 'state']
+        """
+        return registered(self, "_state_dict_pre_hooks", hook, prepend, False)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer, state_dict) with every state_dict, which it may change, or return another.
+
+        Args:
+          prepend:  call it before the hooks that are there
+
+        Returns:   a handle whose remove() removes `hook`
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
+        >>> handle = optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "epoch": 3})
+        >>> optimizer.state_dict()["epoch"]
+        3
+        """
+        return registered(self, "_state_dict_post_hooks", hook, prepend, False)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer, state_dict) before a state is loaded: its result, if not None, is loaded instead.
+
+        Args:
+          hook:     it gets a copy of the dict, so that it may exchange what is in it
+          prepend:  call it before the hooks that are there
+
+        Returns:   a handle whose remove() removes `hook`
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
+        >>> handle = optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: print(sorted(state)))
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        ['param_groups', 'state']
+        """
+        return registered(self, "_load_state_dict_pre_hooks", hook, prepend, False)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., None], prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer) when a state is loaded.
+
+        Args:
+          prepend:  call it before the hooks that are there
+
+        Returns:   a handle whose remove() removes `hook`
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
+        >>> handle = optimizer.register_load_state_dict_post_hook(lambda optimizer: print(optimizer.lr))
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        0.5
+        """
+        return registered(self, "_load_state_dict_post_hooks", hook, prepend, False)
+
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) before every step; its result, if not None, is new args and kwargs.
 
@@ -520,6 +589,7 @@ class Optimizer:
         >>> optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5).state_dict()["param_groups"][0]["lr"]
         0.5
         """
+        self._call_hooks("_state_dict_pre_hooks")
         self._order_state()
         groups = []
         place = 0
@@ -528,7 +598,8 @@ class Optimizer:
             groups.append({**group, "params": list(range(place, place + count))})
             place += count
         state = {i: {name: _copied(value) for name, value in kept.items()} for i, kept in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        found: dict[str, Any] = self._call_hooks("_state_dict_post_hooks", {"state": state, "param_groups": groups})
+        return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over the state and settings of another optimizer of the same kind and parameters.
@@ -545,6 +616,8 @@ class Optimizer:
         >>> other.lr
         0.5
         """
+        if isinstance(state_dict, Mapping):
+            state_dict = self._call_hooks("_load_state_dict_pre_hooks", dict(state_dict))
         state_dict = saved_state(self, state_dict, "param_groups", "state")
         self._order_state()
         groups = state_dict["param_groups"]
@@ -566,6 +639,7 @@ class Optimizer:
                         self._load(int(place), name, own_value, _as_tensor(value), loaded)
                     elif value is not None:
                         self._keep(int(place), {name: _copied(value)})
+        self._call_hooks("_load_state_dict_post_hooks")
 
     def _load(self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]) -> None:
         """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""

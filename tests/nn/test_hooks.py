@@ -71,6 +71,14 @@ def test_a_state_of_pytorch_is_loaded(rng):
     assert mine[0].bias.tolist() == [1.0] * 3 and unknown == ["2.bias"] and "0.weight" in missing
 
 
+def test_a_buffer_that_cannot_be_written_to_is_named():
+    net = nn.Linear(2, 2)
+    net.register_buffer("repeated", Tensor.zeros(1).expand(3))
+    state = {**net.state_dict(), "repeated": Tensor.ones(3)}
+    with pytest.raises(pg.ShapeError, match="^load_state_dict: repeated: in-place: one element of "):
+        net.load_state_dict(state)
+
+
 def test_dtypes_by_name():
     net = nn.BatchNorm1d(3)
     for method, dtype in (("half", "float16"), ("bfloat16", "bfloat16"), ("double", "float64"), ("float", "float32")):

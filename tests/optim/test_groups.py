@@ -104,6 +104,25 @@ def test_groups_that_do_not_fit_are_refused(make, fact) -> None:
     assert caught.value.fact == fact
 
 
+def test_hooks_run_around_a_state_that_is_saved_and_loaded() -> None:
+    optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
+    seen: list[str] = []
+    handles = [
+        optimizer.register_state_dict_pre_hook(lambda optimizer: seen.append("save")),
+        optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "epoch": 3}),
+        optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: seen.append(f"load {state.pop('epoch')}")),
+        optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: seen.append("first"), prepend=True),
+        optimizer.register_load_state_dict_post_hook(lambda optimizer: seen.append("loaded")),
+    ]
+    state = optimizer.state_dict()
+    optimizer.load_state_dict(state)
+    assert seen == ["save", "first", "load 3", "loaded"] and state["epoch"] == 3
+    for handle in handles:
+        handle.remove()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert len(seen) == 4 and sorted(optimizer.state_dict()) == ["param_groups", "state"]
+
+
 def test_hooks_run_around_a_step() -> None:
     w, seen = Tensor([1.0], requires_grad=True), []
     optimizer = optim.SGD([w], lr=0.5)

@@ -138,7 +138,7 @@ def conv_transpose2d(
     Returns:   (N, O, H', W') with H' = (H - 1) s - 2 p + d (K - 1) + output_padding + 1
 
     Raises:
-      ShapeError:    the shapes do not fit each other, or nothing is left.
+      ShapeError:    the shapes do not fit each other, or nothing is left (in PyTorch an empty batch may be empty so, too).
       DTypeError:    the dtypes differ.
       ArgumentError: an argument is no number that fits.
 

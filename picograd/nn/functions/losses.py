@@ -400,6 +400,8 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`, both broadcast.
 
+    Numbers whose squares overflow, beyond 1e19 in float32, have no length: the result is NaN, and 0 in PyTorch.
+
     Raises:
       DTypeError: x1 or x2 is no float.
 
