@@ -7,6 +7,7 @@ values decide how long a result is, as for masked_select, the tensor is computed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "argwhere", "index_add", "index_copy", "index_fill", "index_reduce", "masked_scatter", "masked_select",
-    "nonzero", "put", "repeat_interleave", "scatter", "scatter_add", "scatter_reduce",
+    "nonzero", "nonzero_static", "put", "repeat_interleave", "scatter", "scatter_add", "scatter_reduce",
 ]  # fmt: skip
 
 # ---- scatters on Ops ----
@@ -488,6 +489,27 @@ def nonzero(self: T, *, as_tuple: bool = False) -> Any:
     if as_tuple:
         return tuple(type(self)(axis.astype(np.int64), device=self.device) for axis in np.atleast_1d(found).nonzero())
     return type(self)(np.argwhere(found).astype(np.int64), dtypes.int64, self.device)
+
+
+def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
+    """Returns the places (size, ndim) of the first `size` elements that are not zero, int64, then rows of `fill_value`.
+
+    The shape does not depend on values: nothing is computed before it is asked for, and a jitted function may call it.
+
+    Raises:
+      ArgumentError: size is negative.
+
+    >>> Tensor([0, 5, 7]).nonzero_static(size=3).tolist()
+    [[1], [2], [-1]]
+    """
+    size, shape = whole("nonzero_static", "size", size), self.shape
+    if size < 0:
+        raise ArgumentError(f"nonzero_static: size must not be negative, got {size}.")
+    counts = self.flatten().ne(0).cumsum(0)
+    place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # of the first with so many so far
+    axes = [place // max(1, prod(shape[axis + 1 :])) % max(1, dim) for axis, dim in enumerate(shape)]
+    rows = type(self).stack(axes, 1) if axes else place.new_empty((size, 0))
+    return rows.masked_fill(place.eq(self.numel()).unsqueeze(1), fill_value)
 
 
 def argwhere(self: T) -> T:

@@ -358,6 +358,7 @@ class Tensor(TensorCore):
     index_fill, index_reduce, index_add_ = scattering.index_fill, scattering.index_reduce, scattering.index_add_
     index_copy_, index_fill_, index_reduce_ = scattering.index_copy_, scattering.index_fill_, scattering.index_reduce_
     masked_select, masked_fill_, nonzero = scattering.masked_select, scattering.masked_fill_, scattering.nonzero
+    nonzero_static = scattering.nonzero_static
     argwhere, one_hot, repeat_interleave = scattering.argwhere, scattering.one_hot, scattering.repeat_interleave
 
     # ---- order ----

@@ -268,6 +268,9 @@ ROWS = [
     row("masked_scatter", masked(counts=True)),
     row("masked_select", masked()),
     row("nonzero", several(on((3, 4), ()), on((), ()), on((0, 2), ())), orders=0),
+    row("nonzero_static", several(
+        *(on(shape, {"size": n}) for shape in ((3, 4), (), (0, 2), (2, 3, 2)) for n in (0, 3, 20)),
+        on((3, 4), {"size": 20, "fill_value": 7})), orders=0),
     row("nonzero", several(on((3, 4), {"as_tuple": True}), on((), {"as_tuple": True})), orders=0, variant="tuple"),
     row("argwhere", several(on((3, 4), ()), on((), ())), orders=0),
     Operation("Tensor.one_hot", classes, torch="nn.functional.one_hot", orders=0, also=("nn.functional.one_hot",)),

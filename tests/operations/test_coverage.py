@@ -35,7 +35,7 @@ WITHOUT = {
         empty empty_like Tensor.empty Tensor.empty_like Tensor.new_empty
     """,
     "functions of functions: tests/transforms, tests/control": """
-        accumulate checkpoint compile cond profile while_loop
+        accumulate checkpoint compile cond profile verify while_loop
         functional_call gradcheck gradgradcheck hessian hvp jacfwd jit jvp linearize outline scan
         value_and_grad vhp draw explain count_ops
     """,

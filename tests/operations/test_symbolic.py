@@ -40,7 +40,7 @@ REFUSED = {
     """,
     "half the length, or its logarithm, is needed": """
         Tensor.median Tensor.nanmedian Tensor.quantile* Tensor.nanquantile Tensor.searchsorted
-        Tensor.searchsorted-right Tensor.searchsorted-int32 fft.*fftshift
+        Tensor.searchsorted-right Tensor.searchsorted-int32 Tensor.nonzero_static fft.*fftshift
     """,
     "the length may be one, and two points are needed": """
         gradient
