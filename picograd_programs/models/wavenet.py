@@ -49,7 +49,7 @@ class WaveNet(nn.Module):
     Raises:
       ArgumentError: the context is no power of two.
 
-    >>> WaveNet()(Tensor([[0, 0, 0, 0, 0, 5, 13, 13]])).shape
+    >>> WaveNet().eval()(Tensor([[0, 0, 0, 0, 0, 5, 13, 13]])).shape
     (1, 27)
     """
 

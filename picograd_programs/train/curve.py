@@ -17,8 +17,8 @@ def curve(values: Sequence[float], rows: int, columns: int) -> str:
       columns:  letters of a line, besides those of the numbers
 
     >>> print(curve([3.0, 2.0, 1.5, 1.2, 1.1, 1.0], 2, 3))
-    3.000 ⠑⢄⠀
-    1.000 ⠀⠀⠑
+    3.000 ⠁⠀⠀
+    1.000 ⠈⠢⣀
     """
     points = thinned([value for value in values if math.isfinite(value)], 2 * columns)
     if not points:

@@ -154,7 +154,7 @@ class Trainer:
       ArgumentError: clip is not above 0, accumulate is below 1, or ema outside of (0, 1).
 
     >>> model = nn.Linear(1, 1)
-    >>> trainer = Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x, y: F.mse_loss(model(x), y))
+    >>> trainer = Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x, y: ((model(x) - y) ** 2).mean())
     >>> x = Tensor([[1.0], [2.0]])
     >>> trainer.fit([(x, 3 * x)], steps=300)
     300
