@@ -576,9 +576,9 @@ def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "ind
 
 def _names_each_row(subscript: Subscript, shape: Shape) -> bool:
     """True for x[arange(n), index]: the first arrays count all rows, so that one element of each is chosen."""
-    *counting, last = subscript.arrays
+    counting = subscript.arrays[:-1]
     rows = shape[: len(counting)]
-    if not rows or subscript.places != tuple(range(len(subscript.arrays))) or len(last.shape) > len(rows):
+    if not rows or subscript.places != tuple(range(len(rows) + 1)) or common_shape(subscript.arrays) != rows:
         return False
     return all(_counts(array, axis, rows) for axis, array in enumerate(counting))
 
