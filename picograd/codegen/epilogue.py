@@ -34,7 +34,7 @@ NOT_HERE = frozenset({OpCode.GATHER, OpCode.CHECK})
 # Of functions; others count as one.
 INSTRUCTIONS = {
     OpCode.ERF: 23, OpCode.TANH: 20, OpCode.SIN: 20, OpCode.POW: 30, OpCode.EXP: 9, OpCode.EXP2: 4, OpCode.LOG: 12,
-    OpCode.DIV: 8, OpCode.SQRT: 8,
+    OpCode.DIV: 8, OpCode.SQRT: 8, OpCode.THREEFRY: 120,
 }  # fmt: skip
 
 

@@ -443,6 +443,7 @@ class Columns(Record):
     apart:                   from one group of a thread to the next, in groups; the first is less than that
     dtype:                   name of that of the product's elements, which they are rounded to
     stores:                  the thread stores what is made of them; else a copy of tiles does
+    is_long:                 the statements for each of them are many
     """
 
     matrices: int
@@ -453,6 +454,7 @@ class Columns(Record):
     apart: int
     dtype: str
     stores: bool
+    is_long: bool
 
     @property
     def count(self) -> int:

@@ -56,7 +56,19 @@ def several(x: Tensor) -> tuple[Tensor, ...]:
     return x, x.float() * other, other + x.float(), x > other
 
 
+def long(x: Tensor) -> tuple[Tensor, ...]:
+    """Returns more operations than there is room for in the cache of instructions, for each of a thread's elements."""
+    y = x.float()
+    for i in range(16):
+        y = (y * (i % 3 - 1)).abs() + (y - i).relu()
+        y = y.minimum(Tensor(100.0 + i))
+    return x, y
+
+
 TAKEN: dict[str, Form] = {
+    "long": lambda: long(product()),
+    "long, of float32": lambda: long(product(pg.float32)),
+    "long, TF32": lambda: long(product(pg.float32)),
     "nothing": product,
     "a bias": lambda: product() + held(N),
     "a bias of float32": lambda: product() + whole(N).realize().cast(h),
@@ -87,7 +99,7 @@ def kernel_of(name: str) -> Kernel:
     form = TAKEN[name] if name in TAKEN else REFUSED[name][0]
     realize._plans.clear()
     with null_gpu(replace(HOPPER, multiprocessors=4)), pytest.MonkeyPatch.context() as patch:
-        pg.set_float32_matmul_precision("high" if name == "TF32" else "highest")
+        pg.set_float32_matmul_precision("high" if "TF32" in name else "highest")
         kernels = kernels_asked_for(patch)
         roots = form()
         pg.realize(roots if isinstance(roots, tuple) else (roots,))
@@ -172,7 +184,7 @@ def test_a_thread_has_columns_by_what_is_read_and_stored(name: str) -> None:
 
 
 @pytest.mark.variants(every=8)
-@pytest.mark.parametrize("name", ["whole tiles", "several", "a matrix", "a bias", "float32", "TF32"])
+@pytest.mark.parametrize("name", ["whole tiles", "several", "a matrix", "a bias", "float32", "TF32", "long", "long, TF32"])
 def test_it_is_machine_code_that_waits_for_nothing(name: str) -> None:
     kernel = kernel_of(name)
     split = unfuse_operands(kernel)

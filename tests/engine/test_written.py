@@ -115,7 +115,7 @@ def test_a_product_is_written_by_hand(name: str) -> None:
 def test_a_product_is_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
     form, shapes = FORMS[name]
     check(form, *shapes)
-    assert by_hand(hopper) == 1, hopper
+    assert by_hand(hopper) == 1
 
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -244,7 +244,10 @@ def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
         compiler = devices.compiler_for(pg.Tensor(0.0).device)
     products = [kernel for kernel in kernels if kernel.name.startswith("matmul")]
     assert len(products) >= 3 * 5
-    assert all(isinstance(choose(kernel, compiler.device, compiler.make, False), Written) for kernel in products)
+    choices = [choose(kernel, compiler.device, compiler.make, False) for kernel in products]
+    assert all(isinstance(choice, Written) for choice in choices)
+    apart = [each for each in choices if isinstance(each, Written) and not each.is_whole and each.product.parts == 1]
+    assert len(apart) <= 2  # the first residual is gathered from the embedding, and the last gradient goes to it
     assert not [source for source in made if "mma_m16n8k16" in source.text and "matmul" in source.name]
     anchors = {kernel: kernel.phases[0][0].anchor for kernel in kernels}
     for code, kind in ((OpCode.ATTENTION, WrittenAttention), (OpCode.ATTENTION_GRAD, WrittenGradients)):

@@ -79,34 +79,39 @@ template <class T> PRIMITIVE void exchange(T& first, T& second, int32 distance) 
   second = odd ? second : got;
 }
 
-// Hands on 64 rows of sums, which begin at sums[first], in pieces of 64 columns. The four threads of a row have pairs of each 8
-// columns; by exchanges they get 4 neighbours of each 16, or 8 of each 32.
-template <class Cut, class Sums, class Finish>
-PRIMITIVE void finish_rows(Sums& sums, int32 first, Place at, const Finish& finish) {
+// Hands on all sums of a thread in pieces of 64 columns of a row. The four threads of a row have pairs of each 8 columns; by exchanges
+// they get 4 neighbours of each 16, or 8 of each 32. ROLLED: of what is long the text stands there once, for all of it would not fit
+// into the cache of instructions; since registers are not chosen by a number, those to come move up.
+template <class Cut, class Sums, class Finish> PRIMITIVE void finish_rows(Sums& sums, Place at, const Finish& finish) {
   typedef typename Cut::Held Held;
+  typedef typename PairBits<2 * sizeof(Held)>::Type Pair;
   const int32 warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, row = at.row + 16 * warp + lane / 4, t = lane % 4;
+  const int32 COUNT = Derived<Cut>::SUMS / 2, WIDE = Cut::COLUMNS / 32;  // pairs; batches of 64 rows
+  Pair held[COUNT];
 #pragma unroll
-  for (int32 piece = 0; piece < Cut::COLUMNS / 64; piece++) {
+  for (int32 i = 0; i < COUNT; i++)  // batch by batch: of 64 columns first those of the upper row
+    held[i] = bitcast<Pair>(held_pair<Held>(sums, i / 16 * 32 + i % 8 * 4 + i / 8 % 2 * 2));
+#pragma unroll (Cut::ROLLED ? 1 : COUNT / 8)
+  for (int32 batch = 0; batch < COUNT / 8; batch++) {
+    Pair pairs[8];
+    Lanes<Held, 16> own;
 #pragma unroll
-    for (int32 below = 0; below < 2; below++) {
-      typename PairBits<2 * sizeof(Held)>::Type pairs[8];
-      Lanes<Held, 16> own;
+    for (int32 i = 0; i < 8; i++) pairs[i] = held[i];
 #pragma unroll
-      for (int32 i = 0; i < 8; i++)
-        pairs[i] = bitcast<typename PairBits<2 * sizeof(Held)>::Type>(held_pair<Held>(sums, first + 32 * piece + 4 * i + 2 * below));
+    for (int32 i = 0; i < 8; i += 2) exchange(pairs[i], pairs[i + 1], 1);
 #pragma unroll
-      for (int32 i = 0; i < 8; i += 2) exchange(pairs[i], pairs[i + 1], 1);
+    for (int32 i = 0; i < 8; i++)
+      if (Cut::LANES == 8 && i % 4 < 2) exchange(pairs[i], pairs[i + 2], 2);
 #pragma unroll
-      for (int32 i = 0; i < 8; i++)
-        if (Cut::LANES == 8 && i % 4 < 2) exchange(pairs[i], pairs[i + 2], 2);
+    for (int32 i = 0; i < 16; i++) own.at[i] = bitcast<Lanes<Held, 2>>(pairs[i / 2]).at[i % 2];
+    finish(at.matrix, row + batch / WIDE * 64 + batch % 2 * 8, at.column / 64 + batch % WIDE / 2,
+           Cut::LANES == 8 ? t : t % 2 * 2 + t / 2, own);
 #pragma unroll
-      for (int32 i = 0; i < 16; i++) own.at[i] = bitcast<Lanes<Held, 2>>(pairs[i / 2]).at[i % 2];
-      finish(at.matrix, row + 8 * below, at.column / 64 + piece, Cut::LANES == 8 ? t : t % 2 * 2 + t / 2, own);
-    }
+    for (int32 i = 0; i + 8 < COUNT; i++) held[i] = held[i + 8];
   }
 }
 
-// How 64 rows of sums are stored, which begin at sums[first].
+// How the sums of a warpgroup are stored.
 template <class Cut, class Slabs, class Finish> struct BySlabs {
   const Slabs& slabs;
   const TileMap& map;
@@ -114,12 +119,16 @@ template <class Cut, class Slabs, class Finish> struct BySlabs {
 };
 template <class Cut, class Finish> struct ByThreads { const Finish& finish; };
 template <class Cut, class Slabs, class Finish, class Sums>
-PRIMITIVE void store_sums(const BySlabs<Cut, Slabs, Finish>& by, Sums& sums, int32 first, Place at, int32 warpgroup) {
-  store_rows<Cut>(sums, first, by.slabs, by.map, at, warpgroup, by.finish);
+PRIMITIVE void store_sums(const BySlabs<Cut, Slabs, Finish>& by, Sums& sums, Place at, int32 warpgroup) {
+#pragma unroll
+  for (int32 half = 0; half < Derived<Cut>::HALVES; half++) {
+    const Place own = {at.row + half * 64, at.column, at.matrix};
+    store_rows<Cut>(sums, half * Cut::COLUMNS / 2, by.slabs, by.map, own, warpgroup, by.finish);
+  }
 }
 template <class Cut, class Finish, class Sums>
-PRIMITIVE void store_sums(const ByThreads<Cut, Finish>& by, Sums& sums, int32 first, Place at, int32) {
-  finish_rows<Cut>(sums, first, at, by.finish);
+PRIMITIVE void store_sums(const ByThreads<Cut, Finish>& by, Sums& sums, Place at, int32) {
+  finish_rows<Cut>(sums, at, by.finish);
 }
 
 // A warpgroup: empties the ring, tile after tile. Where each tile is of one warpgroup, they take turns: one begins to look at a tile
@@ -173,11 +182,7 @@ PRIMITIVE void multiply_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers
     }
     wgmma_wait<0, Is::SUMS>(sums, 0);
     if (arrives) mbarrier_arrive(empty, before);
-#pragma unroll
-    for (int32 half = 0; half < Is::HALVES; half++) {
-      const Place own = {at.row + (own_rows + half) * 64, at.column, at.matrix};
-      store_sums(by, sums, half * Cut::COLUMNS / 2, own, warpgroup);
-    }
+    store_sums(by, sums, Place{at.row + own_rows * 64, at.column, at.matrix}, warpgroup);
   }
 }
 

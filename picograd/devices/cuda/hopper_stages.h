@@ -24,6 +24,7 @@
 //   STAGES, SLABS               of the ring; of each warpgroup that multiplies
 //   GROUP                       rows of tiles in a group
 //   LANES                       neighbouring columns of a thread, where threads store results
+//   ROLLED                      what threads do with results is long
 //   MULTIPLY_ADDS               they multiply by hopper_fma.h, which wants rows across K; else by hopper_product.h, by wgmma
 
 #ifndef PICOGRAD_HOPPER_STAGES_H

@@ -157,6 +157,7 @@ def _constants(product: PlainProduct, tile: WarpgroupTile, columns: Columns) -> 
         "LHS_SHARED": int(_is_one(product.a, product)), "RHS_SHARED": int(_is_one(product.b, product)),
         "ROWS": tile.rows, "COLUMNS": tile.columns, "MULTIPLIERS": tile.multipliers, "STAGES": tile.stages,
         "SLABS": tile.slabs, "GROUP": tile.group, "IN_TURN": int(tile.in_turn), "LANES": columns.lanes,
+        "ROLLED": int(columns.is_long),
         "MULTIPLY_ADDS": int(product.adds),
     }  # fmt: skip
 
