@@ -11,7 +11,7 @@ it, so a plan that runs once has none.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -340,7 +340,7 @@ class CudaPlan:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], fixed: FixedMemory | None
     ) -> None:
         """Runs it, while no other thread submits anything."""
-        device, queue, only = self._device, self._device.queue, self._only
+        device, queue, only, outer = self._device, self._device.queue, self._only, self._num_outer
         with queue.lock:
             if device.is_forked:
                 device.check_process()
@@ -350,8 +350,8 @@ class CudaPlan:
             try:
                 if self._has_maps:
                     device.enter()
-                if self._has_temporaries:
-                    self._set((self._num_outer,), (device.arena(self._arena_nbytes).address,))
+                if self._has_temporaries and self._addresses[outer] != (at := device.arena(self._arena_nbytes).address):
+                    self._set({outer: at})
                 self._set_addresses(inputs, outputs, fixed)
                 if self._variables != variables:
                     self._bind(variables)
@@ -382,7 +382,8 @@ class CudaPlan:
         queue.begin()
         for stage in self._stages:
             if self._reports is not None:
-                self._set((self._num_outer + 1,), (self._reports.memory.address,))
+                if self._addresses[-1] != (at := self._reports.memory.address):
+                    self._set({self._num_outer + 1: at})
                 self._reports.begin()
             for part in stage:
                 part.run(self._device)
@@ -392,28 +393,33 @@ class CudaPlan:
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
         """Puts the addresses of inputs and outputs into the arguments."""
+        before, changed = self._addresses, dict[int, int]()
         if fixed is None or fixed is not self._fixed:
             self._fixed = None  # until all of them are there
             found = [buffer.memory.address for buffer in (*inputs, *outputs)]
-            if found != self._addresses[: len(found)]:
-                self._set(range(len(found)), found)
-            self._fixed = fixed
-            return
-        if fixed.moving_inputs:
-            self._set(fixed.moving_inputs, [inputs[place].memory.address for place in fixed.moving_inputs])
-        for run in fixed.moving_runs:
-            self._set(range(run.start, run.stop), [buffer.memory.address for buffer in inputs[run]])
-        if fixed.moving_outputs:
-            slots = [len(inputs) + place for place in fixed.moving_outputs]
-            self._set(slots, [outputs[place].memory.address for place in fixed.moving_outputs])
+            if found != before[: len(found)]:
+                changed = dict(enumerate(found))
+        else:
+            for place in fixed.moving_inputs:
+                if before[place] != (address := inputs[place].memory.address):
+                    changed[place] = address
+            for run in fixed.moving_runs:
+                for place in range(run.start, run.stop):
+                    if before[place] != (address := inputs[place].memory.address):
+                        changed[place] = address
+            for place in fixed.moving_outputs:
+                if before[slot := len(inputs) + place] != (address := outputs[place].memory.address):
+                    changed[slot] = address
+        if changed:
+            self._set(changed)
+        self._fixed = fixed
 
-    def _set(self, slots: Iterable[int], found: Iterable[int]) -> None:
-        """Puts addresses into the arguments that are there, where they are others than before."""
+    def _set(self, changed: Mapping[int, int]) -> None:
+        """Puts addresses, by slots, into the arguments that are there."""
         addresses, readers = self._addresses, self._readers
-        for slot, address in zip(slots, found):
-            if addresses[slot] == address:
-                continue
-            addresses[slot], self._is_changed = UNKNOWN, True  # as long as not all arguments have it
+        self._is_changed = True
+        for slot, address in changed.items():
+            addresses[slot] = UNKNOWN  # as long as not all arguments have it
             for launch, i, offset in readers[slot]:
                 launch.values[i] = address + offset
                 if launch.has_readers:
