@@ -330,17 +330,10 @@ class CudaPlan:
         fixed: FixedMemory | None = None,
     ) -> None:
         """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
-        if may_stop or (self._only is not None and self._device.queue.laps is None):
-            self._run(inputs, outputs, variables, fixed)
-        else:
-            with held_back():
-                self._run(inputs, outputs, variables, fixed)
-
-    def _run(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], fixed: FixedMemory | None
-    ) -> None:
-        """Runs it, while no other thread submits anything."""
         device, queue, only, outer = self._device, self._device.queue, self._only, self._num_outer
+        if not may_stop and (only is None or queue.laps is not None):
+            with held_back():
+                return self(inputs, outputs, variables, True, fixed)
         with queue.lock:
             if device.is_forked:
                 device.check_process()
@@ -348,8 +341,6 @@ class CudaPlan:
                 queue.make_whole()
             counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
             try:
-                if self._has_maps:
-                    device.enter()
                 if self._has_temporaries and self._addresses[outer] != (at := device.arena(self._arena_nbytes).address):
                     self._set({outer: at})
                 self._set_addresses(inputs, outputs, fixed)
@@ -393,7 +384,8 @@ class CudaPlan:
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
         """Puts the addresses of inputs and outputs into the arguments."""
-        before, changed = self._addresses, dict[int, int]()
+        before = self._addresses
+        changed: dict[int, int] = {}
         if fixed is None or fixed is not self._fixed:
             self._fixed = None  # until all of them are there
             found = [buffer.memory.address for buffer in (*inputs, *outputs)]
@@ -418,6 +410,8 @@ class CudaPlan:
         """Puts addresses, by slots, into the arguments that are there."""
         addresses, readers = self._addresses, self._readers
         self._is_changed = True
+        if self._has_maps:
+            self._device.enter()  # the driver makes them
         for slot, address in changed.items():
             addresses[slot] = UNKNOWN  # as long as not all arguments have it
             for launch, i, offset in readers[slot]:
