@@ -478,7 +478,7 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
         for s in op.src:
             readers[s] = readers.get(s, 0) + 1
     became: dict[Op, Op] = {}
-    shared = shared_by_products(order) | shared_by_convolutions(order)
+    shared = shared_by_products(order) | shared_by_convolutions(order) | joined_for_products(order, target)
     for op in order:
         if is_transposed_product(op) and readers[op.src[0]] == 1:
             a, b = (became[s] for s in op.src[0].src)
@@ -529,7 +529,7 @@ def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False
         wide = a.dtype.compute_dtype
         return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
     if m != 1 and n != 1:
-        return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]), arg)
+        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
     wide = a.dtype.compute_dtype
     matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
     total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
@@ -600,6 +600,19 @@ def _reads_several(op: Op) -> bool:
     return bool(stack) or len(large) > 1
 
 
+def joined_for_products(order: Sequence[Op], target: Target | None) -> set[Op]:
+    """Returns the joins of several values that a product reads: each is stored once, for all that read it.
+
+    A product would choose between the values at each element that it packs. A join is stored as it was made: a view of it
+    is as good, and a product turns its last two axes by itself.
+    """
+    found: set[Op] = set()
+    for op in order:
+        if op.code is OpCode.MATMUL and 1 not in op.shape[-2:] or op.code is OpCode.CONV and is_of_pixels(op, target):
+            found.update(_as_joined(operand) for operand in op.src if is_joined(operand))
+    return found
+
+
 def is_joined(operand: Op) -> bool:
     """True for what several values were joined to: PADs, each 0 where the others are not, added up and moved."""
     while operand.code in MOVEMENT and operand.code is not OpCode.PAD:
@@ -616,14 +629,11 @@ def is_joined(operand: Op) -> bool:
     return bool(sums)
 
 
-def stored(operand: Op) -> Op:
-    """Returns an operand that is computed before, once for all products that read it, and not in each one's packing.
-
-    It is stored as it was joined: a view of it is as good, and a product turns its last two axes by itself.
-    """
-    if operand.code is OpCode.RESHAPE or is_transposed(operand):
-        return operand.replace(src=(stored(operand.src[0]),))
-    return Op(OpCode.CONTIGUOUS, operand.dtype, (operand,))
+def _as_joined(operand: Op) -> Op:
+    """Returns the value that a joined operand is a view of."""
+    while operand.code is OpCode.RESHAPE or is_transposed(operand):
+        operand = operand.src[0]
+    return operand
 
 
 def is_transposed(op: Op) -> bool:

@@ -61,6 +61,14 @@ def test_a_joined_operand_is_stored_once_for_both_its_products() -> None:
     check_same_meaning(roots, values_for(roots), tolerance=1e-5)
 
 
+def test_a_joined_operand_is_stored_for_all_that_read_it() -> None:
+    """As the gradient of a bias beside those of the product that it was added to."""
+    roots = [matmul(swap_last(JOINED), V), reduce(JOINED, OpCode.ADD, (0,))]
+    for root in contract(roots):
+        assert [op.code for op in toposort([root]) if JOINED in op.src] == [OpCode.CONTIGUOUS]
+    check_same_meaning(roots, values_for(roots), tolerance=1e-5)
+
+
 def test_it_is_stored_as_it_was_joined_and_viewed() -> None:
     turned = reshape(permute(reshape(JOINED, (6, 2, 8)), (1, 0, 2)), (12, 8))
     assert stored([matmul(turned, param(4, 8, 3))]) == [OpCode.PERMUTE]
