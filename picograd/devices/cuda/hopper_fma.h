@@ -77,13 +77,15 @@ PRIMITIVE void add_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers& ful
         parity ^= 1;
       }
     }
-#pragma unroll
+#pragma unroll (Cut::ROLLED ? 1 : ROWS)  // as hopper_product.h does it
     for (int32 i = 0; i < ROWS; i++) {
       const int32 row = tile.row + first_row + i / 4 * 16 + 4 * y + i % 4;
       Lanes<float32, COLUMNS> own;
 #pragma unroll
-      for (int32 j = 0; j < COLUMNS; j++) own.at[j] = sums[i * COLUMNS + j];
+      for (int32 j = 0; j < COLUMNS; j++) own.at[j] = sums[j];
       finish(tile.matrix, row, tile.column / (8 * COLUMNS) + warp % WARPS_WIDE, x, own);
+#pragma unroll
+      for (int32 j = 0; j + COLUMNS < ROWS * COLUMNS; j++) sums[j] = sums[j + COLUMNS];
     }
   }
 }
