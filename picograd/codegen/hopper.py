@@ -71,8 +71,8 @@ MENU = (
 )  # fmt: skip
 MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
 GROUP = 8  # rows of tiles
-# Two warpgroups that multiply a tile each, in turn; on an H100 0.75 to 0.84 of the time
-# where K is 768, and 1.05 where it is 3072.
+# Two warpgroups that multiply a tile each, in turn; on an H100 0.75 to 0.84 of the time where K is 768, and 1.05 where it
+# is 3072, or 768 in parts.
 IN_TURN, IN_TURN_MARGIN = True, 1.15
 MENU_IN_TURN = ((128, 160), (128, 128), (64, 256), (64, 192), (64, 128), (64, 64))
 # Where threads store results: neighbouring columns, of a piece that all threads of a row have; most sums of a thread.
@@ -131,7 +131,7 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
       values: what is computed of it as well; threads store that if there are several, or matrices are read for them
     """
     menu = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if product.adds else MENU)]
-    if IN_TURN and not product.adds:
+    if IN_TURN and not product.adds and product.parts == 1:
         menu += [(rows, columns, True) for rows, columns in MENU_IN_TURN]
     by_threads = product.adds or (values is not None and values.by_threads)
     is_long = values is not None and values.num_instructions > INSTRUCTIONS_MAX and product.dtype == "float32"
