@@ -2,8 +2,9 @@
 
 A short row is one thread's. Else a team of up to 256 threads walks a row, each an access of up to 16 bytes at a time, and
 a warp has several teams where rows are short. A row of known length that fits stays in the team's registers, read once
-however many levels of reductions follow. Values are joined lane by lane, then by shuffles in a warp, then through shared
-memory from warp to warp (all through shared memory where the target has no shuffles).
+however many levels of reductions follow. A longer one stays in shared memory, such as logits of 50304 classes: each thread
+copies what it walks, in the background and all at once. Values are joined lane by lane, then by shuffles in a warp, then
+through shared memory from warp to warp (all through shared memory where the target has no shuffles).
 
 Neighbouring rows, as those of a sum over axis 0: a thread has as many as one access of up to 16 bytes reads. Several
 threads share the same rows, walk every so many columns, and join their values through shared memory. Where rows are too
@@ -14,13 +15,13 @@ The order of a float sum depends on shapes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import vector_lanes
+from picograd.codegen.index import element_anywhere, vector_lanes
 from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split
 from picograd.codegen.reduce import (
     Results,
@@ -32,18 +33,33 @@ from picograd.codegen.reduce import (
     has_elements,
     is_rounded_sum,
     is_short,
+    known_at,
     plan_rows,
     row_stores,
     write_stores,
 )
 from picograd.device import Target
 from picograd.ir.build import cast, combined, compare
-from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.op import Dim, Op, Shape, toposort
+from picograd.ir.opcode import MOVEMENT, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, placeholders, subtract, to_op
+from picograd.ir.symbolic import (
+    add,
+    affine,
+    both,
+    flatten,
+    floordiv,
+    less,
+    minimum,
+    mod,
+    mul,
+    placeholder,
+    placeholders,
+    subtract,
+    to_op,
+)
 from picograd.record import Record
 
 # ---- a team of threads for each row ----
@@ -52,6 +68,7 @@ ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 
 THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses
+COPY_BYTES = (4, 8, 16)  # that a thread copies in the background at a time (PTX ISA, cp.async)
 
 
 class Team(Record):
@@ -117,6 +134,8 @@ class _TeamRows:
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
         self.marks: dict[int, Op] = {}
+        self.kept: dict[Op, Op] = {}  # a value of each element -> the shared memory that a row of it is copied to
+        self.walked_again = _walked_again(rows, team, target)
 
     def emit(self) -> None:
         """Writes the grid: as many rows a block as it has teams.
@@ -129,11 +148,14 @@ class _TeamRows:
         levels = [r for level in self.rows.levels for r in level]
         with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
             joined = self.shared_memory(levels)
+            length = self.rows.columns_max
+            self.kept = {op: build.alloc(op.dtype, length, MemorySpace.SHARED) for op in self.walked_again}
             with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
                 self.thread, self.member = thread, mod(thread, threads)
                 row = add(mul(block, teams), floordiv(thread, threads))
                 self.at = split(minimum(row, subtract(total, 1)), self.rows.row_extents)
                 self.results: Results = {}
+                self.bring()
                 for level in self.rows.levels:
                     own = self.reduce(level)
                     for r in level:
@@ -155,6 +177,19 @@ class _TeamRows:
         """Returns the column of a lane of an access."""
         *outer, last = split(access, self.accesses)
         return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
+
+    def bring(self) -> None:
+        """Has each thread copy what it walks several times of a long row; no other reads that, so there is no barrier."""
+        if not self.kept:
+            return
+        build, lanes = self.build, self.team.lanes
+        with build.loop(self.num_steps(), AxisKind.LOOP) as step:
+            columns = self.columns(add(mul(step, self.team.threads), self.member), 0)
+            for op, memory in self.kept.items():
+                source = self.rows.value(op, self.rows.coords(self.at, columns), {})
+                build.copy_async(memory, columns[0], source, lanes)
+        build.commit_copies()
+        build.wait_for_copies(0)
 
     # ---- what a thread does for itself ----
     def each_step(self, body: Callable[[Dim, Op, Op | bool], None]) -> None:
@@ -193,7 +228,9 @@ class _TeamRows:
             return Totals.new(build, level, lanes, MemorySpace.REGISTER, each_lane)
 
         def step(own: Totals, access: Dim, lane: Op, inside: Op | bool) -> None:
-            own.add(lane, self.rows, self.rows.coords(self.at, self.columns(access, lane)), self.results, inside)
+            columns = self.columns(access, lane)
+            known = known_at(self.rows, columns, self.results, self.kept)
+            own.add(lane, self.rows, self.rows.coords(self.at, columns), known, inside)
 
         def in_lanes(into: Totals, at: list[Dim]) -> None:
             with build.loop(lanes, AxisKind.VECTOR) as lane:
@@ -260,12 +297,58 @@ class _TeamRows:
 
         def step(access: Dim, lane: Op, inside: Op | bool) -> None:
             with build.when(inside):
-                write_stores(build, element_stores(rows, self.at, self.columns(access, lane), self.results))
+                columns = self.columns(access, lane)
+                known = known_at(rows, columns, self.results, self.kept)
+                write_stores(build, element_stores(rows, self.at, columns, known))
 
         if has_elements(rows):
             self.each_step(step)
         with build.when(compare(OpCode.CMPEQ, to_op(self.member), 0)):
             write_stores(build, row_stores(rows, rows.row_coords(self.at), self.results))
+
+
+def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
+    """Returns what is copied of a row that is walked several times and too long for registers: values in memory.
+
+    Two blocks fit into a multiprocessor, so that one computes while the other waits.
+    """
+    nest, columns = rows.nest, numel(rows.column_extents)
+    if team.steps is not None or not target.has_async_copies or not isinstance(columns, int):
+        return []
+    reductions = {r for level in rows.levels for r in level}
+    walks = [[r.src[0] for r in level] for level in rows.levels] + [[value for _, value in rows.of_elements]]
+    times: dict[Op, int] = {}
+    for values in walks:
+        for op in _reads(values, reductions, nest.domain):
+            times[op] = times.get(op, 0) + 1
+    found, left = [], target.shared_bytes // 2 - target.block_threads * 16  # for the values in which threads meet
+    for op, count in times.items():
+        nbytes = columns * op.dtype.itemsize
+        if count > 1 and nbytes <= left and _begins_whole(rows, op, team.lanes):
+            found.append(op)
+            left -= nbytes
+    return found
+
+
+def _reads(values: Sequence[Op], reductions: Collection[Op], domain: Shape) -> list[Op]:
+    """Returns the values in memory that are read for each element of a domain, as the domain is walked."""
+    order = toposort(values, stop=reductions)
+    in_memory = {op for op in order if op.code is OpCode.PARAM}
+    for op in order:
+        if op.code in MOVEMENT and op.code is not OpCode.PAD and op.src[0] in in_memory:
+            in_memory.add(op)
+    read = {s for op in order for s in op.src if op.code not in MOVEMENT} | set(values)
+    return [op for op in order if op in in_memory and op in read and op.shape == domain]
+
+
+def _begins_whole(rows: Rows, op: Op, lanes: int) -> bool:
+    """True where a row of a value lies in one piece, and begins at a multiple of the lanes."""
+    load, (axis, *others) = element_anywhere(op), [axis for group in rows.column_groups for axis in rows.groups[group]]
+    if others or load.code is not OpCode.LOAD or len(load.src) != 2 or op.dtype.itemsize * lanes not in COPY_BYTES:
+        return False
+    terms, first = affine(load.src[1])
+    along = placeholder(axis, rows.nest.domain[axis])
+    return terms.get(along) == 1 and all(step % lanes == 0 for step in (first, *terms.values()) if step != 1)
 
 
 # ---- neighbouring rows for each thread ----

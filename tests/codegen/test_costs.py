@@ -28,7 +28,7 @@ MOST: dict[str, tuple[int, int]] = {
     "softmax rows": (7_580, 6_190),
     "sum columns": (1_950, 3_310),
     "layer conv": (31_120, 43_810),
-    "layer layer_norm": (14_270, 9_300),
+    "layer layer_norm": (14_270, 9_330),
     "sort rows": (4_840, 17_790),
     "cumsum rows": (1_540, 7_830),
     "index scatter": (3_700, 4_970),

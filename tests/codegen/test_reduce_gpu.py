@@ -13,11 +13,11 @@ from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.evaluator import evaluate
-from picograd.ir.build import expand, reduce
+from picograd.ir.build import cast, expand, reduce
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, For, Shuffle, walk
+from picograd.ir.statements import Alloc, CopyAsync, For, Shuffle, walk
 from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.codegen.test_transposed_cpu import param, values_for
@@ -71,12 +71,8 @@ def test_short_rows_share_warps(columns: int, blocks: int, shuffles: int) -> Non
     assert not any(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in statements)
 
 
-@pytest.mark.variants(every=5)
-@needs_compiler
-@pytest.mark.parametrize("target", [TARGET, WITHOUT_SHUFFLES], ids=["shuffles", "shared memory"])
-@pytest.mark.parametrize("shape", [(5, 8), (33, 9), (70, 10), (3, 16), (9, 27), (41, 32), (17, 60), (1, 64), (6, 96)])
-def test_the_simulator_runs_them(shape: tuple[int, int], target: Target) -> None:
-    root = centred(*shape)
+def check_on_simulator(root: Op, target: Target) -> None:
+    """Checks what the simulator computes, in each order of threads, against the evaluator."""
     program, given = lowered(root, target), values_for(root)
     binary = hostcxx.compile_source(render(program, target), target)
     expected = evaluate([root], given)[0]
@@ -87,3 +83,29 @@ def test_the_simulator_runs_them(shape: tuple[int, int], target: Target) -> None
         device = CudaSimDevice(order, seed=3)
         run(device, device.load(binary), memory)
         np.testing.assert_allclose(found.reshape(root.shape), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.variants(every=5)
+@needs_compiler
+@pytest.mark.parametrize("target", [TARGET, WITHOUT_SHUFFLES], ids=["shuffles", "shared memory"])
+@pytest.mark.parametrize("shape", [(5, 8), (33, 9), (70, 10), (3, 16), (9, 27), (41, 32), (17, 60), (1, 64), (6, 96)])
+def test_the_simulator_runs_them(shape: tuple[int, int], target: Target) -> None:
+    check_on_simulator(centred(*shape), target)
+
+
+def from_column(first: int, rows: int, columns: int) -> Op:
+    """Returns rows of 16-bit floats that begin at a column of longer ones."""
+    x = param(0, rows, columns + 16, dtype=dtypes.float16)
+    return Op(OpCode.SHRINK, x.dtype, (x,), ((0, rows), (first, first + columns)))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("first", "columns", "num_copies"), [(4, 20480, 1), (2, 20480, 0), (0, 20481, 0), (8, 24576, 0)])
+def test_a_row_too_long_for_registers_is_copied_to_shared_memory(first: int, columns: int, num_copies: int) -> None:
+    """Unless it begins or ends within an access, or two blocks would not fit into a multiprocessor."""
+    x = cast(from_column(first, 2, columns), dtypes.float32)
+    root = x - expand(reduce(x, OpCode.MAX, (1,), keepdim=True), x.shape)
+    root = root * expand(reduce(root, OpCode.MAX, (1,), keepdim=True) + 2, x.shape)
+    statements = [one for phase in lowered(root).phases for one in walk(phase)]
+    assert sum(isinstance(one, CopyAsync) for one in statements) == num_copies
+    check_on_simulator(root, TARGET)
