@@ -179,7 +179,7 @@ class _TeamRows:
         return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
 
     def bring(self) -> None:
-        """Has each thread copy what it walks several times of a long row; no other reads that, so there is no barrier."""
+        """Has each thread copy its part of a row; no other reads that, so there is no barrier."""
         if not self.kept:
             return
         build, lanes = self.build, self.team.lanes
@@ -308,7 +308,7 @@ class _TeamRows:
 
 
 def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
-    """Returns what is copied of a row that is walked several times and too long for registers: values in memory.
+    """Returns the values in memory to copy of a row that is walked several times and too long for registers.
 
     Two blocks fit into a multiprocessor, so that one computes while the other waits.
     """

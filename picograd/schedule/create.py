@@ -90,7 +90,7 @@ class _Grouper:
         self.groups: list[Group] = []
         self.home: dict[Draft, tuple[Group, int]] = {}  # a nest -> its group, and the phase
         self.open: list[Group] = []  # elementwise nests alone, with room for more
-        self.by_rows: dict[tuple[Shape, Op], list[Group]] = {}  # domain of a first reduction, memory that it reads
+        self.by_memory: dict[Op, list[Group]] = {}  # what a group's first nest reads, if that is a reduction
 
     def run(self) -> list[Group]:
         """Finds each nest a group, or makes one."""
@@ -114,7 +114,7 @@ class _Grouper:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:
             for leaf in read:
-                self.by_rows.setdefault((nest.domain, leaf), []).append(made)
+                self.by_memory.setdefault(leaf, []).append(made)
 
     def find(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """Returns the last group that `nest` may join."""
@@ -139,13 +139,11 @@ class _Grouper:
         return None
 
     def over_the_same(self, nest: Draft, read: Collection[Op]) -> Group | None:
-        """The last group that reduces some of the same memory over the same domain."""
-        last: Group | None = None
-        for leaf in read:
-            for found in self.by_rows.get((nest.domain, leaf), [])[-MAX_CANDIDATES:]:
-                if found.has_room(nest, [*read, *nest.stored]) and (last is None or found.index > last.index):
-                    last = found
-        return last
+        """The last group that reduces some of the same memory: over the same domain, or a much larger one."""
+        domain, values = nest.domain, [*read, *nest.stored]
+        groups = [g for leaf in read for g in self.by_memory.get(leaf, [])[-MAX_CANDIDATES:]]
+        alike = [g for g in groups if g.first.domain == domain or (not nest.needs and _is_small(domain, g.first.domain))]
+        return max([g for g in alike if g.has_room(nest, values)], key=lambda g: g.index, default=None)
 
     def goes_on(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` may be a later phase of a group with a reduction that it needs."""
@@ -156,10 +154,12 @@ class _Grouper:
         for op in read:
             if op.code is OpCode.CONTIGUOUS and op in self.fused.home and self.home[self.fused.home[op]][0] is needed:
                 return False  # the user asked for a cut here
-        if nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain:
-            return True
-        small, large = sorted((greatest_numel(nest.domain), greatest_numel(needed.first.domain)))
-        return small * SMALL <= large
+        alike = nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain
+        return alike or _is_small(nest.domain, needed.first.domain) or _is_small(needed.first.domain, nest.domain)
+
+
+def _is_small(domain: Shape, other: Shape) -> bool:
+    return greatest_numel(domain) * SMALL <= greatest_numel(other)
 
 
 def num_long_ops(nest: Draft, fused: Fused) -> int:

@@ -408,13 +408,13 @@ class _Fuser:
             return
 
     def earlier(self, bound: list[Op], nests: list[Draft]) -> Op:
-        """The source to store if two nests cannot merge: of one that the other needs, else a (small) value per row."""
+        """The source to store if two nests cannot merge: one the other needs, a (small) value per row, the first there."""
 
-        def rank(s: Op) -> tuple[bool, bool, int]:
+        def rank(s: Op) -> tuple[bool, bool, int, int]:
             nest = self.nests.attached[s].nest
             needed = any(depends(other.needs, nest) for other in nests)
             needs_other = any(depends(nest.needs, other) for other in nests)
-            return (needs_other and not needed, nest.kind is not NestKind.REDUCE, nest.number)
+            return (needs_other and not needed, nest.kind is not NestKind.REDUCE, nest.level, nest.number)
 
         return min(bound, key=rank)
 

@@ -106,8 +106,7 @@ def sources_in_memory(op: Op) -> list[Op]:
 
 @lru_cache(maxsize=256)
 def _is_strided(view: Op, base: Op) -> bool:
-    """True if a view of `base` is strided: offset = sum of stride * coordinate. A stride may be a symbolic length.
-    """
+    """True if a view of `base` is strided: offset = sum of stride * coordinate. A stride may be a symbolic length."""
     coords: Coords = placeholders(view.shape)
     own = set(coords)
     while view is not base:
@@ -268,6 +267,20 @@ def _raised(least: list[tuple[Draft, int]]) -> dict[Draft, int] | None:
             return None
         stack.extend((reader, level + 1) for reader in nest.readers)
     return levels
+
+
+def _turn(nest: Draft) -> float:
+    """Returns a nest's place in the order: its level; one number that waits for no other goes before its reader."""
+    waits = nest.needs or nest.kind is not NestKind.REDUCE or nest.row_shape != ()
+    return nest.level if waits else min((reader.level for reader in nest.readers), default=1) - 0.5
+
+
+def _wait_alike(nest: Draft, needs: Collection[Draft]) -> bool:
+    """False for two sums to one number of which one needs other nests: how many targets count, and the sum of their losses.
+
+    The gradient of a loss, which is divided by that count, is computed where the loss is.
+    """
+    return nest.kind is not NestKind.REDUCE or nest.row_shape != () or bool(nest.needs) == bool(needs)
 
 
 # ---- the nests made so far ----
@@ -465,7 +478,7 @@ class Nests:
             for nest in self._by_rows.get((source.shape, reduced, leaf), [])[-MAX_CANDIDATES:]:
                 while nest in self._merged_into:
                     nest = self._merged_into[nest]
-                if self.has_room(nest, 1 + self._length(source)):
+                if _wait_alike(nest, needs) and self.has_room(nest, 1 + self._length(source)):
                     alike[nest.number] = nest
         for _, nest in sorted(alike.items())[:MAX_CANDIDATES]:
             if can_require(nest, needs):
@@ -476,7 +489,7 @@ class Nests:
     def merge(self, a: Draft, b: Draft) -> bool:
         """Joins two nests of elements, or two that reduce the same rows, if neither needs the other."""
         alike = a.kind is b.kind and a.kind in (NestKind.ELEMENTWISE, NestKind.REDUCE)
-        alike = alike and a.domain == b.domain and a.reduced == b.reduced
+        alike = alike and a.domain == b.domain and a.reduced == b.reduced and _wait_alike(a, b.needs)
         small = a.num_ops + b.num_ops <= MAX_NEST_OPS and len(a.stored) + len(b.stored) <= MAX_STORED
         if not alike or not small or not can_replace(b, a):
             return False
@@ -495,6 +508,7 @@ class Nests:
 
     def finished(self) -> tuple[Draft, ...]:
         """Returns the nests that store something, each after those it needs; who reads a nest is forgotten."""
+        found = tuple(sorted([nest for nest in self.drafts if nest.stored], key=_turn))
         for nest in self.drafts:
             nest.readers.clear()  # nests that know each other would keep graphs until garbage is collected
-        return tuple(sorted([nest for nest in self.drafts if nest.stored], key=lambda nest: nest.level))
+        return found

@@ -113,7 +113,7 @@ def test_one_kernel_forward_and_one_backward(name: str) -> None:
     function, inputs = SPELLINGS[name]
     counts = forward(function, *[Tensor(x.numpy()) for x in inputs])
     assert counts.kernels == 1, counts.names
-    assert counts.temporary_nbytes <= 4 * N  # no more than a value for each row
+    assert counts.temporary_nbytes <= 4 * N + 4  # no more than a value for each row, and one for all
     counts = backward(function, *[Tensor(x.numpy()) for x in inputs])
     assert counts.kernels == 1, counts.names
     assert counts.temporary_nbytes <= 2 * 4 * N

@@ -140,3 +140,14 @@ def test_each_product_of_gpt2_reads_plain_operands_by_matrix_instructions() -> N
             assert is_plain(operand), f"{kernel.name} computes an operand"
         assert "Mma(" in str(lower(kernel, TARGETS["gpu"]).phases), kernel.name
         assert len(kernel.params) <= 12
+
+
+def test_the_classifier_of_gpt2_and_its_gradient_are_one_kernel_beside_the_loss() -> None:
+    """How many targets count, by which each row's gradient is scaled, does not wait for the losses of the rows."""
+    logits, labels = leaf(64, 512), Tensor(np.zeros(64, np.int64))
+    loss = F.cross_entropy(logits, labels)
+    (grad,) = pg.autograd.grad(loss, [logits])
+    for target in TARGETS.values():
+        (item,) = schedule_graphs([loss.op, grad.op], target).kernel_items()
+        assert [len(phase) for phase in item.kernel.phases] == [1, 1, 1]
+        assert sum(p.numel == logits.numel() for p in item.kernel.params) == 2  # the scores, and their gradients
