@@ -267,9 +267,9 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     )
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
+    lowest = f"lowest {program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
     if checkpoints.least_at:
-        lowest = f"{program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
-        print(f"lowest {lowest}; checkpoint: {checkpoints.folder / BEST}")
+        print(f"{lowest}; checkpoint: {checkpoints.folder / BEST}")
     if done < program.steps:
         print(f"go on with: {command_line(f'picograd train {program.name}', settings, resume=True)}")
         return HEARD_CTRL_C
@@ -278,7 +278,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     with no_grad():
         report = program.report(model)
     print(report, flush=True)
-    write_result(program, settings, report)
+    write_result(program, settings, report if checkpoints.least_at in (0, done) else f"{lowest}\n{report}")
     return 0
 
 

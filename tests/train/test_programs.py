@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -157,6 +158,19 @@ def _arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
     elif isinstance(state, dict):
         for name, value in state.items():
             yield from _arrays(value, f"{path}.{name}")
+
+
+@pytest.mark.usefixtures("little")
+def test_a_result_begins_with_the_lowest_loss_where_that_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = iter((3.0, 2.0, 2.5))
+    monkeypatch.setattr(names.NamesProgram, "evaluate", lambda self, model: {"dev loss": next(losses)})
+    out = tmp_path / "run"
+    assert cli.main(["train", "bag", "--steps", "3", "--eval-every", "1", "--width", "8", "--out", str(out)]) == 0
+    assert f"lowest dev loss 2.0000 after step 2; checkpoint: {out}/best.safetensors\n" in capsys.readouterr().out
+    lowest, final, *_ = json.loads((out / "result.json").read_text())["report"]
+    assert lowest == "lowest dev loss 2.0000 after step 2" and final.startswith("loss: train")
 
 
 # ---- what is refused ----
