@@ -36,10 +36,7 @@ NOT_YET = {
     """,
     "parameter": "UninitializedBuffer UninitializedParameter is_lazy",
     "optim": "swap_in_optimizer_params_and_state",
-    "Optimizer": """
-        register_load_state_dict_post_hook register_load_state_dict_pre_hook register_state_dict_post_hook
-        register_state_dict_pre_hook
-    """,
+    "Optimizer": "",
     "parametrizations": "",
     "parametrize": "transfer_parametrizations_and_params type_before_parametrizations",
     "rnn": "invert_permutation",
