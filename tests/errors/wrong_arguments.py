@@ -309,6 +309,7 @@ CALLS |= {
     "autograd.grad": lambda: of_loss(parameter()),
     "autograd.functional.hessian": lambda: sample(loss, VECTOR),
     "autograd.functional.jacobian": lambda: sample(loss, VECTOR),
+    "verify": lambda: sample(loss, VECTOR),
     "autograd.functional.jvp": lambda: sample(loss, VECTOR, VECTOR),
     "autograd.functional.vjp": lambda: sample(loss, VECTOR),
     "utils.checkpoint.checkpoint": lambda: sample(loss, VECTOR),

@@ -84,10 +84,10 @@ def scaled_dot_product_attention(
     if scale is not None:
         number("scaled_dot_product_attention", "scale", scale)
     _check_window(whole("scaled_dot_product_attention", "window", window), is_causal, soft_cap)
+    _check_attention(query, key, value)
     arg = AttentionArg(
         _scale(query) if scale is None else scale, is_causal, window, float(soft_cap), uses_tf32(query.dtype)
     )
-    _check_attention(query, key, value)
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
     is_one = dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa)
     if is_one and (attn_mask is None or _joins(attn_mask, query, key)):
