@@ -4,7 +4,7 @@
     python -m bench.trained --variants picograd,torch,torch_compile --rounds 1
 
 In:    nothing
-Out:   for each variant the seconds of a fresh process until the held-out loss is 1.88, and until it ends, the loss at the
+Out:   for each variant the seconds of a fresh process until the held-out loss rounds to 1.88, and until it ends, the loss at the
        end, and the peak of resident memory; --json keeps every evaluation
 
 All variants draw the same batches, evaluate on the same windows, and use as many threads. PyTorch's network is the one
@@ -34,7 +34,7 @@ from picograd_programs.train.program import train
 from picograd_programs.train.trainer import Callback, Trainer, cosine
 
 SETTINGS = GptSettings(text="shakespeare", sample=1)
-REACHED = 1.88  # held-out loss that nanoGPT's README gives for these settings
+REACHED = 1.885  # held-out loss: what rounds to the 1.88 that nanoGPT's README gives for these settings
 VARIANTS = ("picograd", "torch", "torch_compile")
 
 
@@ -140,7 +140,7 @@ def compare(arguments: argparse.Namespace) -> None:
         for variant, runs in found.items():
             runs.append(measured(variant, arguments.steps, arguments.threads))
             print(row(variant, runs[-1:]), file=sys.stderr, flush=True)
-    print(f"| | seconds to {REACHED} | to the end | loss at the end | peak memory |\n|---|---:|---:|---:|---:|")
+    print(f"| | seconds to a loss of {REACHED} | to the end | loss at the end | peak memory |\n|---|---:|---:|---:|---:|")
     print("\n".join(row(variant, runs) for variant, runs in found.items()))
     if arguments.json is not None:
         head = {**describe_commit(), "machine": describe_machine(), "versions": describe_versions()}
