@@ -4,8 +4,8 @@
     python -m bench.trained --variants picograd,torch,torch_compile --rounds 1
 
 In:    nothing
-Out:   for each variant the seconds of a fresh process until the held-out loss rounds to 1.88, and until it ends, the loss at the
-       end, and the peak of resident memory; --json keeps every evaluation
+Out:   for each variant the seconds of a fresh process until the held-out loss rounds to 1.88, and until it ends, the loss
+       at the end, and the peak of resident memory; --json keeps every evaluation
 
 All variants draw the same batches, evaluate on the same windows, and use as many threads. PyTorch's network is the one
 that tests hold beside ours; it starts from the same distributions, and its AdamW is fused.

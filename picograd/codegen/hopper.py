@@ -153,6 +153,8 @@ def _cut_product(
             return
         if in_turn and num_tiles(product, rows, columns) <= blocks:
             return  # a block with one tile has no turns
+        if product.dtype != "float32" and product.a.is_column_major and tile.num_sums > SUMS_MAX:
+            return  # ptxas spills two registers
         stages = (room - tile.multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
         if stages >= PRODUCT_STAGES_MIN + (slabs == 2):
             yield replace(tile, stages=min(stages, PRODUCT_STAGES_MAX))

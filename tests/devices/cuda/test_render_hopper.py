@@ -181,9 +181,12 @@ def test_it_is_machine_code_that_waits_for_nothing(dtype: str, majors: str) -> N
     few = replace(HOPPER, multiprocessors=2)  # so that each has several tiles
     tiles = {(tile.rows, tile.columns, tile.in_turn): tile for tile in product_tiles(problem.product, few)}
     of_both = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if dtype == "float32" else MENU)]
+    if dtype == "bfloat16" and majors[0] == "T":
+        of_both.remove((256, 192, False))  # it would spill
     in_turn = [(rows, columns, True) for rows, columns in (() if dtype == "float32" else MENU_IN_TURN)]
     assert tiles.keys() == {*of_both, *in_turn}
-    for each in [*tiles] if majors == "NT" else [(128, 256, False), (256, 128 if dtype == "float32" else 192, False)]:
+    large = (256, 128 if dtype == "float32" or (256, 192, False) not in tiles else 192, False)
+    for each in [*tiles] if majors == "NT" else [(128, 256, False), large]:
         _, log = nvrtc.compiled(source_of(problem, tiles[each]), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
         assert usage.spill_nbytes == usage.stack_nbytes == 0, each
