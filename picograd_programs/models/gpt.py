@@ -77,6 +77,24 @@ class KVCache:
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
 
+    def check(self, name: str, tokens_BT: Tensor, position: Length | int) -> None:
+        """Checks that tokens fit from a position on.
+
+        Args:
+          name:  of the network, for the error
+
+        Raises:
+          ShapeError: tokens are not (B, T) with the cache's B, or end behind it.
+        """
+        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
+        batch, _, most, _ = self.keys[0].shape
+        last = position.bounds[1] if isinstance(position, Length) else position
+        if rows != batch or length < 1 or not 0 <= last <= most - length:
+            raise ShapeError(
+                f"{name}: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
+                f" got {tokens_BT.shape} at {position}."
+            )
+
 
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
@@ -227,17 +245,11 @@ class GPT(nn.Module):
         >>> bool((last[:, 0] - model.hidden(Tensor([[1, 2, 3]]))[:, 2]).abs().max() < 1e-5)
         True
         """
-        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
-        batch, _, most, _ = cache.keys[0].shape
-        last = position.bounds[1] if isinstance(position, Length) else position
-        if rows != batch or length < 1 or not 0 <= last <= most - length:
-            raise ShapeError(
-                f"GPT: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
-                f" got {tokens_BT.shape} at {position}."
-            )
+        cache.check("GPT", tokens_BT, position)
+        length = tokens_BT.shape[1]
         mask_TS = None
         if length > 1 and (isinstance(position, Length) or position):
-            places = Tensor.arange(most, device=self.wte.weight.device)
+            places = Tensor.arange(cache.keys[0].shape[2], device=self.wte.weight.device)
             mask_TS = places[: position + length] <= places[position : position + length].unsqueeze(1)
         x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]
         for block, keys_BHSD, values_BHSD in zip(self.h, cache.keys, cache.values):

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from picograd import nn
-from picograd.errors import ArgumentError, DataError, ShapeError
+from picograd.errors import ArgumentError, DataError
 from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
@@ -336,14 +336,8 @@ class Llama(nn.Module):
         Raises:
           ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
         """
-        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
-        batch, _, most, _ = cache.keys[0].shape
-        last = position.bounds[1] if isinstance(position, Length) else position
-        if rows != batch or length < 1 or not 0 <= last <= most - length:
-            raise ShapeError(
-                f"Llama: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
-                f" got {tokens_BT.shape} at {position}."
-            )
+        cache.check("Llama", tokens_BT, position)
+        length = tokens_BT.shape[1]
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         views = {sees_all: self.view(position, length, sees_all) for sees_all in {block.sees_all for block in self.blocks}}
         for block, keys_BHSD, values_BHSD in zip(self.blocks, cache.keys, cache.values):

@@ -243,14 +243,8 @@ class Nano(nn.Module):
         Raises:
           ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
         """
-        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
-        batch, _, most, _ = cache.keys[0].shape
-        last = position.bounds[1] if isinstance(position, Length) else position
-        if rows != batch or length < 1 or not 0 <= last <= most - length:
-            raise ShapeError(
-                f"Nano: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
-                f" got {tokens_BT.shape} at {position}."
-            )
+        cache.check("Nano", tokens_BT, position)
+        length = tokens_BT.shape[1]
         now, mask_TS = slice(position, position + length), None
         cos, sin = (each[now] for each in self.angles)
         if length > 1:

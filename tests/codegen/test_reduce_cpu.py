@@ -144,7 +144,7 @@ def test_without_shuffles_reductions_of_one_type_meet_in_the_same_memory() -> No
 
 
 def test_an_index_of_a_view_walks_as_one_from_the_start() -> None:
-    """What is added to it, a number or an input, does not move; a quotient of a loop is left out."""
+    """A summand, be it a number or an input, does not move; a quotient of a loop is left out."""
     i, j = (Op(OpCode.RANGE, dtypes.int64, (const(64, dtypes.int64),), (number, AxisKind.LOOP)) for number in range(2))
     begin = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
     whole = add(mul(i, 64), j)

@@ -1,4 +1,4 @@
-"""What a program begins with is computed once, by the evaluator: nothing is compiled for it; bits are a kernel's."""
+"""Start values of a program are computed once, by the evaluator: nothing is compiled for it; bits are a kernel's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a product stores for the kernels behind it: itself alone, where their reads have all that the rest is made of."""
+"""Results that a product stores for kernels behind it: itself alone, where they read all that the rest is made of."""
 
 from __future__ import annotations
 

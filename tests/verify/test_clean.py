@@ -241,7 +241,7 @@ def test_examples_raise_no_alarm(name: str, tmp_path: Path) -> None:
 
 
 def test_numpy_arrays_of_verify_are_not_the_programs() -> None:
-    """What a plan was given is copied: a write of the program's comes after."""
+    """Inputs of a plan are copied: a write of the program's comes after."""
     x = np.ones(4, np.float32)
     seen = Tensor(x)
     assert pg.verify(lambda: (seen * 2).tolist())

@@ -219,7 +219,7 @@ def one_and_erf(x: Op) -> Op:
 
 
 def test_one_and_erf_is_as_exact_as_a_sum_without_an_erf() -> None:
-    """What gelu is made of: the error is that of a float32 near 1, on either side, and the result 0 far below."""
+    """A factor of gelu: the error is that of a float32 near 1, on either side, and the result 0 far below."""
     x = np.concatenate([np.linspace(-12, 12, 200_001), SPECIAL, [3.4e38, -3.4e38, 1e-40]]).astype(np.float32)
     found = map_native(lambda value: legalize(one_and_erf(value), CUDA), [x], [SINGLE], SINGLE)
     exact = np.array([1 + math.erf(value) for value in x.astype(np.float64)])

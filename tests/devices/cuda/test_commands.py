@@ -93,7 +93,7 @@ def test_nothing_to_call_is_right(caller: Caller) -> None:
 
 @pytest.mark.req("E4")
 def test_a_submission_is_one_call_of_the_native_function(fake_driver: Path) -> None:
-    """Of one kernel, and of a graph that is told other memory; one in eight asks the driver what is done."""
+    """Submissions of one kernel, and of a graph with other memory; one in eight asks the driver what is done."""
     code = TENSORS + """
 from picograd.devices.cuda.commands import Commands
 from tests.calls import calls
