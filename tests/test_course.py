@@ -1,0 +1,135 @@
+"""The course: its pages print what they say, its exercises have solutions, and what it names is there.
+
+By default some chapters run; `--full` runs all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.host_compilers import HAS_COMPILER
+from tools.pages import ROOT, course, differences, run
+
+COURSE = ROOT / "docs" / "course"
+EXERCISES = COURSE / "exercises"
+PAGES = [*course(), COURSE / "README.md"]
+NAMES = [page.stem for page in course()]
+PLACE = "## Where this stands in picograd"
+
+
+@pytest.mark.req("I3", "J14")
+@pytest.mark.variants(every=8)
+@pytest.mark.parametrize("page", course(), ids=lambda path: path.stem)
+def test_chapters_print_what_they_say(page: Path) -> None:
+    if "cudasim" in page.read_text().lower() and not HAS_COMPILER:
+        pytest.skip("no C++ compiler is on PATH")
+    assert not differences(page, run(page))
+
+
+# ---- form ----
+@pytest.mark.parametrize("page", course(), ids=lambda path: path.stem)
+def test_a_chapter_has_goal_picture_exercise_and_place(page: Path) -> None:
+    text = page.read_text()
+    number = int(page.stem.split("_")[0])
+    assert re.match(rf"# {number}\. \w.*\n\n\*\*Goal\.\*\* ", text)
+    for part in (f"](exercises/{page.stem}.py)", f"exercises/test_{page.stem}.py", f"\n{PLACE}\n", "\n## Exercise"):
+        assert part in text, f"{page.name} has no {part.strip()}"
+    assert re.search(r"^!\[.+\]\(pictures/.+\.svg\)", text, re.MULTILINE), f"{page.name} has no picture"
+    in_blocks = [line for block in re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL) for line in block.split("\n")]
+    assert max(map(len, in_blocks)) <= 110, f"{page.name} has blocks wider than a screen: {max(in_blocks, key=len)}"
+
+
+def test_the_first_page_lists_every_chapter_and_chapters_are_numbered_in_order() -> None:
+    text = (COURSE / "README.md").read_text()
+    numbers = [int(name.split("_")[0]) for name in NAMES]
+    assert numbers == sorted(set(numbers))
+    assert re.findall(r"^\| \d+ \| \[.+?\]\((\d\d_\w+)\.md\)", text, re.MULTILINE) == NAMES
+
+
+def test_every_picture_is_on_a_page() -> None:
+    shown = {name for page in PAGES for name in re.findall(r"\]\(pictures/([\w.-]+)\)", page.read_text())}
+    assert shown == {path.name for path in (COURSE / "pictures").iterdir()}
+
+
+# ---- links and names ----
+def prose(page: Path) -> str:
+    """Returns the text of a page outside of its blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            assert there.exists() and there.is_relative_to(ROOT), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
+
+
+def defined(path: Path) -> set[str]:
+    """Returns the names that a file defines, methods and fields as Class.name."""
+    found: set[str] = set()
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                found.add(prefix + node.name)
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            found.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
+
+    visit(ast.parse(path.read_text()).body, "")
+    return found
+
+
+@pytest.mark.parametrize("page", course(), ids=lambda path: path.stem)
+def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
+    """Each row of the last part is "- [file](link): `name`, `name`: words", and a file of Python defines these names."""
+    rows = re.findall(r"^- \[.*?\]\((.*?)\):(.*)$", page.read_text().split(PLACE)[1], re.MULTILINE)
+    assert len(rows) >= 2
+    for link, words in rows:
+        path = (page.parent / link.partition("#")[0]).resolve()
+        assert path.exists(), f"{page.name} links to {link}"
+        names = re.findall(r"`([\w.]+)`", words.split(": ")[0])
+        if path.suffix == ".py":
+            missing = set(names) - defined(path)
+            assert names and not missing, f"{page.name}: {path.name} does not define {missing or 'anything named'}"
+
+
+# ---- exercises ----
+def run_exercises(*options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--tb=line", "-rA", str(EXERCISES)]
+    return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, env=environment)
+
+
+def test_each_chapter_has_an_exercise_its_test_and_its_solution() -> None:
+    assert {path.stem for path in EXERCISES.glob("[0-9]*.py")} == set(NAMES)
+    assert {path.stem for path in EXERCISES.glob("test_*.py")} == {f"test_{name}" for name in NAMES}
+    assert {path.stem for path in (EXERCISES / "solutions").glob("*.py")} == set(NAMES)
+
+
+def test_solutions_pass_the_tests_of_their_exercises() -> None:
+    done = run_exercises("--solutions")
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_no_exercise_passes_before_it_is_done() -> None:
+    done = run_exercises()
+    failed = set(re.findall(r"^(?:FAILED|ERROR) .*?/test_(\w+)\.py", done.stdout, re.MULTILINE))
+    assert failed == set(NAMES), done.stdout[-3000:]

@@ -1,0 +1,179 @@
+"""Runs pages of Markdown: each Python block, and puts what it prints behind it.
+
+    python -m tools.pages                    runs all pages and says what they print otherwise
+    python -m tools.pages --write            puts what they print now, and the pictures they draw, into the pages
+    python -m tools.pages --write docs/course/01_scalar_autodiff.md
+
+A page runs in a process and an empty folder of its own, block after block, in one namespace, within CPU_SECONDS_MAX. Lines
+have the numbers that they would have in a file of all blocks and nothing else, so that prose does not change them.
+
+- The output of a ```python block is the ```text block behind it. A block that is not to be run has another language, or is
+  indented.
+- A picture is a file that a block writes to `pictures/`; it is compared with the one beside the page. Its numbers may be
+  off by PICTURE_TOLERANCE, for places of lines follow from floats whose last bits differ between processors.
+- Times are not compared: an output whose first line begins with "measured on" is kept until --write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import linecache
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU_SECONDS_MAX = 60
+PICTURE_TOLERANCE = 1.5  # in the units of the picture, or in percent
+MEASURED = "measured on"
+PAIR = re.compile(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
+OTHERS = ("docs/tour.md", "docs/devices.md", "docs/train.md", "docs/from_pytorch.md", "README.md")
+RAN = "ran.json"  # what a page leaves in its folder
+
+
+def course() -> list[Path]:
+    """Returns the chapters of the course, in order."""
+    return sorted((ROOT / "docs" / "course").glob("[0-9]*.md"))
+
+
+def other_pages() -> list[Path]:
+    """Returns the other pages that are run."""
+    return [ROOT / name for name in OTHERS]
+
+
+class Ran(NamedTuple):
+    """What a page did.
+
+    outputs:      text printed by each block
+    pictures:     text of each picture, by its name
+    cpu_seconds:  processor time of the process
+    """
+
+    outputs: list[str]
+    pictures: dict[str, str]
+    cpu_seconds: float
+
+
+def run(page: Path) -> Ran:
+    """Runs a page in a process of its own.
+
+    Raises:
+      RuntimeError: a block raises, or the page takes too long.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PICOGRAD_DEVICE"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pictures").mkdir()
+        command = [sys.executable, "-m", "tools.pages", "--inside", str(page)]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            why = f"more than {CPU_SECONDS_MAX} s of processor time" if done.returncode < 0 else done.stderr
+            raise RuntimeError(f"{page.relative_to(ROOT)} does not run to its end: {why}")
+        outputs, cpu_seconds = json.loads((Path(folder) / RAN).read_text())
+        pictures = {path.name: path.read_text() for path in sorted((Path(folder) / "pictures").iterdir())}
+    return Ran(outputs, pictures, cpu_seconds)
+
+
+def run_inside(page: Path) -> None:
+    """Runs a page in this process, and leaves its outputs in the current folder."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
+    blocks = [code for code, _ in PAIR.findall(page.read_text())]
+    name = f"{page.stem}.py"
+    linecache.cache[name] = (0, None, "".join(blocks).splitlines(keepends=True), name)  # for the lines that errors quote
+    names: dict[str, object] = {"__name__": "page"}
+    outputs, line = [], 0
+    for code in blocks:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile("\n" * line + code, name, "exec"), names)
+        line += code.count("\n")
+        outputs.append("\n".join(line.rstrip() for line in out.getvalue().split("\n")))
+    Path(RAN).write_text(json.dumps([outputs, time.process_time()]))
+
+
+# ---- compared ----
+def differences(page: Path, ran: Ran) -> list[str]:
+    """Returns what a run gave otherwise than the page says, a sentence each."""
+    found = []
+    for (code, said), printed in zip(PAIR.findall(page.read_text()), ran.outputs):
+        is_time = said.startswith(MEASURED) and printed.startswith(MEASURED)
+        if printed != said and not is_time:
+            found.append(f"{page.name} prints otherwise:\n{code}\nis now:\n{printed}\nwas:\n{said}")
+    for name, picture in ran.pictures.items():
+        kept = page.parent / "pictures" / name
+        if not kept.is_file():
+            found.append(f"{page.name}: its picture {name} is not kept")
+        elif not is_same_picture(kept.read_text(), picture):
+            found.append(f"{page.name} draws {name} otherwise")
+    return found
+
+
+def is_same_picture(kept: str, drawn: str) -> bool:
+    """True if two pictures have the same text, and numbers that are nearly the same.
+
+    >>> is_same_picture('<path d="M1 200"/>', '<path d="M1.1 201"/>')
+    True
+    >>> is_same_picture('<path d="M1 200"/>', '<path d="M1 240"/>')
+    False
+    """
+    one, other = NUMBER.split(kept), NUMBER.split(drawn)
+    return one[::2] == other[::2] and all(
+        abs(float(a) - float(b)) <= PICTURE_TOLERANCE * max(1, abs(float(a)) / 100) for a, b in zip(one[1::2], other[1::2])
+    )
+
+
+def write(page: Path, ran: Ran) -> None:
+    """Puts what the blocks of a page print now into it, and its pictures beside it."""
+    outputs = iter(ran.outputs)
+
+    def replaced(match: re.Match[str]) -> str:
+        printed = next(outputs)
+        behind = "" if match[2] is not None else "\n"  # of a block without output the pattern takes the empty line, too
+        return f"```python\n{match[1]}```\n" + (f"\n```text\n{printed}```{behind}" if printed else "")
+
+    page.write_text(PAIR.sub(replaced, page.read_text()))
+    for name, picture in ran.pictures.items():
+        kept = page.parent / "pictures" / name
+        kept.parent.mkdir(exist_ok=True)
+        if not (kept.is_file() and is_same_picture(kept.read_text(), picture)):
+            kept.write_text(picture)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs pages one after the other, and compares or writes them; returns the exit status."""
+    if arguments[:1] == ["--inside"]:
+        try:
+            run_inside(Path(arguments[1]))
+        except Exception:
+            traceback.print_exc()  # by linecache: with the lines of the page
+            return 1
+        return 0
+    named = [Path(name).resolve() for name in arguments if not name.startswith("--")]
+    status = 0
+    for page in named or [*course(), *other_pages()]:
+        try:
+            ran = run(page)
+        except RuntimeError as error:
+            print(error)
+            status = 1
+            continue
+        found = [] if "--write" in arguments else differences(page, ran)
+        if "--write" in arguments:
+            write(page, ran)
+        print(f"{page.relative_to(ROOT)}: {len(ran.outputs)} blocks, {ran.cpu_seconds:.1f} s", *found, sep="\n")
+        status |= bool(found)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
