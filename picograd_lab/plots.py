@@ -156,7 +156,7 @@ class Axis(Record):
 
 def _round_step(about: float) -> float:
     power = 10.0 ** math.floor(math.log10(about))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= about * 0.999)
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= about * 0.7)
 
 
 def _axis(values: Sequence[float], is_log: bool, first: float, last: float) -> Axis:

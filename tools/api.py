@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -36,17 +36,43 @@ INTERNAL = {"from_op", "from_memory", "from_cell", "viewed", "viewed_by", "read"
 
 
 def page() -> str:
-    """Returns the text of the page."""
+    """Returns the text of one page with all names."""
+    chapters = all_chapters()
+    parts = [head(chapters, lambda title: f"#{anchor(title)}")]
+    for title, text in texts(chapters):
+        parts.append(f"## {title}\n\n{text}")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Returns a page for each chapter, and one that lists them, by the names of their files."""
+    chapters = all_chapters()
+    found = {"index.md": head(chapters, file_of)}
+    for title, text in texts(chapters):
+        found[file_of(title)] = f"# {title}\n\n{text}".replace("\n### `", "\n## `")
+    return found
+
+
+def all_chapters() -> list[Chapter]:
+    """Returns all chapters in order."""
+    return [chapter for name in MODULES for chapter in chapters_of(name)]
+
+
+def head(chapters: list[Chapter], link: Callable[[str], str]) -> str:
+    """Returns the first words, with a list of the chapters; `link` says where the one of a title is."""
+    contents = "\n".join(f"- [{title}]({link(title)}): {len(entries)}" for title, _, entries in chapters)
+    return HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)
+
+
+def texts(chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
+    """Yields title and text of each chapter; a name of what an earlier one describes refers to it."""
     rows: dict[str, list[Operation]] = {}
     for row in all_operations():
         for name in (row.name, *row.also):
             rows.setdefault(name, []).append(row)
-    chapters = [chapter for name in MODULES for chapter in chapters_of(name)]
-    contents = "\n".join(f"- [{title}](#{anchor(title)}): {len(entries)}" for title, _, entries in chapters)
-    parts = [HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)]
     first: dict[int, str] = {}  # by the function that does the work, or the class, the name that it is described under
     for title, about, entries in chapters:
-        parts.append(f"## {title}\n\n{about}\n")
+        parts = [f"{about}\n"]
         others = [(name, first[id(plain(value))]) for name, value in entries if id(plain(value)) in first]
         if others:
             parts.append("The same by another name: " + ", ".join(f"`{name}` ({home})" for name, home in others) + ".\n")
@@ -54,7 +80,7 @@ def page() -> str:
             if id(plain(value)) not in first:
                 first[id(plain(value))] = name
                 parts.append(entry_text(name, value, rows.get(name, [])))
-    return "\n".join(parts).rstrip() + "\n"
+        yield title, "\n".join(parts)
 
 
 HEAD = """# The public names
@@ -124,6 +150,11 @@ def first_line(value: object) -> str:
 def anchor(title: str) -> str:
     """Returns what GitHub makes of a heading for links."""
     return re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
+
+
+def file_of(title: str) -> str:
+    """Returns the name of the file of a chapter."""
+    return re.sub(r"[^a-z0-9_]+", "-", title.lower()) + ".md"
 
 
 # ---- one name ----

@@ -1,0 +1,38 @@
+"""The site that `python -m tools.site` builds: whole, without a warning, and without anything from the network."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from tools import site
+from tools.pages import ROOT, course
+
+
+@pytest.mark.req("J14")
+def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("zensical") is None:
+        pytest.skip('zensical is not installed: pip install ".[docs]"')
+    monkeypatch.setattr(site, "BUILD", tmp_path)
+    assert site.main() == 0
+    pages = {path.relative_to(tmp_path / "site"): path.read_text() for path in (tmp_path / "site").rglob("*.html")}
+    assert {f"docs/course/{path.stem}.html" for path in course()} <= set(map(str, pages))
+    for path, text in pages.items():
+        fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(https?:[^"> ]+)', text)
+        assert not [url for url in fetched if "canonical" not in url], f"{path} fetches {fetched}"
+    found = (tmp_path / "site" / "search.js").read_text()
+    assert all(path.read_text().split("\n")[0].removeprefix("# ")[:20] in found for path in course())
+
+
+def test_links_to_files_of_source_lead_to_pages_that_show_them() -> None:
+    linked: set[Path] = set()
+    page = ROOT / "docs" / "course" / "README.md"
+    text = "[a](../../picograd/ir/op.py#x) [b](../../examples/) [c](../../README.md) [d](https://a.b) [e](1.md#f)"
+    there = site.LINK.sub(lambda match: site.relinked(match, page, linked), text)
+    assert there == (
+        "[a](../../picograd/ir/op.py.md#x) [b](../../examples/index.md) [c](../../index.md) [d](https://a.b) [e](1.md#f)"
+    )
+    assert linked == {ROOT / "picograd" / "ir" / "op.py", ROOT / "examples"}

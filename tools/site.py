@@ -1,0 +1,156 @@
+"""Builds the site: the documentation, the course and the public names as static HTML, which works offline, with search.
+
+    pip install ".[docs]"
+    python -m tools.site          then open build/site/index.html
+
+1. Pages are copied to build/pages, in the folders they are in, and the public names (tools/api.py) are written there.
+2. A file of source that a page links to becomes a page, too, so that no link leads out of the site.
+3. The builder, Zensical, makes HTML of them; a link that leads nowhere is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from tools import api
+from tools.pages import ROOT, course
+
+BUILD = ROOT / "build"
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
+LANGUAGES = {".py": "python", ".h": "cpp", ".sh": "bash", ".toml": "toml"}
+GUIDES = {  # what the navigation shows, by its words
+    "Use it": ["train", "from_pytorch", "models", "nano", "devices", "settings", "verify"],
+    "Read it": ["tour", "accelerator", "ladder", "performance", "conformance", "log"],
+}
+STYLE = """
+.md-typeset .language-text pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
+.md-typeset .language-text .md-code__nav { display: none; }
+.md-typeset img { background: #fff; border-radius: 4px; }
+"""
+# Search runs in a worker, which browsers refuse to pages that are opened as files: there its script runs in a hidden frame.
+WORKER = """
+if (location.protocol === "file:") window.Worker = class {
+  constructor(url) {
+    this.frame = document.createElement("iframe");
+    this.frame.hidden = true;
+    document.body.appendChild(this.frame);
+    const inside = this.frame.contentWindow;
+    inside.postMessage = data => setTimeout(() => this.onmessage && this.onmessage({data: data}));
+    const script = inside.document.createElement("script");
+    this.ready = new Promise((loaded, failed) => { script.onload = loaded; script.onerror = failed; });
+    this.ready.catch(error => this.onerror && this.onerror(error));
+    script.src = new URL(url, location.href).href;
+    inside.document.body.appendChild(script);
+  }
+  postMessage(data) { this.ready.then(() => this.frame.contentWindow && this.frame.contentWindow.onmessage({data: data})); }
+  terminate() { this.frame.remove(); }
+};
+"""
+
+
+def main() -> int:
+    """Builds the site, and returns the exit status of the builder."""
+    pages = BUILD / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    copy_pages(pages)
+    (pages / "style.css").write_text(STYLE)
+    (pages / "iframe-worker.js").write_text(WORKER)
+    config = BUILD / "mkdocs.yml"
+    config.write_text(json.dumps(settings(pages), indent=1))  # JSON is YAML, too
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(config)]
+    return subprocess.run(command, cwd=BUILD).returncode
+
+
+def copy_pages(folder: Path) -> None:
+    """Writes all pages to a folder, with those of the source files that they link to."""
+    waiting = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    linked: set[Path] = set()
+    for page in waiting:
+        place = folder / page.relative_to(ROOT).with_name("index.md" if page.name == "README.md" else page.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(LINK.sub(partial(relinked, page=page, linked=linked), page.read_text()))
+    for picture in [*ROOT.glob("docs/**/*.svg"), *ROOT.glob("docs/**/*.png")]:
+        place = folder / picture.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, place)
+    for source in sorted(linked):
+        write_source(source, folder)
+    (folder / "api").mkdir()
+    for name, text in api.pages().items():
+        (folder / "api" / name).write_text(text)
+
+
+def relinked(match: re.Match[str], page: Path, linked: set[Path]) -> str:
+    """Returns a link as it is in the site; a file or folder of source is noted in `linked`."""
+    before, target, anchor, after = match.groups()
+    if "://" in target:
+        return match[0]
+    there = (page.parent / target).resolve()
+    if there.is_dir() or there.suffix not in (".md", ".svg", ".png"):
+        linked.add(there)
+        target = posixpath.normpath(target) + ("/index.md" if there.is_dir() else ".md")
+    elif there.name == "README.md":
+        target = posixpath.join(posixpath.dirname(target), "index.md")
+    return f"{before}{target}{anchor or ''}{after}"
+
+
+def write_source(source: Path, folder: Path) -> None:
+    """Writes a page that shows a file of source, or lists the files of a folder and shows them."""
+    name = source.relative_to(ROOT)
+    if source.is_dir():
+        files = sorted(path for path in source.iterdir() if path.suffix == ".py" and path.name != "__init__.py")
+        for path in files:
+            write_source(path, folder)
+        text = f"# {name}\n\n" + "".join(f"- [{path.name}]({path.name}.md)\n" for path in files)
+        place = folder / name / "index.md"
+    else:
+        text = f"# {name}\n\n````{LANGUAGES.get(source.suffix, 'text')}\n{source.read_text()}````\n"
+        place = folder / f"{name}.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+
+
+def settings(pages: Path) -> dict[str, object]:
+    """Returns what the builder is told: names, navigation, look."""
+    nav: list[dict[str, object]] = [
+        {"picograd": "index.md"},
+        {"Course": ["docs/course/index.md", *(f"docs/course/{path.name}" for path in course())]},
+        *({words: [f"docs/{name}.md" for name in names]} for words, names in GUIDES.items()),
+        {"Names": ["api/index.md", *(f"api/{name}" for name in list(api.pages())[1:])]},
+        {"Architecture": ["ARCHITECTURE.md", "CONTRIBUTING.md"]},
+    ]
+    nav[3]["Read it"] += [f"docs/history/{path.name}" for path in sorted((pages / "docs" / "history").glob("*.md"))]
+    return {
+        "site_name": "picograd",
+        "docs_dir": "pages",
+        "site_dir": "site",
+        "nav": nav,
+        "extra_css": ["style.css"],
+        "plugins": ["search", "offline"],
+        # A polyfill of this name takes the place of one that would be fetched from the network.
+        "extra": {"polyfills": [{"path": "iframe-worker.js", "type": "text/javascript", "async": False, "defer": False}]},
+        "theme": {
+            "language": "en",
+            "font": False,  # those of the reader's machine: nothing is fetched
+            "features": [f"navigation.{part}" for part in ("tabs", "top", "footer", "indexes")] + ["content.code.copy"],
+            "palette": [
+                {"scheme": "default", "toggle": {"icon": "lucide/sun", "name": "dark"}},
+                {"scheme": "slate", "toggle": {"icon": "lucide/moon", "name": "light"}},
+            ],
+        },
+        "markdown_extensions": [
+            "attr_list", "tables", "sane_lists", "pymdownx.superfences", "pymdownx.inlinehilite",
+            {"pymdownx.highlight": {"anchor_linenums": False}}, {"toc": {"permalink": True}},
+        ],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
