@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,9 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.symbolic import add, mul
 from picograd.tensor.tensor import Tensor
-from picograd_lab.ladder.product import Product, Runnable
+from picograd_lab.ladder.product import Product, runnable
 from picograd_lab.ladder.rungs import FUSED, LADDER, TWO_PASSES, Rung, Tile, each, fused, two_passes
+from picograd_lab.ladder.runnable import Array
 
 # ---- other people's products ----
 LIBRARIES = ("numpy", "torch")
@@ -174,7 +174,6 @@ def _tile(target: Target) -> Tile:
 
 
 # ---- measurements ----
-Array = np.ndarray[Any, Any]
 LEAST_S = 0.02  # of a sample, which repeats the work
 LONG_S, FEW = 1.0, 2  # what takes so long at once is sampled so many times
 SETTLE_S = 0.01  # threads that wait for work spin for some milliseconds: they are asleep when another's turn comes
@@ -276,9 +275,9 @@ def _rungs(product: Product, compiler: Compiler) -> list[_Entrant]:
     entrants = []
     for rung in LADDER:
         if rung.emit is not None:
-            runnable = Runnable(rung.emit(product), compiler, (a, b))
-            entrants.append(_entrant(rung, product, runnable.run))
-            entrants[-1].figure.error = expected.error(rung, runnable.result())
+            made = runnable(rung.emit(product), compiler, (a, b))
+            entrants.append(_entrant(rung, product, made.run))
+            entrants[-1].figure.error = expected.error(rung, made.results()[0])
     tensors = [Tensor(array, device=compiler.device.target.device) for array in (a, b, bias)]
     for rung, function in ((TWO_PASSES, two_passes()), (FUSED, fused())):
         for _ in range(2):  # jit traces twice
@@ -302,9 +301,9 @@ def _peaks(compiler: Compiler) -> list[_Entrant]:
     entrants = []
     for count in sorted({1, num_threads()}):
         target = compiler.device.target
-        runnable = Runnable(peak_program(target, count), compiler, [np.array([0.5, 1.0], np.float32)])
+        made = runnable(peak_program(target, count), compiler, [np.array([0.5, 1.0], np.float32)])
         figure = Figure("peak", "FMA peak", "chains of FMAs in registers", count, peak_flops(target, count))
-        entrants.append(_Entrant(figure, _timed(runnable.run)).calibrate())
+        entrants.append(_Entrant(figure, _timed(made.run)).calibrate())
     return entrants
 
 

@@ -1,15 +1,14 @@
 """The product that every rung computes, c = a @ b in float32, the loops that several rungs share, and how a rung is run.
 
 In:    lengths and the Target
-Out:   `Product`; `cuts`; a rung writes statements on it and gives them to `Product.program`. `Runnable` takes a Program in
-       the free form down the road that every kernel goes, and runs it on arrays; `text_of` shows it
+Out:   `Product`; `cuts`; a rung writes statements on it and gives them to `Product.program`. `runnable` takes a Program in
+       the free form down the road that every kernel goes; `text_of` shows it
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,14 +17,15 @@ from picograd.codegen.builder import read
 from picograd.codegen.matmul import most_rows
 from picograd.device import Target
 from picograd.engine.compiler import Compiler
-from picograd.ir.op import Buffer, Dim, Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import BufferUse, Kernel, Param, Program, Schedule, ScheduleItem
+from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Statement
-from picograd.ir.symbolic import add, dim_value, mul
+from picograd.ir.symbolic import add, mul
 from picograd.ir.text_program import format_program
 from picograd.record import replace
 from picograd.road import finish
+from picograd_lab.ladder.runnable import Array, Runnable
 
 # ---- the product ----
 NUM_OPERANDS = 3  # a, b, c: scratch parameters come after them
@@ -114,7 +114,6 @@ def cuts(length: int, widths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 # ---- running a Program ----
-Array = np.ndarray[Any, Any]
 PHASE = "  phase"  # how a phase begins in the text of a Program
 
 
@@ -124,37 +123,9 @@ def text_of(program: Program) -> str:
     return "\n".join([first, *(text[text.index(PHASE) :] for text in rest)])
 
 
-class Runnable:
-    """A Program as machine code, with memory for its parameters; its threads are those of the moment when it is made.
-
-    program:  in the free form; its parameters are inputs, then one output, then scratch memory
-    inputs:   float32
-    """
-
-    def __init__(self, program: Program, compiler: Compiler, inputs: Sequence[Array]):
-        device, backend = compiler.device, compiler.backend
-        source = backend.render(finish(program, device.target), device.target)
-        executable = device.load(backend.compile(source, device.target))
-        given = [param for param in program.params if param.role != "scratch"]
-        self._device = device
-        self._buffers = [
-            Buffer(device.target.device, p.dtype, dim_value(p.numel, {}), device.allocate(4 * dim_value(p.numel, {})))
-            for p in given
-        ]
-        for buffer, array in zip(self._buffers, inputs):
-            device.copy_in(buffer.memory, np.ascontiguousarray(array, np.float32))
-        roles = [("input", i) for i in range(len(inputs))] + [("output", 0)]
-        uses = tuple(BufferUse(p.dtype, p.numel, role, source) for p, (role, source) in zip(given, roles))
-        item = ScheduleItem(Kernel(program.name, program.params, (), ()), tuple(range(len(given))))
-        self._run = device.make_runner(Schedule((item,), uses, (), (len(inputs),), 0), (executable,))
-
-    def run(self) -> None:
-        """Computes the output."""
-        self._run(self._buffers[:-1], self._buffers[-1:], {})
-
-    def result(self) -> Array:
-        """Returns the output as a flat array."""
-        out = self._buffers[-1]
-        array = np.empty(dim_value(out.numel, {}), np.float32)
-        self._device.copy_out(out.memory, array)
-        return array
+def runnable(program: Program, compiler: Compiler, inputs: Sequence[Array]) -> Runnable:
+    """Returns a Program in the free form as machine code, with memory for its parameters; inputs are float32."""
+    device, backend = compiler.device, compiler.backend
+    source = backend.render(finish(program, device.target), device.target)
+    executable = device.load(backend.compile(source, device.target))
+    return Runnable(device, executable, [np.asarray(array, np.float32) for array in inputs])

@@ -1,4 +1,4 @@
-"""`picograd ladder gemm`: climbs the ladder on this machine, or shows the loops of a rung.
+"""`picograd ladder NAME`: climbs a ladder on a device of this machine, or shows one of its rungs.
 
 In:    `LadderConfig`
 Out:   a table; JSON and a page of the docs where asked for
@@ -12,21 +12,24 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from picograd.device import Target
+from picograd.devices.cuda.device import CudaDevice
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import check_exists, compiler_for
 from picograd.errors import ArgumentError, DataError
 from picograd.tensor.costs import explain
 from picograd.tensor.tensor import Tensor
 from picograd_lab.doctor import processor_name
+from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.measure import Figure, climb
 from picograd_lab.ladder.product import PHASE, Product, product_for, text_of
 from picograd_lab.ladder.rungs import LADDER, RUNGS, expression
@@ -121,14 +124,16 @@ def source_of(record: dict[str, Any]) -> str:
     return f"{record['processor']}, {vectors}-bit vectors; {libraries}; {run}"
 
 
-def show(record: dict[str, Any], figures: Sequence[Figure], console: Console) -> None:
-    """Prints the table."""
-    table = Table(title=title_of(record), caption=source_of(record), title_justify="left", caption_justify="left")
-    for place, head in enumerate(HEADS):
-        table.add_column(head, justify="left" if place < 2 else "right", no_wrap=place != 1)
-    for row in rows_of(figures):
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], source: str) -> Table:
+    """Returns a table for a terminal, with what was computed above and on what below."""
+    table = Table(title=title, caption=source, title_justify="left", caption_justify="left")
+    for place, head in enumerate(heads):
+        justify: JustifyMethod = "left" if place < 2 else "right"
+        in_lines = head.replace(" ", "\n") if len(heads) > len(HEADS) else head  # many columns are narrow
+        table.add_column(in_lines, justify=justify, no_wrap=place != 1, min_width=24 if place == 1 else None)
+    for row in rows:
         table.add_row(*row)
-    console.print(table)
+    return table
 
 
 def markdown(record: dict[str, Any], figures: Sequence[Figure]) -> str:
@@ -160,27 +165,30 @@ def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) ->
 
 
 # ---- the command ----
-WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a terminal that is narrower
-LADDERS = {"gemm": "CPU"}  # by name: the device it climbs on
+WIDEST, NARROWEST = 160, 100  # letters of the table: in a file, and in a terminal that is narrower
+SIZE = 1024  # of matrices on the CPU, if nobody says
+ON_CPU, ON_GPU, GPUS = ("gemm",), ("gemm",), ("CUDA", "CUDASIM")  # ladders; a folder of this one has each on a GPU
 
 
 @dataclass(frozen=True)
 class LadderConfig:
     """Climbs from three naive loops to a fused product and measures what each idea brings."""
 
-    # Which ladder: gemm, a product of float32 matrices. Example: picograd ladder gemm --size 1024 --json gemm.json
+    # Which ladder: gemm, a product of matrices. Example: picograd ladder gemm --size 1024 --json gemm.json
     name: tyro.conf.Positional[str] = "gemm"
-    # Device to measure.
+    # Device to measure: CPU; CUDA, a GPU; CUDASIM, a simulated one, where counts take the place of times.
     device: str = "CPU"
-    # Rows and columns of the matrices.
-    size: int = 1024
-    # Rounds in which everything is measured once, in turn.
+    # Every length of the problem, rows and columns: by default 1024 on the CPU, on GPUs what the ladder says.
+    size: int | None = None
+    # Single lengths, on GPUs. Example: --lengths M=100,K=60
+    lengths: str = ""
+    # Rounds in which everything is measured once, in turn, on the CPU.
     repeats: int = 7
-    # Prints the loops of one rung instead: naive, blocked, vectors, registers, packed, threads, fused.
+    # Prints one rung instead, by name: its loops on the CPU, its file on GPUs.
     show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
-    # File for the raw samples.
+    # File for the raw samples, or counts.
     json: Path | None = None
-    # A page whose marked parts are rewritten, such as docs/ladder.md.
+    # A page whose marked parts are rewritten, such as docs/ladder.md or docs/ladder_gpu.md.
     docs: Path | None = None
 
 
@@ -188,24 +196,26 @@ def ladder(config: LadderConfig) -> int:
     """Runs `picograd ladder` and returns 0.
 
     Raises:
-      ArgumentError: there is no such ladder or rung, it does not climb on the device, or a number is below 1.
+      ArgumentError: there is no such ladder, rung or length, it does not climb on the device, or a number is below 1.
       DeviceError:   there is no such device.
       DataError:     a file cannot be written.
     """
     compiler = _compiler(config)
-    product = product_for(config.size, config.size, config.size, compiler.device.target)
+    return _climb_gpu(config, compiler) if config.device.upper() in GPUS else _climb_cpu(config, compiler)
+
+
+def _climb_cpu(config: LadderConfig, compiler: Compiler) -> int:
+    size = config.size or SIZE
+    product = product_for(size, size, size, compiler.device.target)
     console = Console(highlight=False, soft_wrap=True)
     if config.show:
+        _check_rung(config.show, list(RUNGS))
         console.print(shown(config.show, product, compiler), markup=False)
         return 0
-    for path in filter(None, (config.json, config.docs)):
-        if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
-            raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
     load = load_average()
     figures, versions = climb(product, compiler, config.repeats)
     record = describe(product, figures, versions, compiler.device.target, load)
-    width = max(console.width, NARROWEST) if console.is_terminal else WIDEST
-    show(record, figures, Console(highlight=False, width=width))
+    _print(_table(title_of(record), HEADS, rows_of(figures), source_of(record)))
     if config.json is not None:
         config.json.write_text(json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
@@ -213,20 +223,75 @@ def ladder(config: LadderConfig) -> int:
     return 0
 
 
+def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
+    chosen: gpu.Ladder = import_module(f"picograd_lab.ladder.{config.name}").LADDER
+    console, device = Console(highlight=False, soft_wrap=True), config.device.upper()
+    lengths = _lengths(config, chosen)
+    if config.show:
+        names = {rung.name: rung for rung in chosen.rungs}
+        _check_rung(config.show, list(names))
+        console.print(chosen.text(names[config.show]), markup=False, end="")
+        return 0
+    figures = list(gpu.climb(chosen, lengths, compiler))
+    machine = compiler.device.gpu_name() if isinstance(compiler.device, CudaDevice) else processor_name()
+    record = gpu_table.describe(chosen, lengths, figures, compiler.device.target, machine)
+    title, rows = gpu_table.title_of(chosen, lengths, device), gpu_table.rows_of(chosen, lengths, figures, device)
+    source = gpu_table.COLUMNS_EXPLAINED if device == "CUDASIM" else f"{machine}; {record['date'][:10]}"
+    _print(_table(title, gpu_table.heads(device), rows, source))
+    if config.json is not None:
+        config.json.write_text(json.dumps(record, indent=1) + "\n")
+    if config.docs is not None:
+        name = f"ladder:{config.name} on {device}"
+        table = gpu_table.markdown(chosen, lengths, figures, device, source)
+        changed = replace_marked(config.docs.read_text(), name, table)
+        if changed is not None:
+            config.docs.write_text(changed)
+        console.print(f"{config.docs}: replaced {name if changed else 'nothing'}")
+    return 0
+
+
+def _print(table: Table) -> None:
+    console = Console()
+    width = max(console.width, NARROWEST) if console.is_terminal else WIDEST
+    Console(highlight=False, width=width).print(table)
+
+
 def _compiler(config: LadderConfig) -> Compiler:
     """Returns the Compiler to climb with, once everything asked for is there."""
-    if config.name not in LADDERS:
-        raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(LADDERS)}.")
     device = config.device.upper()
+    known = sorted({*ON_CPU, *ON_GPU})
+    if config.name not in known:
+        raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(known)}.")
     check_exists(device)
-    if device != LADDERS[config.name]:
-        raise ArgumentError(f"ladder: {config.name} climbs on {LADDERS[config.name]}; {device} has no ladder.")
+    climbed = [*["CPU"] * (config.name in ON_CPU), *(GPUS if config.name in ON_GPU else ())]
+    if device not in climbed:
+        raise ArgumentError(f"ladder: {config.name} climbs on {', '.join(climbed)}; {device} has no ladder.")
     for name, value in (("size", config.size), ("repeats", config.repeats)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ArgumentError(f"ladder: {name} must be at least 1, got {value}.")
-    if config.show and config.show not in RUNGS:
-        raise ArgumentError(f"ladder: there is no rung {config.show!r}; the rungs are {', '.join(RUNGS)}.")
+    for path in filter(None, (config.json, config.docs)):
+        if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
+            raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
     return compiler_for(device)
+
+
+def _check_rung(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ArgumentError(f"ladder: there is no rung {name!r}; the rungs are {', '.join(names)}.")
+
+
+def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
+    """Returns the lengths to climb with: those of the ladder, but for what is asked for."""
+    lengths = {name: config.size or length for name, length in chosen.lengths.items()}
+    for part in filter(None, config.lengths.split(",")):
+        name, _, value = part.strip().partition("=")
+        if name not in lengths or not value.isdecimal():
+            raise ArgumentError(
+                f"ladder: lengths are {', '.join(f'{name}={value}' for name, value in lengths.items())}, say; "
+                f"{part.strip()!r} is none."
+            )
+        lengths[name] = int(value)
+    return lengths
 
 
 def shown(name: str, product: Product, compiler: Compiler) -> str:

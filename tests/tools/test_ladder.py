@@ -20,7 +20,7 @@ from picograd.ir.statements import For, Let, Load, Statement, Store, lanes_of, w
 from picograd.road import finish
 from picograd_lab.ladder import measure
 from picograd_lab.ladder.measure import CHAINS, Blas, Figure, peak_flops, peak_program
-from picograd_lab.ladder.product import Product, Runnable, product_for
+from picograd_lab.ladder.product import Product, product_for, runnable
 from picograd_lab.ladder.run import rows_of, shown_programs
 from picograd_lab.ladder.rungs import FUSED, RUNGS, Rung
 from picograd_programs import cli
@@ -59,9 +59,9 @@ def test_machine_code_of_a_rung_computes_the_product(rung: Rung, shape: tuple[in
     compiler = compiler_for("CPU")
     product = product_for(*shape, compiler.device.target)
     a, b = operands(product)
-    runnable = Runnable(program_of(rung, product), compiler, (a, b))
-    runnable.run()
-    check(runnable.result(), a, b)
+    made = runnable(program_of(rung, product), compiler, (a, b))
+    made.run()
+    check(made.results()[0], a, b)
 
 
 @pytest.mark.parametrize("rung", EMITTED, ids=lambda rung: rung.name)
@@ -87,9 +87,9 @@ def test_threads_share_tiles_and_change_no_bit(monkeypatch: pytest.MonkeyPatch) 
     results = []
     for name, count in (("packed", 1), ("threads", 1), ("threads", 3)):
         monkeypatch.setenv("PICOGRAD_THREADS", str(count))
-        runnable = Runnable(program_of(RUNGS[name], product), compiler, inputs)
-        runnable.run()
-        results.append(runnable.result().tobytes())
+        made = runnable(program_of(RUNGS[name], product), compiler, inputs)
+        made.run()
+        results.append(made.results()[0].tobytes())
     assert len(set(results)) == 1
 
 
@@ -223,7 +223,7 @@ def test_help_shows_an_example(capsys) -> None:
         (["conv"], "ArgumentError: ladder: there is no ladder 'conv'; there is gemm.\n"),
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--repeats", "0"], "ArgumentError: ladder: repeats must be at least 1, got 0.\n"),
-        (["--device", "cuda"], "ArgumentError: ladder: gemm climbs on CPU; CUDA has no ladder.\n"),
+        (["--device", "c"], "ArgumentError: ladder: gemm climbs on CPU, CUDA, CUDASIM; C has no ladder.\n"),
         (["--device", "tpu"], "DeviceError: TPU: there is no device of that name; there are CPU, C, NULL, "),
         (
             ["--show", "simd"],

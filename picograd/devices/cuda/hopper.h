@@ -227,6 +227,8 @@ PRIMITIVE void store_matrices(const cudasim::SharedTile<T, LENGTH>& shared, int6
   if (index % 8) cudasim::fail("stores a row of a matrix at place %lld, which is no multiple of 8.", index);
   const int64* rows[32];
   const int64 lane = cudasim::meet(index, rows, line), g = lane / 4, t = lane % 4;
+  COUNT_AS_ONE(8);
+  COUNT_ACCESS(SHARED_STORES, &shared.shared.elements[index], sizeof(T));  // the row that the thread names; and no other
   for (int64 m = 0; m < 4; m++)
     for (int64 i = 0; i < 2; i++) shared[*rows[8 * m + g] + 2 * t + i] = (T)from[place + 2 * m + i];
 }

@@ -28,7 +28,10 @@ PRIMITIVE void load_matrices(Registers& into, int64 place, const cudasim::Shared
                              int32 line = __builtin_LINE()) {
   if (index % 8) cudasim::fail("reads a row of a matrix at place %lld, which is no multiple of 8.", index);
   struct Row { T at[8]; } row;
-  for (int64 i = 0; i < 8; i++) row.at[i] = shared[index + i];
+  {
+    COUNT_AS_ONE(8);
+    for (int64 i = 0; i < 8; i++) row.at[i] = shared[index + i];
+  }
   const Row* rows[32];
   const int64 lane = cudasim::meet(row, rows, line), g = lane / 4, t = lane % 4;
   for (int64 m = 0; m < 4; m++)
@@ -88,6 +91,7 @@ PRIMITIVE void mma_m16n8k16(Acc& acc, int64 at, Lhs& lhs, int64 left, Rhs& rhs, 
   for (int64 i = 0; i < 8; i++) own.lhs[i] = lhs[left + i];
   for (int64 i = 0; i < 4; i++) own.rhs[i] = rhs[right + i];
   const Part* parts[32];
+  COUNT_INSTRUCTION(MMAS);
   const int64 lane = cudasim::meet(own, parts, line);
   for (int64 i = 0; i < 4; i++) {
     const int64 row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;

@@ -97,10 +97,12 @@ template <class T, int N> PRIMITIVE void store_lanes(T* memory, int64 index, Lan
 #else
 template <int N, class Memory> PRIMITIVE auto load_lanes(Memory& memory, int64 index) {
   Lanes<typename Memory::Type, N> lanes;
+  COUNT_AS_ONE(N);
   for (int i = 0; i < N; i++) lanes.at[i] = memory[index + i];
   return lanes;
 }
 template <class Memory, class T, int N> PRIMITIVE void store_lanes(Memory& memory, int64 index, Lanes<T, N> lanes) {
+  COUNT_AS_ONE(N);
   for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
 }
 template <class Memory> PRIMITIVE Memory& aligned(Memory& memory) { return memory; }
@@ -125,6 +127,7 @@ template <class T> PRIMITIVE T shuffle_xor(T value, int32 distance, int32 line =
   uint64 bits = 0;
   memcpy(&bits, &value, sizeof(T));
   const uint64* given[32];
+  COUNT_INSTRUCTION(SHUFFLES);
   const int64 lane = cudasim::meet(bits, given, line);
   bits = *given[lane ^ distance];
   memcpy(&value, &bits, sizeof(T));
@@ -228,7 +231,11 @@ PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 
                           bool valid) {
   static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "copy_async: 4, 8 or 16 bytes");
   T values[N] = {};
-  for (int64 i = 0; valid && i < N; i++) values[i] = memory[from + i];
+  COUNT_INSTRUCTION(ASYNC_COPIES);
+  if (valid) {
+    COUNT_AS_ONE(N);
+    for (int64 i = 0; i < N; i++) values[i] = memory[from + i];
+  }
   if (from % N || to % N) cudasim::fail("copies from place %lld, and that or where it goes is no multiple.", from);
   cudasim::start_copy(shared, to, values, N);
 }

@@ -26,12 +26,13 @@ struct Copies {
 static Copies copies[MAX_THREADS];
 
 template <class T, int64 N>
-static void start_copy(const SharedMemory<T, N>& memory, int64 index, const T* values, int64 count) {
+static ACCESSOR void start_copy(const SharedMemory<T, N>& memory, int64 index, const T* values, int64 count) {
   Copies& own = copies[thread_number(running)];
   check_bounds(index, N, memory.name, "copies to");
   check_bounds(index + count - 1, N, memory.name, "copies to");
   if (index % count) fail("copies %lld elements to %s[%lld], which is no multiple.", count, memory.name, index);
   if (own.count == MOST_COPIES) fail("has more than %lld copies on their way.", MOST_COPIES);
+  COUNT_ACCESS(SHARED_STORES, &memory.shared.elements[index], count * sizeof(T));
   Copy& copy = own.waiting[own.count++];
   copy = {(char*)&memory.shared.elements[index], &memory.shared.cells[index], memory.name, index, count,
           count * (int64)sizeof(T), own.num_groups, {}};

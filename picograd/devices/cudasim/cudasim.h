@@ -25,7 +25,19 @@
 #include <sys/mman.h>
 #include <utility>
 
-#define PRIMITIVE static inline
+// Who counts what a kernel does (picograd_lab/ladder/counts.h) has defined these: an access of so many bytes; an instruction that has
+// none; so many more of something; an element of a box of the copy engine; accesses from here to the end of a scope that are one;
+// and what functions are that access memory, so that each place of the text is told from the others.
+#ifndef CUDASIM_COUNTS
+#define COUNT_ACCESS(counter, address, nbytes)
+#define COUNT_INSTRUCTION(counter)
+#define COUNT_MORE(counter, number)
+#define COUNT_BOX(counter, address, is_first)
+#define COUNT_AS_ONE(parts)
+#define ACCESSOR inline
+#endif
+
+#define PRIMITIVE static ACCESSOR
 #define __global__
 #define __launch_bounds__(...)
 #define __syncthreads() cudasim::wait_at_barrier(__LINE__)
@@ -117,7 +129,10 @@ static inline void wait(State state, int32 line) {
 namespace cudasim {
 
 // ---- threads ----
-static inline void wait_at_barrier(int32 line) { wait(AT_BARRIER, line); }
+static inline void wait_at_barrier(int32 line) {
+  COUNT_INSTRUCTION(BARRIERS);
+  wait(AT_BARRIER, line);
+}
 
 // Shows a value to the other threads of the warp and learns where theirs are; returns the thread's number in the warp.
 template <class T> static inline int64 meet(const T& value, const T* (&all)[WARP_THREADS], int32 line) {

@@ -68,10 +68,10 @@ static inline void note_atomic(Cell& cell, const char* name, int64 index) {
 template <class T, class Memory> struct Element {
   Memory* memory;
   int64 index;
-  operator T() const { return memory->read(index); }
-  T operator=(T value) const { return memory->write(index, value); }
-  T operator=(const Element& other) const { return memory->write(index, (T)other); }
-  T operator+=(T value) const { return memory->write(index, memory->read(index) + value); }
+  ACCESSOR operator T() const { return memory->read(index); }
+  ACCESSOR T operator=(T value) const { return memory->write(index, value); }
+  ACCESSOR T operator=(const Element& other) const { return memory->write(index, (T)other); }
+  ACCESSOR T operator+=(T value) const { return memory->write(index, memory->read(index) + value); }
 };
 
 template <class T> struct GlobalMemory {
@@ -79,17 +79,20 @@ template <class T> struct GlobalMemory {
   T* elements;
   int64 numel;
   const char* name;
-  T read(int64 i) const {
+  ACCESSOR T read(int64 i) const {
     check_bounds(i, numel, name, "reads");
+    COUNT_ACCESS(GLOBAL_LOADS, elements + i, sizeof(T));
     return elements[i];
   }
-  T write(int64 i, T value) const {
+  ACCESSOR T write(int64 i, T value) const {
     check_bounds(i, numel, name, "writes");
+    COUNT_ACCESS(GLOBAL_STORES, elements + i, sizeof(T));
     return elements[i] = value;
   }
   // Stores next(element), and returns what was there.
-  template <class Next> T change(int64 i, Next next) const {
+  template <class Next> ACCESSOR T change(int64 i, Next next) const {
     check_bounds(i, numel, name, "changes");
+    COUNT_ACCESS(GLOBAL_ATOMICS, elements + i, sizeof(T));
     const T before = elements[i];
     elements[i] = next(before);
     return before;
@@ -101,8 +104,9 @@ template <class T> struct GlobalMemory<const T> {
   const T* elements;
   int64 numel;
   const char* name;
-  T operator[](int64 i) const {
+  ACCESSOR T operator[](int64 i) const {
     check_bounds(i, numel, name, "reads");
+    COUNT_ACCESS(GLOBAL_LOADS, elements + i, sizeof(T));
     return elements[i];
   }
 };
@@ -115,19 +119,22 @@ template <class T, int64 N> struct SharedMemory {
   using Type = T;
   SharedElements<T, N>& shared;
   const char* name;
-  T read(int64 i) const {
+  ACCESSOR T read(int64 i) const {
     check_bounds(i, N, name, "reads");
     note_read(shared.cells[i], name, i);
+    COUNT_ACCESS(SHARED_LOADS, shared.elements + i, sizeof(T));
     return shared.elements[i];
   }
-  T write(int64 i, T value) const {
+  ACCESSOR T write(int64 i, T value) const {
     check_bounds(i, N, name, "writes");
     note_write(shared.cells[i], name, i);
+    COUNT_ACCESS(SHARED_STORES, shared.elements + i, sizeof(T));
     return shared.elements[i] = value;
   }
-  template <class Next> T change(int64 i, Next next) const {
+  template <class Next> ACCESSOR T change(int64 i, Next next) const {
     check_bounds(i, N, name, "changes");
     note_atomic(shared.cells[i], name, i);
+    COUNT_ACCESS(SHARED_ATOMICS, shared.elements + i, sizeof(T));
     const T before = shared.elements[i];
     shared.elements[i] = next(before);
     return before;
@@ -144,15 +151,17 @@ template <class T, int64 N> struct RegisterMemory {
   const char* name;
   T elements[N];
   Holds holds[N];
-  T read(int64 i) const {
+  ACCESSOR T read(int64 i) const {
     check_bounds(i, N, name, "reads");
     if (holds[i] == NOTHING) fail("reads %s[%lld], which this thread has not written.", name, i);
     if (holds[i] == BUSY) fail("reads %s[%lld], to which a wgmma adds: no wgmma_wait for it came before.", name, i);
+    COUNT_MORE(REGISTER_BYTES, sizeof(T));
     return elements[i];
   }
-  T write(int64 i, T value) {
+  ACCESSOR T write(int64 i, T value) {
     check_bounds(i, N, name, "writes");
     if (holds[i] == BUSY) fail("writes %s[%lld], to which a wgmma adds: no wgmma_wait for it came before.", name, i);
+    COUNT_MORE(REGISTER_BYTES, sizeof(T));
     holds[i] = WRITTEN;
     return elements[i] = value;
   }

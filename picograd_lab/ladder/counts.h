@@ -1,0 +1,168 @@
+// Counts of what a kernel does in the simulator, instruction by instruction of a warp: included before the kernel by counts.py.
+//
+// The simulator runs the threads of a warp one after the other; a GPU runs them together. So each access is noted, and between two
+// barriers of the block those are put together that are one instruction: of the 32 threads of a warp, at one place of the text, each
+// thread's first, each one's second, and so on. Of them is counted
+//   - in global memory, how many sectors of 32 bytes they touch: the unit in which a GPU moves memory;
+//   - in shared memory, how often a bank is asked for another word: 32 banks of 4 bytes answer one word each at a time. Threads with 8
+//     or 16 bytes each are served in two or four parts.
+// What a cache would have kept is not known here.
+
+#ifndef PICOGRAD_LADDER_COUNTS_H
+#define PICOGRAD_LADDER_COUNTS_H
+
+#include <algorithm>
+#include <vector>
+
+#define PICOGRAD_COUNTERS(X)                                                                                              \
+  X(GLOBAL_LOADS) X(GLOBAL_STORES) X(GLOBAL_ATOMICS) X(SHARED_LOADS) X(SHARED_STORES) X(SHARED_ATOMICS) X(ASYNC_COPIES)   \
+  X(TILE_LOADS) X(TILE_STORES) X(BARRIERS) X(SHUFFLES) X(MMAS) X(WGMMAS) X(MULTIPLY_ADDS) X(LOADED_SECTORS)               \
+  X(STORED_SECTORS) X(BANK_CONFLICTS) X(SHARED_BYTES) X(REGISTER_BYTES)
+
+namespace cudasim {
+#define NAMED(name) name,
+enum Counter { PICOGRAD_COUNTERS(NAMED) NUM_COUNTERS };
+#undef NAMED
+static long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
+__attribute__((noinline)) static void note(Counter counter, const void* address, long long nbytes);
+static void note_box(Counter counter, const void* address, bool is_first);
+
+struct Together {
+  explicit Together(long long parts) { parts_of_one = parts, parts_seen = 0; }
+  ~Together() { parts_of_one = 0; }
+};
+}  // namespace cudasim
+
+// What the simulator's headers say where nobody counts is empty.
+#define CUDASIM_COUNTS
+#define COUNT_ACCESS(counter, address, nbytes) cudasim::note(cudasim::counter, address, nbytes)
+#define COUNT_INSTRUCTION(counter) cudasim::note(cudasim::counter, nullptr, 0)
+#define COUNT_MORE(counter, number) cudasim::counters[cudasim::counter] += (number)
+#define COUNT_BOX(counter, address, is_first) cudasim::note_box(cudasim::counter, address, is_first)
+#define COUNT_AS_ONE(parts) const cudasim::Together together(parts)
+#define ACCESSOR __attribute__((always_inline)) inline
+
+#include "primitives.h"
+
+namespace cudasim {
+
+static const int64 SECTOR_BYTES = 32, BANKS = 32, BANK_BYTES = 4, MOST_OF_THREAD = 16;
+
+struct Noted {
+  const void* place;  // in the text: where the function returns to that notes it
+  uint64 address;
+  int32 thread, nbytes, number;  // number: of the thread's accesses at that place
+  Counter counter;
+  int64 warp() const { return thread / WARP_THREADS; }
+};
+static std::vector<Noted>& noted() {
+  static std::vector<Noted> all;
+  return all;
+}
+static uint64 noted_epoch;
+
+// ---- one instruction of a warp ----
+static int64 sectors_of(const Noted* first, const Noted* last) {
+  std::vector<uint64> sectors;
+  for (const Noted* one = first; one < last; one++)
+    for (uint64 at = one->address / SECTOR_BYTES; at <= (one->address + one->nbytes - 1) / SECTOR_BYTES; at++) sectors.push_back(at);
+  std::sort(sectors.begin(), sectors.end());
+  return std::unique(sectors.begin(), sectors.end()) - sectors.begin();
+}
+
+// How often the banks answer beyond once for each part of the warp.
+static int64 conflicts_of(const Noted* first, const Noted* last) {
+  int64 conflicts = 0;
+  const int64 together = WARP_THREADS * BANK_BYTES / (first->nbytes > BANK_BYTES ? first->nbytes : BANK_BYTES);
+  for (int64 part = 0; part < WARP_THREADS; part += together) {
+    std::vector<uint64> words[BANKS];
+    for (const Noted* one = first; one < last; one++) {
+      if (one->thread % WARP_THREADS < part || one->thread % WARP_THREADS >= part + together) continue;
+      for (uint64 word = one->address / BANK_BYTES; word <= (one->address + one->nbytes - 1) / BANK_BYTES; word++) {
+        auto& bank = words[word % BANKS];
+        if (std::find(bank.begin(), bank.end(), word) == bank.end()) bank.push_back(word);
+      }
+    }
+    int64 most = 1;
+    for (const auto& bank : words) most = std::max(most, (int64)bank.size());
+    conflicts += most - 1;
+  }
+  return conflicts;
+}
+
+static void count_instruction(const Noted* first, const Noted* last) {
+  const Counter counter = first->counter;
+  counters[counter]++;
+  if (counter == GLOBAL_LOADS || counter == GLOBAL_ATOMICS) counters[LOADED_SECTORS] += sectors_of(first, last);
+  if (counter == GLOBAL_STORES || counter == GLOBAL_ATOMICS) counters[STORED_SECTORS] += sectors_of(first, last);
+  if (counter == SHARED_LOADS || counter == SHARED_STORES || counter == SHARED_ATOMICS) {
+    counters[BANK_CONFLICTS] += conflicts_of(first, last);
+    for (const Noted* one = first; one < last; one++) counters[SHARED_BYTES] += one->nbytes;
+  }
+}
+
+// ---- all between two barriers ----
+template <class Same, class Do> static void for_each_run(std::vector<Noted>& all, Same same, Do what) {
+  for (size_t first = 0, last = 0; first < all.size(); first = last) {
+    while (last < all.size() && same(all[first], all[last])) last++;
+    what(all.data() + first, all.data() + last);
+  }
+}
+
+static void count_noted() {
+  auto& all = noted();
+  std::stable_sort(all.begin(), all.end(), [](const Noted& a, const Noted& b) {
+    return a.thread != b.thread ? a.thread < b.thread : a.place < b.place;
+  });
+  for_each_run(all, [](const Noted& a, const Noted& b) { return a.thread == b.thread && a.place == b.place; },
+               [](Noted* first, Noted* last) {
+                 for (Noted* one = first; one < last; one++) one->number = (int32)(one - first);
+               });
+  std::sort(all.begin(), all.end(), [](const Noted& a, const Noted& b) {
+    if (a.warp() != b.warp()) return a.warp() < b.warp();
+    if (a.place != b.place) return a.place < b.place;
+    return a.number < b.number;
+  });
+  for_each_run(all, [](const Noted& a, const Noted& b) { return a.warp() == b.warp() && a.place == b.place && a.number == b.number; },
+               [](Noted* first, Noted* last) { count_instruction(first, last); });
+  all.clear();
+}
+
+static void note(Counter counter, const void* address, long long nbytes) {
+  if (parts_of_one && address) {
+    if (parts_seen++) return;
+    nbytes *= parts_of_one;
+  }
+  if (noted_epoch != epoch) count_noted();
+  noted_epoch = epoch;
+  const void* place = __builtin_return_address(0);
+  for (int64 done = 0; done == 0 || done < nbytes; done += MOST_OF_THREAD)
+    noted().push_back({place, (uint64)address + done, (int32)thread_number(running), (int32)std::min<int64>(nbytes - done, MOST_OF_THREAD),
+                       0, counter});
+}
+
+// An element of a box that the copy engine moves: neighbours come one after the other.
+static void note_box(Counter counter, const void* address, bool is_first) {
+  static uint64 sector;
+  if (is_first) counters[counter]++, sector = ~0ull;
+  if (!address || (uint64)address / SECTOR_BYTES == sector) return;
+  sector = (uint64)address / SECTOR_BYTES;
+  counters[counter == TILE_LOADS ? LOADED_SECTORS : STORED_SECTORS]++;
+}
+
+}  // namespace cudasim
+
+// A multiply-add of a thread; counts.py takes 32 as an instruction.
+#define fmaf(a, b, c) (COUNT_MORE(MULTIPLY_ADDS, 1), fmaf(a, b, c))
+
+// What counts.py asks for: the names of the counters, and what they hold since it asked before.
+#define NAMED(name) #name "\n"
+extern "C" const char* picograd_counter_names() { return PICOGRAD_COUNTERS(NAMED); }
+#undef NAMED
+extern "C" void picograd_take_counts(long long* into) {
+  cudasim::count_noted();
+  memcpy(into, cudasim::counters, sizeof cudasim::counters);
+  memset(cudasim::counters, 0, sizeof cudasim::counters);
+}
+
+#endif

@@ -1,0 +1,256 @@
+"""Ladders of GPU kernels: files of CUDA C that compute the same thing, each with one idea more than the one before.
+
+In:    a `Ladder`: what is computed, as NumPy means it, and its `Rung`s, each a file and how it is launched
+Out:   `climb`: a `Figure` for each rung: checked, then timed on a GPU, or counted on the simulator
+
+The lengths of a problem are constants of the text: `static const int M = 128, ...` stands before its first line, so that a
+compiler unrolls loops and drops edges that there are not. Everything else that a rung needs is in its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.dtype import DType
+from picograd.engine.compiler import Compiler
+from picograd.errors import CompileError, VerifyError
+from picograd.ir.stages import Binary, Launch, Param, Source
+from picograd.record import Record
+from picograd_lab.ladder.counts import compile_counted, take_counts
+from picograd_lab.ladder.runnable import Array, Runnable
+
+Lengths = Mapping[str, int]
+SAMPLES, LEAST_S, MOST_RUNS = 7, 5e-3, 1000  # of a time; so long is one at least, of so many runs at most
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Returns how many b hold a.
+
+    >>> ceil_div(65, 32)
+    3
+    """
+    return -(-a // b)
+
+
+# ---- what a ladder is ----
+def _anything(lengths: Lengths) -> str:
+    return ""
+
+
+def _nothing(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
+    return ()
+
+
+class Rung(Record):
+    """One kernel of a ladder, or several that follow each other.
+
+    file:      in the ladder's folder, NN_name.cu; its first line says the idea: `// Name: what this rung adds.`
+    launches:  of lengths: its functions by symbol, with blocks, threads and maps of tiles
+    accepts:   of lengths: "" or the rule that they break
+    dtype:     of floats that it is given; it gives float32
+    roundoff:  greatest relative error of one of its roundings
+    oldest:    compute capability from which on GPUs have its instructions: 70, 80, 90 (of Hopper alone)
+    scratch:   of lengths: dtype and number of elements of memory between its kernels; parameters behind the outputs
+    """
+
+    file: str
+    launches: Callable[[Lengths], tuple[Launch, ...]]
+    accepts: Callable[[Lengths], str] = _anything
+    dtype: DType = dtypes.float32
+    roundoff: float = 2.0**-24
+    oldest: int = 70
+    scratch: Callable[[Lengths], tuple[tuple[DType, int], ...]] = _nothing
+
+    @property
+    def name(self) -> str:
+        """Its file's name without number and suffix, words apart."""
+        return Path(self.file).stem.partition("_")[2].replace("_", " ")
+
+
+class Ladder(Record):
+    """Something that kernels compute.
+
+    folder:   of the rungs' files; its name is the ladder's
+    does:     in one line
+    lengths:  names in the text, with what they are if nobody says
+    inputs:   (lengths, rng): the arrays that a kernel is given, floats as float64
+    meaning:  (lengths, *inputs): the arrays that it gives, in float64
+    bound:    (lengths, roundoff, *inputs): how far each element may be off
+    flops:    of lengths
+    """
+
+    folder: Path
+    does: str
+    lengths: dict[str, int]
+    inputs: Callable[[Lengths, np.random.Generator], tuple[Array, ...]]
+    meaning: Callable[..., tuple[Array, ...]]
+    bound: Callable[..., tuple[Array, ...]]
+    flops: Callable[[Lengths], int]
+    rungs: tuple[Rung, ...]
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    def text(self, rung: Rung) -> str:
+        """Returns the file of a rung."""
+        return (self.folder / rung.file).read_text()
+
+    def idea(self, rung: Rung) -> str:
+        """Returns the idea of a rung, from its first line."""
+        return self.text(rung).splitlines()[0].partition(": ")[2].rstrip(".")
+
+    def given(self, rung: Rung, lengths: Lengths, seed: int = 0) -> tuple[Array, ...]:
+        """Returns the arrays that a rung is given: floats in its dtype, all else as it is."""
+        arrays = self.inputs(lengths, np.random.default_rng(seed))
+        return tuple(array.astype(rung.dtype.numpy) if array.dtype.kind == "f" else array for array in arrays)
+
+    def source(self, rung: Rung, lengths: Lengths) -> Source:
+        """Returns the text of a rung for these lengths, its parameters and launches."""
+        before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())};  "
+        given = self.given(rung, lengths)
+        params = [Param(_dtype_of(array), array.size, "in") for array in given]
+        meant = self.meaning(lengths, *_wide(given))
+        params += [Param(_given_back(array), array.size, "out") for array in meant]
+        params += [Param(dtype, numel, "scratch") for dtype, numel in rung.scratch(lengths)]
+        launches = rung.launches(lengths)
+        return Source(launches[0].symbol, "cuda", before + self.text(rung), tuple(params), (), launches)
+
+
+def _dtype_of(array: Array) -> DType:
+    (dtype,) = (dtype for dtype, other in dtypes.NUMPY.items() if other == array.dtype)
+    return dtype
+
+
+def _given_back(array: Array) -> DType:
+    return dtypes.float32 if array.dtype.kind == "f" else _dtype_of(array)
+
+
+def _wide(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(array if array.dtype.kind in "iub" else array.astype(np.float64) for array in arrays)
+
+
+# ---- what a rung needs ----
+def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str:
+    """Returns why a rung cannot be climbed with these lengths on a device; "" if it can."""
+    short = [name for name, length in lengths.items() if length < 1]
+    if short:
+        return f"{' and '.join(short)} must be at least 1"
+    if target.language == "cuda" and target.arch != "sim":
+        own = int("".join(filter(str.isdigit, target.arch)))
+        if own < rung.oldest or (rung.oldest == 90 and own != 90):
+            return f"needs sm_{rung.oldest}{'a' if rung.oldest == 90 else ''}; this GPU is {target.arch}"
+    return rung.accepts(lengths)
+
+
+def machine_code(ladder: Ladder, rung: Rung, lengths: Lengths, arch: str = "") -> nvrtc.ResourceUsage:
+    """Returns the registers, shared memory and spills of a rung's kernels, the greatest of each, on a GPU of `arch`.
+
+    Raises:
+      CompileError: NVRTC is not installed, or rejected the text.
+    """
+    target = Target("CUDA", "cuda", arch or ("sm_90a" if rung.oldest == 90 else "sm_80"), block_threads=256)
+    usages = list(nvrtc.resource_usage(ladder.source(rung, lengths), target).values())
+    names = ("registers", "shared_nbytes", "stack_nbytes", "spill_nbytes")
+    return nvrtc.ResourceUsage(*(max(getattr(usage, name) for usage in usages) for name in names))
+
+
+# ---- climbing ----
+class Figure(Record):
+    """The findings of one rung.
+
+    left_out:   why it was not climbed; "" if it was
+    error:      the greatest, as a part of the bound
+    counts:     of one run, on the simulator
+    samples_s:  seconds of one run, on a GPU
+    registers:  of a thread, as NVRTC has them; None where there is none
+    """
+
+    name: str
+    adds: str
+    left_out: str = ""
+    error: float = 0.0
+    counts: dict[str, int] = {}
+    samples_s: tuple[float, ...] = ()
+    registers: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The median of the samples."""
+        return median(self.samples_s)
+
+
+def climb(ladder: Ladder, lengths: Lengths, compiler: Compiler) -> Iterator[Figure]:
+    """Yields a figure for each rung.
+
+    Raises:
+      VerifyError: a rung's result is off by more than its roundings explain.
+    """
+    for rung in ladder.rungs:
+        reason = why_not(ladder, rung, lengths, compiler.device.target)
+        if reason:
+            yield Figure(rung.name, ladder.idea(rung), reason)
+            continue
+        try:
+            yield _figure(ladder, rung, lengths, compiler)
+        except CompileError as error:
+            yield Figure(rung.name, ladder.idea(rung), error.fact)
+
+
+def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) -> Figure:
+    device, source, counts = compiler.device, ladder.source(rung, lengths), dict[str, int]()
+    is_simulated = device.target.arch == "sim"
+    binary: Binary = compile_counted(source) if is_simulated else compiler.backend.compile(source, device.target)
+    executable = device.load(binary)
+    given = ladder.given(rung, lengths)
+    made = Runnable(device, executable, given)
+    made.run()
+    if is_simulated:
+        counts = take_counts(executable)
+    error = checked(ladder, rung, lengths, given, made.results())
+    samples = () if is_simulated else _timed(device, made)
+    try:
+        registers = machine_code(ladder, rung, lengths, "" if is_simulated else device.target.arch).registers
+    except CompileError:
+        registers = None
+    return Figure(rung.name, ladder.idea(rung), "", error, counts, samples, registers)
+
+
+def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
+    """Returns the greatest error of a rung's results, as a part of the bound.
+
+    Raises:
+      VerifyError: it is more than 1.
+    """
+    wide, error = _wide(given), 0.0
+    for result, meant, most in zip(results, ladder.meaning(lengths, *wide), ladder.bound(lengths, rung.roundoff, *wide)):
+        off = np.abs(result.reshape(meant.shape).astype(np.float64) - meant)
+        error = max(error, float(np.max(off / np.maximum(most, np.finfo(np.float64).tiny), initial=0.0)))
+        if not error <= 1:
+            values = ", ".join(f"{name} = {value}" for name, value in lengths.items())
+            raise VerifyError(
+                f"ladder: rung {rung.name} of {ladder.name} with {values} is off by {error:.3g} times what its roundings "
+                "explain. This is a bug in picograd."
+            )
+    return error
+
+
+def _timed(device: Any, made: Runnable) -> tuple[float, ...]:
+    """Returns the seconds of one run, several times: each of as many runs as make it long enough."""
+    once = device.timed(made.run)
+    runs = min(MOST_RUNS, 1 + int(LEAST_S / max(once, 1e-7)))
+
+    def repeat() -> None:
+        for _ in range(runs):
+            made.run()
+
+    return tuple(device.timed(repeat) / runs for _ in range(SAMPLES))

@@ -1,0 +1,109 @@
+"""Tables of what a ladder on a GPU has found, for a terminal and for a page of the docs.
+
+In:    `Figure`s and the ladder they are of
+Out:   `describe`: plain values for JSON;  `heads`, `rows_of`: a table of them;  `markdown`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from picograd.device import Target
+from picograd.record import asdict
+from picograd_lab.ladder.counts import SECTOR_BYTES, WARP_THREADS
+from picograd_lab.ladder.gpu import Figure, Ladder, Lengths
+
+COUNTED = (
+    "", "what it adds", "arithmetic", "loads", "stores", "sectors", "FLOP a byte", "shared loads", "shared stores",
+    "bank conflicts", "FLOP a shared byte", "barriers", "registers",
+)  # fmt: skip
+TIMED = ("", "what it adds", "us", "GFLOP/s", "gain", "registers")
+ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"))
+COLUMNS_EXPLAINED = (
+    "Counts are of one run. Arithmetic, loads, stores and barriers are instructions of warps (wgmma: of four warps; tiles: "
+    "of the copy engine). A sector is 32 bytes of global memory, which the next column counts by. Bank conflicts are turns "
+    "of shared memory beyond the least. Registers are those of a thread, by NVRTC for sm_80, or for sm_90a if need be."
+)
+
+
+def describe(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], target: Target, machine: str) -> dict[str, Any]:
+    """Returns the findings as plain values."""
+    return {
+        "ladder": ladder.name,
+        "device": target.device,
+        "arch": target.arch,
+        "machine": machine,
+        "lengths": dict(lengths),
+        "flops": ladder.flops(lengths),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "figures": [asdict(figure) for figure in figures],
+    }
+
+
+def title_of(ladder: Ladder, lengths: Lengths, device: str) -> str:
+    """Returns the computed problem, in one line."""
+    return f"{ladder.does}, {', '.join(f'{name} = {value}' for name, value in lengths.items())}, on {device}"
+
+
+def heads(device: str) -> tuple[str, ...]:
+    """Returns the columns: counts on the simulator, times on a GPU."""
+    return COUNTED if device == "CUDASIM" else TIMED
+
+
+def rows_of(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str) -> list[tuple[str, ...]]:
+    """Returns the cells of the table; a rung that was left out says why in the place of what it adds."""
+    rows: list[tuple[str, ...]] = []
+    before: Figure | None = None
+    for figure in figures:
+        if figure.left_out:
+            cells = (f"left out: {figure.left_out}", *[""] * (len(heads(device)) - 2))
+        elif device == "CUDASIM":
+            cells = (figure.adds, *_counted(figure, ladder.flops(lengths)))
+        else:
+            gain = f"{before.seconds / figure.seconds:.3g}x" if before else ""
+            rate = ladder.flops(lengths) / figure.seconds / 1e9
+            cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", gain, _registers(figure))
+            before = figure
+        rows.append((figure.name, *cells))
+    return rows
+
+
+def _counted(figure: Figure, flops: int) -> tuple[str, ...]:
+    counts = figure.counts
+    warps = {**counts, "multiply_adds": -(-counts["multiply_adds"] // WARP_THREADS)}
+    arithmetic = ", ".join(f"{warps[name]:,} {short}" for name, short in ARITHMETIC if warps[name])
+    copies = counts["async_copies"]
+    loads = _sum(counts["global_loads"] - copies, (copies, "async"), (counts["tile_loads"], "tiles"))
+    stores = _sum(counts["global_stores"], (counts["tile_stores"], "tiles"))
+    sectors = counts["loaded_sectors"] + counts["stored_sectors"]
+    shared = (f"{counts[name]:,}" for name in ("shared_loads", "shared_stores", "bank_conflicts"))
+    return (
+        arithmetic, loads, stores, f"{sectors:,}", _each(flops, sectors * SECTOR_BYTES), *shared,
+        _each(flops, counts["shared_bytes"]), f"{counts['barriers']:,}", _registers(figure),
+    )  # fmt: skip
+
+
+def _sum(number: int, *others: tuple[int, str]) -> str:
+    parts = [f"{count:,} {what}" for count, what in others if count]
+    return " + ".join([f"{number:,}"] * (number > 0 or not parts) + parts)
+
+
+def _each(flops: int, nbytes: int) -> str:
+    return f"{flops / nbytes:.3g}" if nbytes else ""
+
+
+def _registers(figure: Figure) -> str:
+    return "" if figure.registers is None else str(figure.registers)
+
+
+def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str, source: str) -> str:
+    """Returns the table in Markdown, with what was computed above, and `source`, where it is from, below."""
+    names: Mapping[str, str] = {rung.name: rung.file for rung in ladder.rungs}
+    lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads(device)) + " |"]
+    lines.append("|---|---|" + "---:|" * (len(heads(device)) - 2))
+    for name, *cells in rows_of(ladder, lengths, figures, device):
+        link = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
+        lines.append("| " + " | ".join([link, *cells]) + " |")
+    return "\n".join([*lines, "", f"*{source}*"])

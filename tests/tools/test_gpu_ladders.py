@@ -1,0 +1,298 @@
+"""Ladders on GPUs: every rung is right in the simulator and is machine code; what it counts; what the command says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.devices.cudasim import compile as simulated
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from picograd.engine.devices import compiler_for
+from picograd.errors import CompileError, DeviceError, VerifyError
+from picograd.ir.stages import Launch, Param, Source
+from picograd.record import replace
+from picograd_lab.ladder import gpu
+from picograd_lab.ladder.counts import compile_counted, take_counts
+from picograd_lab.ladder.gemm import LADDER as GEMM
+from picograd_lab.ladder.gpu import Ladder, Rung
+from picograd_lab.ladder.runnable import Runnable
+from picograd_programs import cli
+from tests.host_compilers import needs_compiler
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ladder_gpu.md"
+LADDERS = {ladder.name: ladder for ladder in (GEMM,)}
+# Lengths that tiles divide, that they do not, and the least; a rung that refuses one is tried with the others.
+LENGTHS = {"gemm": [(128, 128, 64), (33, 70, 37), (1, 1, 1), (5, 200, 3)]}
+CASES = [pytest.param(LADDERS[name], rung, id=f"{name} {rung.name}") for name in LADDERS for rung in LADDERS[name].rungs]
+
+
+def problems(ladder: Ladder, rung: Rung) -> Iterator[dict[str, int]]:
+    """Yields the lengths that a rung takes."""
+    for values in LENGTHS[ladder.name]:
+        lengths = dict(zip(ladder.lengths, values, strict=True))
+        if not rung.accepts(lengths):
+            yield lengths
+
+
+# ---- every rung ----
+@needs_compiler
+@pytest.mark.parametrize(("ladder", "rung"), CASES)
+def test_a_rung_is_right_in_every_order(ladder: Ladder, rung: Rung) -> None:
+    tried = list(problems(ladder, rung))
+    assert tried, "some lengths of the test fit"
+    for lengths in tried:
+        binary = simulated.compile_source(ladder.source(rung, lengths), TARGET)
+        given = ladder.given(rung, lengths, seed=1)
+        for order in ORDERS:
+            device = CudaSimDevice(order, seed=3)
+            made = Runnable(device, device.load(binary), given)
+            made.run()
+            gpu.checked(ladder, rung, lengths, given, made.results())
+
+
+@pytest.mark.parametrize(("ladder", "rung"), CASES)
+def test_a_rung_is_machine_code_that_spills_nothing(ladder: Ladder, rung: Rung) -> None:
+    lengths = next(problems(ladder, rung))
+    for arch in ("sm_90a",) if rung.oldest == 90 else ("sm_80", "sm_90a"):
+        usage = gpu.machine_code(ladder, rung, lengths, arch)
+        assert usage.spill_nbytes == 0 and usage.stack_nbytes == 0
+        for launch in rung.launches(lengths):
+            assert usage.registers * launch.block <= 64 * 1024, "a block fits"
+            assert usage.shared_nbytes + launch.shared_nbytes <= (227 if arch == "sm_90a" else 163) * 1024
+
+
+@pytest.mark.parametrize(("ladder", "rung"), CASES)
+def test_a_file_says_its_idea_first(ladder: Ladder, rung: Rung) -> None:
+    first, second, *_ = ladder.text(rung).splitlines()
+    assert first.lower().startswith(f"// {rung.name}: ") and first.endswith(".") and second == "//"
+    assert len(ladder.idea(rung)) <= 70, "it has room in a table"
+
+
+@pytest.mark.parametrize("ladder", LADDERS.values(), ids=LADDERS)
+def test_every_file_is_a_rung_and_on_the_page(ladder: Ladder) -> None:
+    files = [rung.file for rung in ladder.rungs]
+    assert files == sorted(path.name for path in ladder.folder.glob("*.cu"))
+    text = PAGE.read_text()
+    for file in files:
+        assert f"picograd_lab/ladder/{ladder.name}/{file}" in text, file
+
+
+# ---- counting ----
+def counts_of(body: str, threads: int = 32, blocks: int = 1, length: int = 4096) -> dict[str, int]:
+    """Returns what the simulator counts of a kernel with memory p and q of float32."""
+    head = 'extern "C" __global__ void kernel(Global<const float32> p, Global<float32> q)'
+    params = (Param(dtypes.float32, length, "in"), Param(dtypes.float32, length, "out"))
+    text = f'#include "primitives.h"\n{head} {{\n  const int32 t = threadIdx.x;\n  {body}\n}}\n'
+    source = Source("kernel", "cuda", text, params, (), (Launch("kernel", blocks, threads, 1),))
+    device = CudaSimDevice()
+    executable = device.load(compile_counted(source))
+    Runnable(device, executable, [np.zeros(length, np.float32)]).run()
+    return {name: count for name, count in take_counts(executable).items() if count}
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("q[t] = p[t];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 4, "stored_sectors": 4}),
+        ("q[t] = p[t + 1];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 5, "stored_sectors": 4}),
+        ("q[t * 8] = p[0];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 1, "stored_sectors": 32}),
+        ("if (t < 9) q[t] = 1.0f;", {"global_stores": 1, "stored_sectors": 2}),
+        (
+            "store_lanes(q, t * 4, load_lanes<4>(p, t * 4));",
+            {"global_loads": 1, "global_stores": 1, "loaded_sectors": 16, "stored_sectors": 16},
+        ),
+        # 32 bytes of a thread are two accesses of 16
+        ("load_lanes<8>(p, t * 8);", {"global_loads": 2, "loaded_sectors": 64}),
+        ("for (int32 i = 0; i < t; i++) q[i * 32 + t] = 1.0f;", {"global_stores": 31, "stored_sectors": 76}),
+        ("atomic_add(q, 0, 1.0f);", {"global_atomics": 1, "loaded_sectors": 1, "stored_sectors": 1}),
+        # another place of the text is another instruction, though each thread has one access
+        ("if (t % 2) q[t] = 1.0f; else q[t] = 2.0f;", {"global_stores": 2, "stored_sectors": 8}),
+        ("q[t] = fmaf(1.0f, 2.0f, 3.0f);", {"global_stores": 1, "stored_sectors": 4, "multiply_adds": 32}),
+        ("shuffle_xor(t, 1); __syncthreads();", {"shuffles": 1, "barriers": 1}),
+        ("REGISTERS(float32, r, 2); r[0] = 1.0f; r[1] = r[0];", {"register_bytes": 32 * 3 * 4}),
+    ],
+)
+def test_accesses_of_a_warp_are_instructions(body: str, expected: dict[str, int]) -> None:
+    assert counts_of(body) == expected
+
+
+def shared(read: str, conflicts: int, nbytes: int = 4) -> object:
+    return pytest.param(read, conflicts, nbytes, id=read)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("read", "conflicts", "nbytes"),
+    [
+        shared("s[t]", 0),
+        shared("s[0]", 0),  # one word goes to all
+        shared("s[t * 2]", 1),
+        shared("s[t * 32]", 31),
+        shared("s[t * 33]", 0),
+        shared("s[t % 2 * 32]", 1),
+        shared("load_lanes<4>(s, t * 4).at[0]", 0, 16),
+        shared("load_lanes<4>(s, t * 8).at[0]", 4, 16),
+        shared("load_lanes<2>(s, t * 2).at[0]", 0, 8),
+        shared("load_lanes<4>(s, t % 8 * 128).at[0]", 4 * 7, 16),
+    ],
+)
+def test_banks_of_shared_memory_answer_a_word_each(read: str, conflicts: int, nbytes: int) -> None:
+    body = f"SHARED(float32, s, 2048); for (int32 i = t; i < 2048; i += 32) s[i] = 0.0f; __syncthreads(); q[t] = {read};"
+    found = counts_of(body)
+    assert found.get("bank_conflicts", 0) == conflicts
+    assert found["shared_loads"] == 1 and found["shared_stores"] == 64
+    assert found["shared_bytes"] == 32 * nbytes + 64 * 128
+
+
+@needs_compiler
+def test_neighbouring_halves_share_a_word() -> None:
+    fill = "for (int32 i = t; i < 128; i += 32) s[i] = narrowed(0.0f, float16{});"
+    found = counts_of(f"SHARED(float16, s, 128); {fill} __syncthreads(); q[t] = to_float32(s[t]);")
+    assert "bank_conflicts" not in found and found["shared_bytes"] == 32 * 2 * 5
+
+
+@needs_compiler
+def test_warps_and_blocks_add_up() -> None:
+    assert counts_of("q[blockIdx.x * 64 + t] = 1.0f;", threads=64, blocks=3) == {"global_stores": 6, "stored_sectors": 24}
+
+
+@needs_compiler
+def test_counts_begin_anew_once_taken() -> None:
+    rung, lengths = GEMM.rungs[0], {"M": 4, "N": 4, "K": 4}
+    device = CudaSimDevice()
+    executable = device.load(compile_counted(GEMM.source(rung, lengths)))
+    made = Runnable(device, executable, GEMM.given(rung, lengths))
+    made.run()
+    first = take_counts(executable)
+    assert not any(take_counts(executable).values()) and any(first.values())
+    made.run()
+    assert take_counts(executable) == first
+
+
+@needs_compiler
+def test_nobody_counts_in_what_others_compile() -> None:
+    source = GEMM.source(GEMM.rungs[2], {"M": 4, "N": 4, "K": 4})
+    data = [compile_(source).data for compile_ in (compile_counted, lambda each: simulated.compile_source(each, TARGET))]
+    assert [b"picograd_take_counts" in each for each in data] == [True, False]
+    assert b"parts_of_one" not in data[1] and b"counters" not in data[1]
+
+
+# ---- what goes wrong ----
+@needs_compiler
+def test_a_wrong_rung_is_no_figure(tmp_path: Path) -> None:
+    bad = GEMM.text(GEMM.rungs[1]).replace("k < K", "k < K - 1")
+    (tmp_path / "02_coalesced.cu").write_text(bad)
+    ladder = replace(GEMM, folder=tmp_path, rungs=GEMM.rungs[1:2])
+    with pytest.raises(VerifyError, match=r"rung coalesced of .* with M = 4, N = 4, K = 4 is off by .* times what"):
+        list(gpu.climb(ladder, {"M": 4, "N": 4, "K": 4}, compiler_for("CUDASIM")))
+
+
+@needs_compiler
+def test_a_rung_that_does_not_compile_is_left_out_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "02_coalesced.cu").write_text(GEMM.text(GEMM.rungs[1]).replace("row * N + column", "row * N + colum"))
+    (figure,) = gpu.climb(replace(GEMM, folder=tmp_path, rungs=GEMM.rungs[1:2]), GEMM.lengths, compiler_for("CUDASIM"))
+    assert "coalesced.cu:14:" in figure.left_out and "colum" in figure.left_out
+
+
+@needs_compiler
+def test_a_race_is_said() -> None:
+    text = GEMM.text(GEMM.rungs[2])
+    source = replace(GEMM.source(GEMM.rungs[2], GEMM.lengths), text="static const int M = 64, N = 64, K = 64;" + text)
+    source = replace(source, text=source.text.replace("    __syncthreads();\n  }", "  }"))
+    device = CudaSimDevice("shuffled")
+    made = Runnable(device, device.load(simulated.compile_source(source, TARGET)), GEMM.given(GEMM.rungs[2], GEMM.lengths))
+    with pytest.raises(DeviceError, match="race"):
+        made.run()
+
+
+def test_what_a_gpu_has_not_is_left_out() -> None:
+    hopper = replace(GEMM.rungs[0], oldest=90)
+    says_of = {"sm_80": "needs sm_90a; this GPU is sm_80", "sm_120": "needs sm_90a", "sm_90a": "", "sim": ""}
+    for arch, says in says_of.items():
+        reason = gpu.why_not(GEMM, hopper, GEMM.lengths, Target("CUDA", "cuda", arch, block_threads=256))
+        assert reason.startswith(says) and bool(reason) == bool(says)
+    assert gpu.why_not(GEMM, GEMM.rungs[0], {"M": 0, "N": 3, "K": 0}, TARGET) == "M and K must be at least 1"
+    odd = replace(GEMM.rungs[0], accepts=lambda lengths: "K must be even" if lengths["K"] % 2 else "")
+    assert gpu.why_not(GEMM, odd, {"M": 1, "N": 1, "K": 3}, TARGET) == "K must be even"
+
+
+@needs_compiler
+def test_without_nvrtc_a_figure_has_no_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise CompileError("nvrtc: cannot be loaded (gone).")
+
+    monkeypatch.setattr(gpu, "machine_code", missing)
+    ladder = replace(GEMM, rungs=GEMM.rungs[:1])
+    (figure,) = gpu.climb(ladder, {"M": 4, "N": 4, "K": 4}, compiler_for("CUDASIM"))
+    assert figure.registers is None and figure.counts
+
+
+# ---- the command ----
+@needs_compiler
+def test_the_command_prints_counts_and_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, file = tmp_path / "page.md", tmp_path / "gemm.json"
+    page.write_text("a <!-- ladder:gemm on CUDASIM -->old<!-- /ladder:gemm on CUDASIM --> b")
+    words = ["--device", "CUDASIM", "--lengths", "M=8, K=20", "--size", "16", "--json", str(file), "--docs", str(page)]
+    assert cli.main(["ladder", "gemm", *words]) == 0
+    out = capsys.readouterr().out
+    assert "M = 8, N = 16, K = 20, on CUDASIM" in out and "replaced ladder:gemm on CUDASIM" in out
+    record = json.loads(file.read_text())
+    assert [figure["name"] for figure in record["figures"]] == [rung.name for rung in GEMM.rungs]
+    assert record["lengths"] == {"M": 8, "N": 16, "K": 20} and record["flops"] == 2 * 8 * 16 * 20
+    first = record["figures"][0]
+    assert first["counts"]["multiply_adds"] == 8 * 16 * 20 and first["error"] <= 1
+    assert "| [naive](../picograd_lab/ladder/gemm/01_naive.cu) | a thread" in page.read_text()
+
+
+@pytest.mark.parametrize("rung", GEMM.rungs, ids=lambda rung: rung.name)
+@needs_compiler
+def test_the_command_shows_a_file(rung: Rung, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ladder", "gemm", "--device", "CUDASIM", "--show", rung.name]) == 0
+    assert capsys.readouterr().out == GEMM.text(rung)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--lengths", "Q=3"], "ArgumentError: ladder: lengths are M=128, N=128, K=128, say; 'Q=3' is none.\n"),
+        (["--lengths", "M=-1"], "ArgumentError: ladder: lengths are M=128, N=128, K=128, say; 'M=-1' is none.\n"),
+        (["--show", "simd"], "ArgumentError: ladder: there is no rung 'simd'; the rungs are naive, coalesced, "),
+        (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
+        (["--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
+    ],
+)
+def test_what_cannot_be_climbed_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ladder", "gemm", "--device", "CUDASIM", *words]) == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
+# ---- counts of the products ----
+@cache
+def figures() -> dict[str, dict[str, int]]:
+    """Returns the counts of every rung of a product of 128 x 128 x 64."""
+    lengths = {"M": 128, "N": 128, "K": 64}
+    return {figure.name: figure.counts for figure in gpu.climb(GEMM, lengths, compiler_for("CUDASIM"))}
+
+
+@needs_compiler
+def test_neighbours_along_a_row_ask_for_an_eighth_of_the_sectors() -> None:
+    naive, coalesced = (figures()[name] for name in ("naive", "coalesced"))
+    assert coalesced["stored_sectors"] * 8 == naive["stored_sectors"]
+    # a column of a and an element of b against an element of a and a row of b: 32 + 1 and 1 + 4 sectors a step of K
+    assert (naive["loaded_sectors"], coalesced["loaded_sectors"]) == (33 * 512 * 64, 5 * 512 * 64)
+
+
+@needs_compiler
+def test_a_shared_tile_reads_memory_once_for_32_threads() -> None:
+    coalesced, tile = (figures()[name] for name in ("coalesced", "shared tile"))
+    assert coalesced["global_loads"] == 32 * tile["global_loads"]
+    assert tile["shared_loads"] == coalesced["global_loads"] and tile["bank_conflicts"] == 0
