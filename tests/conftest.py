@@ -14,6 +14,7 @@ import pytest
 
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
+from picograd.engine.devices import why_not
 from picograd.errors import DataError
 from picograd.interrupts import LivingSet
 from picograd.ir.origin import Graphless
@@ -23,8 +24,8 @@ from picograd.tensor.cell import pending
 from picograd.tensor.compute import long_gradients, plain_cells
 from picograd.tensor.core import differentiable_cells, leaf_tensors
 from picograd.tensor.hooks import LeafNumber
-from tests.selection import *  # noqa: F403 - its hooks
 
+pytest_plugins = ("tests.selection", "tests.processes")
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
 DEVICES = os.environ.get("TEST_DEVICES", "CPU NUMPY").split()
 
@@ -60,6 +61,14 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Each usable device in turn, as the default device of new tensors."""
     monkeypatch.setenv("PICOGRAD_DEVICE", request.param)
     return str(request.param)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs a device is skipped where that is not here."""
+    for mark in item.iter_markers("on"):
+        reason = why_not(*mark.args)
+        if reason is not None:
+            pytest.skip(f"{mark.args[0]} is not usable: {reason}")
 
 
 @pytest.fixture

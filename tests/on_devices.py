@@ -16,7 +16,6 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.devices import why_not
 from picograd.errors import IndexingError
 from picograd.evaluator.program import as_tf32
 from picograd.look import watch
@@ -29,17 +28,12 @@ OF_GPUS = ("CUDA", "PTX")  # their tests are marked, for those who have a GPU
 
 def device_params(*names: str) -> list[Any]:
     """Returns the parameters of a test that runs on each of some devices; one that is not here is skipped, and why."""
-    reasons = {name: why_not(name) for name in names}
-    return [
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.skipif(reasons[name] is not None, reason=f"{name} is not usable: {reasons[name]}"),
-                *([pytest.mark.gpu] if name in OF_GPUS else []),
-            ],
-        )
-        for name in names
-    ]
+    return [pytest.param(name, marks=on(name)) for name in names]
+
+
+def on(name: str) -> list[pytest.MarkDecorator]:
+    """Marks of a test that needs a device, which is looked for when the test begins (tests/conftest.py)."""
+    return [pytest.mark.on(name), *([pytest.mark.gpu] if name in OF_GPUS else [])]
 
 
 EXPRESSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -4,8 +4,7 @@ A test whose rows are variants of one thing (shapes, dtypes, seeds, devices) has
 sixteenth row runs, from the first on (`every=4`: every fourth). `first=1` begins with the second row, so that a test of one
 row is left out: a long one whose subject others test, too. `--tenth K` adds a tenth of the others, for a run in pieces;
 `--in-full PATH`, any number of times, leaves nothing out of a file or a folder. Tests named by "::" always run.
-TEST_PART="2/8" runs every eighth of all tests, from the third on. The last line has the number of tests that were left
-out. Where no path is named, tests run on as many processes as there are processors, eight at most (`-n 0` has one).
+TEST_PART="2/8" runs every eighth of all tests, from the third on. The last line has the number of tests that were left out.
 
 In:    marks, options, TEST_PART
 Out:   the tests to run
@@ -16,16 +15,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-__all__ = [
-    "pytest_addoption", "pytest_cmdline_main", "pytest_collection_modifyitems", "pytest_sessionfinish",
-    "pytest_terminal_summary", "pytest_testnodedown",
-]  # fmt: skip
 EVERY = 16
-PROCESSES_MAX = 8
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -35,15 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--full", action="store_true", help="run all variants")
     group.addoption("--tenth", type=int, metavar="K", help="run a tenth of the variants that are left out, too: 0 to 9")
     group.addoption("--in-full", action="append", default=[], metavar="PATH", help="run all variants of a file or folder")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """All tests together run on several processes, each file on one of them; those processes start no others."""
-    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
-    if is_all and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        config.option.numprocesses = min(PROCESSES_MAX, 1 + len(os.sched_getaffinity(0)))  # one of them mostly waits
-        config.option.dist = "loadfile"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,18 +61,6 @@ def _left_out(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.It
             if variants % 10 != config.option.tenth:
                 left_out.append(item)
     return left_out
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of several tells the first one what it left out."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Each process has collected all tests, so each says the same."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

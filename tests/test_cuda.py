@@ -8,8 +8,6 @@ import picograd as pg
 from picograd.devices.cuda.driver import available
 from picograd.errors import ArgumentError
 
-NO_GPU = available()
-
 
 def test_without_a_gpu_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pg.cuda, "why_not", lambda name: "CUDA: the driver knows no device.")
@@ -41,7 +39,7 @@ def test_another_device_has_no_answer_here() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")
+@pytest.mark.on("CUDA")
 def test_what_a_gpu_says_of_itself() -> None:
     assert pg.cuda.device_count() == 1 and pg.cuda.current_device() == 0
     assert pg.cuda.get_device_capability() >= (7, 0)
@@ -78,6 +76,6 @@ def test_an_event_that_cannot_tell_a_time_says_why() -> None:
 
 
 def test_kernels_of_no_gpu_are_not_timed() -> None:
-    if NO_GPU is not None:
+    if available() is not None:
         with pytest.raises(pg.DeviceError, match="CUDA"):
             pg.cuda.kernel_times(lambda: None)

@@ -35,7 +35,7 @@ def test_long(): pass
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Forks]:
     """A process that has imported pytest, and not these tests."""
-    with closing(Forks("pytest", "xdist.plugin", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as forks:
+    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as forks:
         yield forks
 
 
@@ -47,7 +47,7 @@ def said(tmp_path: Path, processes: Forks):
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
 
     def run(*options: str) -> str:
-        plugins = ["-ptests.selection", "-pno:cacheprovider", "-pno:hypothesispytest"]
+        plugins = ["-ptests.selection", "-ptests.processes", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:xdist"]
         arguments = ["-q", *plugins, *options]
         program = f"import os, pytest\nos.chdir({str(tmp_path)!r})\nraise SystemExit(pytest.main({arguments}))"
         ran = processes.run(program, {})

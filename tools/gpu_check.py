@@ -36,7 +36,7 @@ from picograd.errors import CompileError
 TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
 MOST_PARTS = 10
 TESTS = Path("tests")
-MARKS = re.compile(r'mark\.gpu|device_params\([^)]*"(CUDA|PTX)"')  # what stands in a file with a test that needs a GPU
+MARKS = re.compile(r'mark\.gpu|\b(device_params|on)\([^)]*"(CUDA|PTX)"')  # in files with tests that need a GPU
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "--continue-on-collection-errors")
 # compute-sanitizer's tools, and the tests that run under each: every kind of kernel, few launches of each.
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

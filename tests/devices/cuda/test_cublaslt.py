@@ -15,7 +15,6 @@ import pytest
 import picograd as pg
 from picograd.devices.cuda import cublaslt
 from picograd.devices.cuda import cublaslt as cublaslt_calls
-from picograd.devices.cuda import driver as cuda_driver
 from picograd.engine import choose as tune
 from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import Kernel
@@ -336,7 +335,7 @@ SHAPES = {"rows": ((40, 64), (64, 56)), "batch": ((3, 40, 64), (3, 64, 56)), "on
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(cuda_driver.available() is not None, reason="there is no GPU")
+@pytest.mark.on("CUDA")
 @pytest.mark.skipif(cublaslt_calls.why_no_library() is not None, reason="cuBLASLt is not installed")
 @pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)

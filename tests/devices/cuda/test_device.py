@@ -18,11 +18,11 @@ from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from tests.fake_driver import TENSORS, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
+from tests.on_devices import on
 
 ROOT = Path(__file__).resolve().parents[3]
 NO_DRIVER = "CUDA: cuInit cannot be called: this machine has no NVIDIA driver (libcuda)."
-NO_GPU = cuda_driver.available()
-on_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]
+on_gpu = on("CUDA")
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,14 @@ class TestOnGpu:
 
 # ---- without one ----
 @pytest.mark.req("B6")
-@pytest.mark.skipif(NO_GPU is None, reason="there is a GPU")
 def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
+    reason = cuda_driver.available()
+    if reason is None:
+        pytest.skip("there is a GPU")
     with pytest.raises(DeviceError) as caught:
         make_device()
-    assert caught.value.fact == NO_GPU
-    assert NO_GPU == NO_DRIVER or NO_GPU.startswith("CUDA: cuInit failed with ")
+    assert caught.value.fact == reason
+    assert reason == NO_DRIVER or reason.startswith("CUDA: cuInit failed with ")
     assert caught.value.hint == (
         "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
     )
