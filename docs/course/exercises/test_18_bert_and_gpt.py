@@ -1,0 +1,39 @@
+"""Test of the exercise of chapter 18: words one by one give what the whole text gives."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+class Counted:
+    """A weight that counts the vectors it was multiplied with."""
+
+    __array_ufunc__ = None  # so that NumPy leaves `x @ weight` to this class
+
+    def __init__(self, value: Any):
+        self.value, self.vectors = value, 0
+
+    def __rmatmul__(self, x: Any) -> Any:
+        self.vectors += 1 if np.ndim(x) == 1 else len(x)
+        return x @ self.value
+
+
+def test_each_word_gives_what_the_whole_text_gives(exercise: ModuleType) -> None:
+    rng = np.random.default_rng(2)
+    x, weights = rng.standard_normal((7, 8)), [rng.standard_normal((8, 8)) for _ in range(3)]
+    expected, cache = exercise.attention(x, *weights), None
+    for t, word in enumerate(x):
+        found, cache = exercise.step(word, cache, *weights)
+        np.testing.assert_allclose(found, expected[t], rtol=1e-9, err_msg=f"word {t}")
+
+
+def test_a_step_multiplies_one_vector_with_each_weight(exercise: ModuleType) -> None:
+    rng = np.random.default_rng(3)
+    weights = [Counted(rng.standard_normal((4, 4))) for _ in range(3)]
+    cache = None
+    for t in range(6):
+        _, cache = exercise.step(rng.standard_normal(4), cache, *weights)
+        assert [weight.vectors for weight in weights] == [t + 1] * 3, "old words were multiplied again"
