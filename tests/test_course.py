@@ -114,7 +114,7 @@ def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
 # ---- exercises ----
 def run_exercises(*options: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--tb=line", "-rA", str(EXERCISES)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(EXERCISES)]
     return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
