@@ -30,9 +30,9 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
 def test_links_to_files_of_source_lead_to_pages_that_show_them() -> None:
     linked: set[Path] = set()
     page = ROOT / "docs" / "course" / "README.md"
-    text = "[a](../../picograd/ir/op.py#x) [b](../../examples/) [c](../../README.md) [d](https://a.b) [e](1.md#f)"
+    text = "[a](../../picograd/ir/op.py#x) [b](../../examples/) [c](../../README.md) [d](https://a.b) f[e](**g)"
     there = site.LINK.sub(lambda match: site.relinked(match, page, linked), text)
     assert there == (
-        "[a](../../picograd/ir/op.py.md#x) [b](../../examples/index.md) [c](../../index.md) [d](https://a.b) [e](1.md#f)"
+        "[a](../../picograd/ir/op.py.md#x) [b](../../examples/index.md) [c](../../index.md) [d](https://a.b) f[e](**g)"
     )
     assert linked == {ROOT / "picograd" / "ir" / "op.py", ROOT / "examples"}

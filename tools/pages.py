@@ -74,6 +74,7 @@ def run(page: Path) -> Ran:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pictures").mkdir()
+        environment["PICOGRAD_CACHE"] = f"{folder}/cache"  # counts of plans are those of a first run
         command = [sys.executable, "-m", "tools.pages", "--inside", str(page)]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:

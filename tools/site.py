@@ -90,9 +90,9 @@ def copy_pages(folder: Path) -> None:
 def relinked(match: re.Match[str], page: Path, linked: set[Path]) -> str:
     """Returns a link as it is in the site; a file or folder of source is noted in `linked`."""
     before, target, anchor, after = match.groups()
-    if "://" in target:
-        return match[0]
     there = (page.parent / target).resolve()
+    if not there.exists():  # elsewhere, or a call in a line of code; the builder reports a wrong link
+        return match[0]
     if there.is_dir() or there.suffix not in (".md", ".svg", ".png"):
         linked.add(there)
         target = posixpath.normpath(target) + ("/index.md" if there.is_dir() else ".md")

@@ -1,0 +1,60 @@
+"""Tests of exercise 3: views are compared with NumPy's, element by element and copy by copy."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+LINE = np.arange(120)
+
+
+def elements(view: Any) -> np.ndarray:
+    """The elements of a view in order."""
+    places = product(*map(range, view.shape))
+    return np.array([LINE[view.offset + sum(s * i for s, i in zip(view.strides, place))] for place in places])
+
+
+@pytest.mark.parametrize("shape,strides", [((5,), (1,)), ((3, 4), (4, 1)), ((2, 3, 4), (12, 4, 1)), ((2, 1, 7), (7, 7, 1))])
+def test_strides_without_gaps(exercise: ModuleType, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    assert exercise.contiguous(shape).strides == strides
+
+
+@pytest.mark.parametrize("axis,n", [(0, 2), (1, 3), (2, 2), (1, 5)])
+def test_every_nth_element(exercise: ModuleType, axis: int, n: int) -> None:
+    x = LINE.reshape(4, 5, 6)
+    wanted = x[(slice(None),) * axis + (slice(None, None, n),)]
+    view = exercise.every(exercise.View((4, 5, 6), (30, 6, 1)), axis, n)
+    assert view.shape == wanted.shape
+    assert elements(view).tolist() == wanted.flatten().tolist()
+
+
+@pytest.mark.parametrize(
+    "shape,axes,new",
+    [
+        ((4, 6), (0, 1), (2, 12)),
+        ((4, 6), (0, 1), (3, 2, 4)),
+        ((2, 3, 4), (1, 0, 2), (3, 8)),
+        ((2, 3, 4), (2, 0, 1), (4, 6)),
+        ((2, 3, 4), (2, 0, 1), (2, 2, 6)),
+        ((2, 3, 4), (0, 2, 1), (8, 3)),
+        ((4, 6), (1, 0), (24,)),
+        ((4, 6), (1, 0), (3, 2, 2, 2)),
+        ((1, 6), (1, 0), (2, 1, 3)),
+        ((2, 3, 4), (2, 1, 0), (12, 2)),
+    ],
+)
+def test_reshape_is_a_view_where_numpy_has_one(
+    exercise: ModuleType, shape: tuple[int, ...], axes: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    x = LINE[: int(np.prod(shape))].reshape(shape).transpose(axes)
+    wanted = x.reshape(new)
+    found = exercise.reshape(exercise.View(x.shape, tuple(s // x.itemsize for s in x.strides)), new)
+    if np.shares_memory(x, wanted):
+        assert found is not None, "there is a view: which axes merge?"
+        assert found.shape == new and elements(found).tolist() == wanted.flatten().tolist()
+    else:
+        assert found is None, f"no strides give {wanted.flatten().tolist()}"
