@@ -24,10 +24,10 @@ from tools.pages import ROOT, course
 
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
-LANGUAGES = {".py": "python", ".h": "cpp", ".sh": "bash", ".toml": "toml"}
+LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
 GUIDES = {  # what the navigation shows, by its words
     "Use it": ["train", "from_pytorch", "models", "nano", "devices", "settings", "verify"],
-    "Read it": ["tour", "accelerator", "ladder", "performance", "conformance", "log"],
+    "Read it": ["tour", "accelerator", "ladder", "ladder_gpu", "ladders", "performance", "conformance", "log"],
 }
 STYLE = """
 .md-typeset .language-text pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }

@@ -16,8 +16,8 @@
 
 #define PICOGRAD_COUNTERS(X)                                                                                              \
   X(GLOBAL_LOADS) X(GLOBAL_STORES) X(GLOBAL_ATOMICS) X(SHARED_LOADS) X(SHARED_STORES) X(SHARED_ATOMICS) X(ASYNC_COPIES)   \
-  X(TILE_LOADS) X(TILE_STORES) X(BARRIERS) X(SHUFFLES) X(MMAS) X(WGMMAS) X(MULTIPLY_ADDS) X(LOADED_SECTORS)               \
-  X(STORED_SECTORS) X(BANK_CONFLICTS) X(SHARED_BYTES) X(REGISTER_BYTES)
+  X(TILE_LOADS) X(TILE_STORES) X(BARRIERS) X(SHUFFLES) X(MMAS) X(WGMMAS) X(MULTIPLY_ADDS) X(EXPONENTIALS)                 \
+  X(LOADED_SECTORS) X(STORED_SECTORS) X(BANK_CONFLICTS) X(SHARED_BYTES) X(REGISTER_BYTES)
 
 namespace cudasim {
 #define NAMED(name) name,
@@ -152,8 +152,10 @@ static void note_box(Counter counter, const void* address, bool is_first) {
 
 }  // namespace cudasim
 
-// A multiply-add of a thread; counts.py takes 32 as an instruction.
+// Multiply-adds and exponentials of a thread; the table takes 32 as an instruction.
 #define fmaf(a, b, c) (COUNT_MORE(MULTIPLY_ADDS, 1), fmaf(a, b, c))
+#define expf(a) (COUNT_MORE(EXPONENTIALS, 1), expf(a))
+#define rough_exp2(a) (COUNT_MORE(EXPONENTIALS, 1), rough_exp2(a))
 
 // What counts.py asks for: the names of the counters, and what they hold since it asked before.
 #define NAMED(name) #name "\n"

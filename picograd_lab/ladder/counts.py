@@ -31,7 +31,8 @@ def compile_counted(source: Source) -> Binary:
 def take_counts(executable: Executable) -> dict[str, int]:
     """Returns the counts since the last call, by name, and sets them to 0.
 
-    Names are those of counts.h in small letters. Multiply-adds are of threads; all other instructions are of warps.
+    Names are those of counts.h in small letters. Multiply-adds and exponentials are of threads; all other instructions are
+    of warps.
     """
     library = executable.owner
     library.picograd_counter_names.restype = ctypes.c_char_p

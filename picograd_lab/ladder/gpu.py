@@ -85,6 +85,7 @@ class Ladder(Record):
     meaning:  (lengths, *inputs): the arrays that it gives, in float64
     bound:    (lengths, roundoff, *inputs): how far each element may be off
     flops:    of lengths
+    nbytes:   of lengths: what memory has to move at least, each operand once
     """
 
     folder: Path
@@ -94,6 +95,7 @@ class Ladder(Record):
     meaning: Callable[..., tuple[Array, ...]]
     bound: Callable[..., tuple[Array, ...]]
     flops: Callable[[Lengths], int]
+    nbytes: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
 
     @property
@@ -172,6 +174,7 @@ class Figure(Record):
     error:      the greatest, as a part of the bound
     counts:     of one run, on the simulator
     samples_s:  seconds of one run, on a GPU
+    copy_s:     seconds of a copy that moves as many bytes as the ladder has to, on a GPU
     registers:  of a thread, as NVRTC has them; None where there is none
     """
 
@@ -181,6 +184,7 @@ class Figure(Record):
     error: float = 0.0
     counts: dict[str, int] = {}
     samples_s: tuple[float, ...] = ()
+    copy_s: float = 0.0
     registers: int | None = None
 
     @property
@@ -217,12 +221,13 @@ def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) ->
     if is_simulated:
         counts = take_counts(executable)
     error = checked(ladder, rung, lengths, given, made.results())
-    samples = () if is_simulated else _timed(device, made)
+    samples = () if is_simulated else _timed(device, made.run)
+    copy_s = 0.0 if is_simulated else _copy_seconds(device, ladder.nbytes(lengths))
     try:
         registers = machine_code(ladder, rung, lengths, "" if is_simulated else device.target.arch).registers
     except CompileError:
         registers = None
-    return Figure(rung.name, ladder.idea(rung), "", error, counts, samples, registers)
+    return Figure(rung.name, ladder.idea(rung), "", error, counts, samples, copy_s, registers)
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
@@ -244,13 +249,19 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
     return error
 
 
-def _timed(device: Any, made: Runnable) -> tuple[float, ...]:
+def _timed(device: Any, work: Callable[[], None]) -> tuple[float, ...]:
     """Returns the seconds of one run, several times: each of as many runs as make it long enough."""
-    once = device.timed(made.run)
+    once = device.timed(work)
     runs = min(MOST_RUNS, 1 + int(LEAST_S / max(once, 1e-7)))
 
     def repeat() -> None:
         for _ in range(runs):
-            made.run()
+            work()
 
     return tuple(device.timed(repeat) / runs for _ in range(SAMPLES))
+
+
+def _copy_seconds(device: Any, nbytes: int) -> float:
+    """Returns how long a copy takes that reads and writes so many bytes in all."""
+    source, target = device.allocate_all([ceil_div(nbytes, 2)] * 2)
+    return median(_timed(device, lambda: device.copy(target, source, ceil_div(nbytes, 2))))

@@ -1,7 +1,7 @@
 """Tables of what a ladder on a GPU has found, for a terminal and for a page of the docs.
 
 In:    `Figure`s and the ladder they are of
-Out:   `describe`: plain values for JSON;  `heads`, `rows_of`: a table of them;  `markdown`
+Out:   `describe`: plain values for JSON;  `table_of`: a table of them;  `markdown`
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any
 from picograd.device import Target
 from picograd.record import asdict
 from picograd_lab.ladder.counts import SECTOR_BYTES, WARP_THREADS
-from picograd_lab.ladder.gpu import Figure, Ladder, Lengths
+from picograd_lab.ladder.gpu import Figure, Ladder, Lengths, ceil_div
 
 COUNTED = (
-    "", "what it adds", "arithmetic", "loads", "stores", "sectors", "FLOP a byte", "shared loads", "shared stores",
-    "bank conflicts", "FLOP a shared byte", "barriers", "registers",
+    "", "what it adds", "arithmetic", "loads", "stores", "sectors", "of the least", "FLOP a byte", "shared loads",
+    "shared stores", "bank conflicts", "FLOP a shared byte", "shuffles", "barriers", "atomics", "registers",
 )  # fmt: skip
-TIMED = ("", "what it adds", "us", "GFLOP/s", "gain", "registers")
-ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"))
+TIMED = ("", "what it adds", "us", "GFLOP/s", "GB/s", "of a copy", "gain", "registers")
+ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"), ("exponentials", "exp"))
+PER_THREAD = ("multiply_adds", "exponentials")  # all else is counted by warps
 COLUMNS_EXPLAINED = (
-    "Counts are of one run. Arithmetic, loads, stores and barriers are instructions of warps (wgmma: of four warps; tiles: "
-    "of the copy engine). A sector is 32 bytes of global memory, which the next column counts by. Bank conflicts are turns "
-    "of shared memory beyond the least. Registers are those of a thread, by NVRTC for sm_80, or for sm_90a if need be."
+    "Counts are of one run. Arithmetic, loads, stores, shuffles and barriers are instructions of warps (wgmma: of four "
+    "warps; tiles: of the copy engine). A sector is 32 bytes of global memory. The next columns count by these bytes: how "
+    "many times the least they are, which is each operand once; and the arithmetic for each. Bank conflicts are turns of "
+    "shared memory beyond the least. Registers are those of a thread, by NVRTC for sm_80, or for sm_90a if need be."
 )
 
 
@@ -37,6 +39,7 @@ def describe(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], target
         "machine": machine,
         "lengths": dict(lengths),
         "flops": ladder.flops(lengths),
+        "nbytes": ladder.nbytes(lengths),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "figures": [asdict(figure) for figure in figures],
     }
@@ -47,32 +50,35 @@ def title_of(ladder: Ladder, lengths: Lengths, device: str) -> str:
     return f"{ladder.does}, {', '.join(f'{name} = {value}' for name, value in lengths.items())}, on {device}"
 
 
-def heads(device: str) -> tuple[str, ...]:
-    """Returns the columns: counts on the simulator, times on a GPU."""
-    return COUNTED if device == "CUDASIM" else TIMED
+def table_of(
+    ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns the columns and the rows: counts on the simulator, times on a GPU. Columns that are empty are dropped.
 
-
-def rows_of(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str) -> list[tuple[str, ...]]:
-    """Returns the cells of the table; a rung that was left out says why in the place of what it adds."""
+    A rung that was left out says why in the place of what it adds.
+    """
+    heads = COUNTED if device == "CUDASIM" else TIMED
     rows: list[tuple[str, ...]] = []
     before: Figure | None = None
     for figure in figures:
         if figure.left_out:
-            cells = (f"left out: {figure.left_out}", *[""] * (len(heads(device)) - 2))
+            cells = (f"left out: {figure.left_out}", *[""] * (len(heads) - 2))
         elif device == "CUDASIM":
-            cells = (figure.adds, *_counted(figure, ladder.flops(lengths)))
+            cells = (figure.adds, *_counted(figure, ladder.flops(lengths), ladder.nbytes(lengths)))
         else:
             gain = f"{before.seconds / figure.seconds:.3g}x" if before else ""
             rate = ladder.flops(lengths) / figure.seconds / 1e9
-            cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", gain, _registers(figure))
+            moved = (f"{ladder.nbytes(lengths) / figure.seconds / 1e9:.4g}", f"{figure.copy_s / figure.seconds:.1%}")
+            cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", *moved, gain, _registers(figure))
             before = figure
         rows.append((figure.name, *cells))
-    return rows
+    kept = [i for i in range(len(heads)) if i < 2 or any(row[i] not in ("", "0") for row in rows)]
+    return tuple(heads[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
 
-def _counted(figure: Figure, flops: int) -> tuple[str, ...]:
+def _counted(figure: Figure, flops: int, nbytes: int) -> tuple[str, ...]:
     counts = figure.counts
-    warps = {**counts, "multiply_adds": -(-counts["multiply_adds"] // WARP_THREADS)}
+    warps = {**counts, **{name: ceil_div(counts[name], WARP_THREADS) for name in PER_THREAD}}
     arithmetic = ", ".join(f"{warps[name]:,} {short}" for name, short in ARITHMETIC if warps[name])
     copies = counts["async_copies"]
     loads = _sum(counts["global_loads"] - copies, (copies, "async"), (counts["tile_loads"], "tiles"))
@@ -80,8 +86,9 @@ def _counted(figure: Figure, flops: int) -> tuple[str, ...]:
     sectors = counts["loaded_sectors"] + counts["stored_sectors"]
     shared = (f"{counts[name]:,}" for name in ("shared_loads", "shared_stores", "bank_conflicts"))
     return (
-        arithmetic, loads, stores, f"{sectors:,}", _each(flops, sectors * SECTOR_BYTES), *shared,
-        _each(flops, counts["shared_bytes"]), f"{counts['barriers']:,}", _registers(figure),
+        arithmetic, loads, stores, f"{sectors:,}", _each(sectors * SECTOR_BYTES, nbytes),
+        _each(flops, sectors * SECTOR_BYTES), *shared, _each(flops, counts["shared_bytes"]), f"{counts['shuffles']:,}",
+        f"{counts['barriers']:,}", f"{counts['global_atomics'] + counts['shared_atomics']:,}", _registers(figure),
     )  # fmt: skip
 
 
@@ -101,9 +108,10 @@ def _registers(figure: Figure) -> str:
 def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str, source: str) -> str:
     """Returns the table in Markdown, with what was computed above, and `source`, where it is from, below."""
     names: Mapping[str, str] = {rung.name: rung.file for rung in ladder.rungs}
-    lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads(device)) + " |"]
-    lines.append("|---|---|" + "---:|" * (len(heads(device)) - 2))
-    for name, *cells in rows_of(ladder, lengths, figures, device):
+    heads, rows = table_of(ladder, lengths, figures, device)
+    lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads) + " |"]
+    lines.append("|---|---|" + "---:|" * (len(heads) - 2))
+    for name, *cells in rows:
         link = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
         lines.append("| " + " | ".join([link, *cells]) + " |")
     return "\n".join([*lines, "", f"*{source}*"])

@@ -167,14 +167,16 @@ def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) ->
 # ---- the command ----
 WIDEST, NARROWEST = 160, 100  # letters of the table: in a file, and in a terminal that is narrower
 SIZE = 1024  # of matrices on the CPU, if nobody says
-ON_CPU, ON_GPU, GPUS = ("gemm",), ("gemm",), ("CUDA", "CUDASIM")  # ladders; a folder of this one has each on a GPU
+ON_CPU, GPUS = ("gemm",), ("CUDA", "CUDASIM")
+ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.cu"))  # ladders, a folder each
 
 
 @dataclass(frozen=True)
 class LadderConfig:
     """Climbs from three naive loops to a fused product and measures what each idea brings."""
 
-    # Which ladder: gemm, a product of matrices. Example: picograd ladder gemm --size 1024 --json gemm.json
+    # Which ladder: gemm, a product of matrices; on GPUs also softmax, layernorm, attention and others.
+    # Example: picograd ladder gemm --size 1024 --json gemm.json
     name: tyro.conf.Positional[str] = "gemm"
     # Device to measure: CPU; CUDA, a GPU; CUDASIM, a simulated one, where counts take the place of times.
     device: str = "CPU"
@@ -235,9 +237,9 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
     figures = list(gpu.climb(chosen, lengths, compiler))
     machine = compiler.device.gpu_name() if isinstance(compiler.device, CudaDevice) else processor_name()
     record = gpu_table.describe(chosen, lengths, figures, compiler.device.target, machine)
-    title, rows = gpu_table.title_of(chosen, lengths, device), gpu_table.rows_of(chosen, lengths, figures, device)
+    heads, rows = gpu_table.table_of(chosen, lengths, figures, device)
     source = gpu_table.COLUMNS_EXPLAINED if device == "CUDASIM" else f"{machine}; {record['date'][:10]}"
-    _print(_table(title, gpu_table.heads(device), rows, source))
+    _print(_table(gpu_table.title_of(chosen, lengths, device), heads, rows, source))
     if config.json is not None:
         config.json.write_text(json.dumps(record, indent=1) + "\n")
     if config.docs is not None:

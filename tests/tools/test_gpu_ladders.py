@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,24 @@ from picograd_lab.ladder import gpu
 from picograd_lab.ladder.counts import compile_counted, take_counts
 from picograd_lab.ladder.gemm import LADDER as GEMM
 from picograd_lab.ladder.gpu import Ladder, Rung
+from picograd_lab.ladder.run import ON_GPU
 from picograd_lab.ladder.runnable import Runnable
 from picograd_programs import cli
 from tests.host_compilers import needs_compiler
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "ladder_gpu.md"
-LADDERS = {ladder.name: ladder for ladder in (GEMM,)}
-# Lengths that tiles divide, that they do not, and the least; a rung that refuses one is tried with the others.
-LENGTHS = {"gemm": [(128, 128, 64), (33, 70, 37), (1, 1, 1), (5, 200, 3)]}
-CASES = [pytest.param(LADDERS[name], rung, id=f"{name} {rung.name}") for name in LADDERS for rung in LADDERS[name].rungs]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LADDERS = {name: import_module(f"picograd_lab.ladder.{name}").LADDER for name in ON_GPU}
+# Lengths that tiles do not divide, that they do, the least, and others; a rung that refuses some is tried with the next.
+LENGTHS: dict[str, list[tuple[int, ...]]] = {
+    "gemm": [(33, 70, 37), (128, 128, 64), (1, 1, 1), (5, 200, 3)],
+    "gemv": [(13, 35), (35, 300), (1, 1), (64, 1028), (3, 4)],
+    "layernorm": [(13, 35), (9, 300), (1, 1), (2, 1024), (17, 4)],
+    "softmax": [(13, 35), (3, 300), (1, 1), (2, 2052), (300, 4)],
+}
+BY_DEFAULT = 2  # problems of a rung; --full tries the others, too
+RUNGS = [
+    pytest.param(ladder, rung, id=f"{ladder.name} {rung.name}") for ladder in LADDERS.values() for rung in ladder.rungs
+]
 
 
 def problems(ladder: Ladder, rung: Rung) -> Iterator[dict[str, int]]:
@@ -41,34 +51,41 @@ def problems(ladder: Ladder, rung: Rung) -> Iterator[dict[str, int]]:
             yield lengths
 
 
+def cases() -> Iterator[object]:
+    """Yields each rung with each of its problems."""
+    for ladder in LADDERS.values():
+        for rung in ladder.rungs:
+            for number, lengths in enumerate(problems(ladder, rung)):
+                name = f"{ladder.name} {rung.name} {'x'.join(map(str, lengths.values()))}"
+                yield pytest.param(
+                    ladder, rung, lengths, id=name, marks=[pytest.mark.variants] if number >= BY_DEFAULT else []
+                )
+
+
 # ---- every rung ----
 @needs_compiler
-@pytest.mark.parametrize(("ladder", "rung"), CASES)
-def test_a_rung_is_right_in_every_order(ladder: Ladder, rung: Rung) -> None:
-    tried = list(problems(ladder, rung))
-    assert tried, "some lengths of the test fit"
-    for lengths in tried:
-        binary = simulated.compile_source(ladder.source(rung, lengths), TARGET)
-        given = ladder.given(rung, lengths, seed=1)
-        for order in ORDERS:
-            device = CudaSimDevice(order, seed=3)
-            made = Runnable(device, device.load(binary), given)
-            made.run()
-            gpu.checked(ladder, rung, lengths, given, made.results())
+@pytest.mark.parametrize(("ladder", "rung", "lengths"), [*cases()])
+def test_a_rung_is_right_in_every_order(ladder: Ladder, rung: Rung, lengths: dict[str, int]) -> None:
+    binary = simulated.compile_source(ladder.source(rung, lengths), TARGET)
+    given = ladder.given(rung, lengths, seed=1)
+    for order in ORDERS:
+        device = CudaSimDevice(order, seed=3)
+        made = Runnable(device, device.load(binary), given)
+        made.run()
+        gpu.checked(ladder, rung, lengths, given, made.results())
 
 
-@pytest.mark.parametrize(("ladder", "rung"), CASES)
+@pytest.mark.parametrize(("ladder", "rung"), RUNGS)
 def test_a_rung_is_machine_code_that_spills_nothing(ladder: Ladder, rung: Rung) -> None:
-    lengths = next(problems(ladder, rung))
     for arch in ("sm_90a",) if rung.oldest == 90 else ("sm_80", "sm_90a"):
-        usage = gpu.machine_code(ladder, rung, lengths, arch)
+        usage = gpu.machine_code(ladder, rung, ladder.lengths, arch)
         assert usage.spill_nbytes == 0 and usage.stack_nbytes == 0
-        for launch in rung.launches(lengths):
+        for launch in rung.launches(ladder.lengths):
             assert usage.registers * launch.block <= 64 * 1024, "a block fits"
             assert usage.shared_nbytes + launch.shared_nbytes <= (227 if arch == "sm_90a" else 163) * 1024
 
 
-@pytest.mark.parametrize(("ladder", "rung"), CASES)
+@pytest.mark.parametrize(("ladder", "rung"), RUNGS)
 def test_a_file_says_its_idea_first(ladder: Ladder, rung: Rung) -> None:
     first, second, *_ = ladder.text(rung).splitlines()
     assert first.lower().startswith(f"// {rung.name}: ") and first.endswith(".") and second == "//"
@@ -79,7 +96,7 @@ def test_a_file_says_its_idea_first(ladder: Ladder, rung: Rung) -> None:
 def test_every_file_is_a_rung_and_on_the_page(ladder: Ladder) -> None:
     files = [rung.file for rung in ladder.rungs]
     assert files == sorted(path.name for path in ladder.folder.glob("*.cu"))
-    text = PAGE.read_text()
+    text = (DOCS / ("ladder_gpu.md" if ladder is GEMM else "ladders.md")).read_text()
     for file in files:
         assert f"picograd_lab/ladder/{ladder.name}/{file}" in text, file
 

@@ -36,6 +36,12 @@ def bound(lengths: Lengths, roundoff: float, a: Array, b: Array) -> tuple[Array,
     return (part / (1 - part) * (np.abs(a) @ np.abs(b)),)
 
 
+def nbytes(lengths: Lengths) -> int:
+    """Returns the bytes of a, b and c in float32."""
+    m, n, k = (lengths[name] for name in "MNK")
+    return 4 * (m * k + k * n + m * n)
+
+
 # ---- launches ----
 def elements(symbol: str, threads: int) -> Callable[[Lengths], tuple[Launch, ...]]:
     """Returns the launch of a kernel that has a thread for each element of c."""
@@ -57,6 +63,7 @@ LADDER = Ladder(
     meaning=product,
     bound=bound,
     flops=lambda lengths: 2 * lengths["M"] * lengths["N"] * lengths["K"],
+    nbytes=nbytes,
     rungs=(
         Rung("01_naive.cu", elements("naive", 256)),
         Rung("02_coalesced.cu", elements("coalesced", 256)),

@@ -1,0 +1,63 @@
+"""The ladder of a softmax along rows on a GPU: from a thread a row to a row that stays in the registers of a block.
+
+In:    lengths ROWS, COLS
+Out:   `LADDER`; each rung's text is a file of this folder
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
+from picograd_lab.ladder.rules import all_of, at_most, per, roundings, whole
+from picograd_lab.ladder.runnable import Array
+
+MASKED = 0.05  # part of the elements that are -inf, as those of an attention behind a mask
+
+
+def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
+    """Returns x (ROWS, COLS): each row with an offset of its own, and one element at least that is no -inf."""
+    rows, columns = lengths["ROWS"], lengths["COLS"]
+    x = 3 * rng.standard_normal((rows, columns)) + 50 * rng.standard_normal((rows, 1))
+    x[:, 1:][rng.random((rows, columns - 1)) < MASKED] = -np.inf
+    x[::3, 0] = np.where(columns > 1 and np.isfinite(x[::3, 1:]).any(axis=1), -np.inf, x[::3, 0])
+    return (x,)
+
+
+def softmax(lengths: Lengths, x: Array) -> tuple[Array, ...]:
+    """Returns exp(x - max) / sum of exp(x - max), along rows."""
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    return (powers / powers.sum(axis=1, keepdims=True),)
+
+
+def bound(lengths: Lengths, roundoff: float, x: Array) -> tuple[Array, ...]:
+    """Returns g(6 COLS + 2 d + 10) y, and the least subnormal; d: the greatest difference within the row.
+
+    A term of the sum is added and scaled COLS times at most, each time by an exponential that is off by 4 u. What an
+    exponential is given was rounded, too: its error is that of the differences, of which there is d in all.
+    """
+    lowest = np.where(np.isfinite(x), x, np.inf).min(axis=1, keepdims=True)
+    spread = x.max(axis=1, keepdims=True) - lowest
+    return (roundings(6 * lengths["COLS"] + 2 * spread + 10, roundoff) * softmax(lengths, x)[0] + 2.0**-148,)
+
+
+LADDER = Ladder(
+    folder=Path(__file__).parent,
+    does="y = softmax(x) along the rows of (ROWS, COLS)",
+    lengths={"ROWS": 64, "COLS": 1024},
+    inputs=operands,
+    meaning=softmax,
+    bound=bound,
+    flops=lambda lengths: 5 * lengths["ROWS"] * lengths["COLS"],
+    nbytes=lambda lengths: 8 * lengths["ROWS"] * lengths["COLS"],
+    rungs=(
+        Rung("01_thread_a_row.cu", per("thread_a_row", "ROWS", 256, 256)),
+        Rung("02_block_a_row.cu", per("block_a_row", "ROWS", 1, 256)),
+        Rung("03_warp_shuffles.cu", per("warp_shuffles", "ROWS", 1, 256)),
+        Rung("04_online.cu", per("online", "ROWS", 1, 256)),
+        Rung("05_vectors.cu", per("vectors", "ROWS", 1, 256), whole("COLS", 4)),
+        Rung("06_registers.cu", per("registers", "ROWS", 1, 256), all_of(whole("COLS", 4), at_most("COLS", 8192))),
+    ),
+)

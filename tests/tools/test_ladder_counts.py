@@ -1,0 +1,134 @@
+"""Ladders of what moves memory: what each idea saves, in counts; edges of their inputs; a table of times."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from picograd.devices.cudasim import compile as simulated
+from picograd.devices.cudasim.device import TARGET, CudaSimDevice
+from picograd.engine.devices import compiler_for
+from picograd_lab.ladder import gpu, gpu_table
+from picograd_lab.ladder.gpu import Ladder
+from picograd_lab.ladder.runnable import Array, Runnable
+from tests.host_compilers import needs_compiler
+
+LENGTHS = {"softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024)}
+
+
+def ladder_of(name: str) -> Ladder:
+    ladder: Ladder = import_module(f"picograd_lab.ladder.{name}").LADDER
+    return ladder
+
+
+@cache
+def counts(name: str) -> dict[str, dict[str, int]]:
+    """Returns the counts of every rung of a ladder, at the lengths above."""
+    ladder = ladder_of(name)
+    lengths = dict(zip(ladder.lengths, LENGTHS[name], strict=True))
+    return {figure.name: figure.counts for figure in gpu.climb(ladder, lengths, compiler_for("CUDASIM"))}
+
+
+def run(name: str, rung: str, lengths: dict[str, int], *arrays: Array) -> list[Array]:
+    """Returns the results of a rung for given arrays."""
+    ladder, device = ladder_of(name), CudaSimDevice()
+    (found,) = (each for each in ladder.rungs if each.name == rung)
+    made = Runnable(device, device.load(simulated.compile_source(ladder.source(found, lengths), TARGET)), arrays)
+    made.run()
+    return made.results()
+
+
+# ---- softmax ----
+@needs_compiler
+def test_a_softmax_reads_x_once_less_online_and_once_in_all_from_registers() -> None:
+    found, once = counts("softmax"), 4 * 1024 // 8  # sectors of x
+    sectors = {name: each["loaded_sectors"] // once for name, each in found.items()}
+    assert sectors == {"thread a row": 24, "block a row": 3, "warp shuffles": 3, "online": 2, "vectors": 2, "registers": 1}
+    assert found["vectors"]["global_loads"] * 4 == found["online"]["global_loads"]
+    assert found["registers"]["exponentials"] == 4 * 1024 < found["warp shuffles"]["exponentials"]
+
+
+@needs_compiler
+def test_shuffles_take_the_place_of_barriers() -> None:
+    found = counts("softmax")
+    assert found["block a row"]["barriers"] == 5 * found["warp shuffles"]["barriers"]
+    assert found["warp shuffles"]["shuffles"] == 4 * 8 * 2 * 5  # rows, warps, joins, levels
+
+
+@needs_compiler
+@pytest.mark.parametrize("rung", ladder_of("softmax").rungs, ids=lambda rung: rung.name)
+def test_a_softmax_of_masked_rows_is_that_of_numpy(rung: gpu.Rung) -> None:
+    x = np.full((3, 8), -np.inf, np.float32)
+    x[0, 6:] = 100.0, 101.0
+    x[2, 0] = np.nan
+    (y,) = run("softmax", rung.name, {"ROWS": 3, "COLS": 8}, x)
+    y = y.reshape(3, 8)
+    assert np.allclose(y[0], [0.0] * 6 + [0.26894143, 0.73105857]) and np.isnan(y[1:]).all()
+
+
+# ---- gemv ----
+@needs_compiler
+def test_what_a_warp_loads_of_x_serves_four_rows() -> None:
+    found, of_a, of_x = counts("gemv"), 32 * 1024 // 8, 1024 // 8
+    sectors = {name: each["loaded_sectors"] for name, each in found.items()}
+    assert sectors["thread a row"] == 8 * of_a + 1024  # a sector for each element of a and each step of the warp along x
+    assert sectors["warp a row"] == sectors["vectors"] == of_a + 32 * of_x
+    assert sectors["rows of a warp"] == sectors["split k"] == of_a + 8 * of_x
+
+
+# ---- layer norm ----
+@needs_compiler
+def test_a_layer_norm_reads_x_three_times_then_twice_then_once() -> None:
+    once, shared = 8 * 1024 // 8, 2 * 8 * 1024 // 8  # sectors of x; of weight and bias, for each row
+    found = counts("layernorm")
+    times = {name: (each["loaded_sectors"] - shared) / once for name, each in found.items()}
+    assert times == {"two passes": 3, "welford": 2, "warps": 2, "vectors": 2, "registers": 1}
+    assert found["warps"].keys() >= {"barriers"} and not found["warps"]["barriers"] and not found["warps"]["shared_bytes"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("rung", ladder_of("layernorm").rungs, ids=lambda rung: rung.name)
+def test_a_large_mean_does_not_drown_the_variance(rung: gpu.Rung) -> None:
+    x = np.float32(4096) + np.arange(8, dtype=np.float32)[None] / 8  # its squares need 2 * 15 bits, of which float32 has 24
+    (y,) = run("layernorm", rung.name, {"ROWS": 1, "COLS": 8}, x, np.ones(8, np.float32), np.zeros(8, np.float32))
+    assert np.allclose(y, (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5), atol=1e-5)
+
+
+# ---- the table of a GPU ----
+def test_a_gpu_has_bandwidth_and_its_part_of_a_copy() -> None:
+    ladder = ladder_of("gemv")
+    figures = [
+        gpu.Figure("a", "slow", samples_s=(2e-3,), copy_s=5e-4, registers=9),
+        gpu.Figure("b", "fast", samples_s=(1e-3,), copy_s=5e-4, registers=9),
+        gpu.Figure("c", "new", left_out="needs sm_90a"),
+    ]
+    heads, rows = gpu_table.table_of(ladder, {"M": 250_000, "K": 1}, figures, "CUDA")
+    assert heads == ("", "what it adds", "us", "GFLOP/s", "GB/s", "of a copy", "gain", "registers")
+    assert rows[0] == ("a", "slow", "2000", "0.25", "1", "25.0%", "", "9")
+    assert rows[1] == ("b", "fast", "1000", "0.5", "2", "50.0%", "2x", "9")
+    assert rows[2] == ("c", "left out: needs sm_90a", *[""] * 6)
+
+
+def test_a_copy_moves_as_many_bytes_as_the_ladder() -> None:
+    class Device:
+        """A device that copies 1000 bytes a second and tells how long its work took."""
+
+        def __init__(self) -> None:
+            self.seconds = 0.0
+
+        def allocate_all(self, lengths: list[int]) -> list[int]:
+            return lengths
+
+        def copy(self, target: int, source: int, nbytes: int) -> None:
+            assert target == source == nbytes
+            self.seconds += 2 * nbytes / 1000
+
+        def timed(self, work) -> float:
+            before = self.seconds
+            work()
+            return self.seconds - before
+
+    assert gpu._copy_seconds(Device(), 500) == pytest.approx(0.5)
