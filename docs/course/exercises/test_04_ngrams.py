@@ -1,0 +1,42 @@
+"""Tests of exercise 4."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+COUNTS = np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def test_rows_add_up_to_one_also_those_without_counts(exercise: ModuleType) -> None:
+    table = exercise.smoothed(COUNTS, 1.0)
+    assert np.allclose(table.sum(axis=1), 1.0), f"the rows add up to {table.sum(axis=1)}"
+    assert np.allclose(table, [[1 / 7, 4 / 7, 2 / 7], [3 / 7, 3 / 7, 1 / 7], [1 / 3, 1 / 3, 1 / 3]])
+
+
+def test_the_counts_are_not_changed(exercise: ModuleType) -> None:
+    before = COUNTS.copy()
+    exercise.smoothed(COUNTS, 0.5)
+    assert (before == COUNTS).all(), "the caller's array was changed: += writes into it"
+
+
+def test_perplexity_of_a_fair_die_is_its_number_of_sides(exercise: ModuleType) -> None:
+    assert exercise.perplexity(np.full((6, 6), 1 / 6), [0, 3, 5, 2, 2]) == pytest.approx(6.0)
+
+
+def test_perplexity_is_a_geometric_mean(exercise: ModuleType) -> None:
+    table = np.array([[0.5, 0.5], [0.125, 0.875]])
+    assert exercise.perplexity(table, [0, 1, 0]) == pytest.approx((1 / 0.5 / 0.125) ** 0.5)
+
+
+def test_softmax_along_the_last_axis(exercise: ModuleType) -> None:
+    found = exercise.softmax(np.log([[1.0, 2.0, 5.0], [4.0, 4.0, 0.5]]))
+    assert np.allclose(found, [[1 / 8, 2 / 8, 5 / 8], [4 / 8.5, 4 / 8.5, 0.5 / 8.5]])
+
+
+def test_softmax_of_large_logits(exercise: ModuleType) -> None:
+    with np.errstate(all="raise"):
+        found = exercise.softmax(np.array([1000.0, 1000.0, 999.0]))
+    assert np.allclose(found, np.array([1, 1, np.exp(-1)]) / (2 + np.exp(-1)))
