@@ -1,0 +1,56 @@
+"""Test of the exercise of chapter 22: the text of each row, run on arrays."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+MEMORY = np.arange(20, dtype=np.float32) / 4
+
+
+def value_of(text: str, **names: Any) -> Any:
+    """Evaluates Python text."""
+    return eval(text, {"np": np, **names})
+
+
+def test_expand(exercise: ModuleType) -> None:
+    found = value_of(exercise.expand("v1", 4), v1=np.float32(2.5))
+    assert found.tolist() == [2.5] * 4 and found.dtype == np.float32
+
+
+def test_load(exercise: ModuleType) -> None:
+    memory = MEMORY.copy()
+    found = value_of(exercise.load("p0", "(i1 + 1)", 4), p0=memory, i1=2)
+    assert found.tolist() == MEMORY[3:7].tolist()
+    memory[:] = 0
+    assert found.tolist() == MEMORY[3:7].tolist(), "a later store changes what was loaded"
+
+
+def test_gather(exercise: ModuleType) -> None:
+    assert value_of(exercise.gather("p0", "v3"), p0=MEMORY, v3=np.array([7, 0, 7, 19])).tolist() == [1.75, 0.0, 1.75, 4.75]
+
+
+def test_store(exercise: ModuleType) -> None:
+    memory = MEMORY.copy()
+    exec(exercise.store("p1", "i1", 4, "v2"), {"np": np, "p1": memory, "i1": 8, "v2": np.full(4, -1.0, np.float32)})
+    assert memory[8:12].tolist() == [-1.0] * 4
+    assert memory[:8].tolist() == MEMORY[:8].tolist() and memory[12:].tolist() == MEMORY[12:].tolist()
+
+
+def test_where(exercise: ModuleType) -> None:
+    names = {"v1": np.array([True, False, True]), "v2": np.array([1, 2, 3]), "v3": np.array([4, 5, 6])}
+    assert value_of(exercise.where("v1", "v2", "v3"), **names).tolist() == [1, 5, 3]
+
+
+def test_reduce_add_has_the_bits_of_halves(exercise: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    for lanes in (2, 8, 16, 32):
+        numbers = (rng.standard_normal(lanes) * 10.0 ** rng.integers(-3, 4, lanes)).astype(np.float32)
+        halves = numbers
+        while len(halves) > 1:
+            halves = halves[: len(halves) // 2] + halves[len(halves) // 2 :]
+        assert value_of(exercise.reduce_add("v1", lanes), v1=numbers) == halves[0], (
+            f"{lanes} lanes are added in another order"
+        )
