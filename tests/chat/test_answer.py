@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from picograd_programs.chat.answer import Choice, Reader, chosen
 from picograd_programs.models.llama import Llama, config_of
 from tests.chat.small_model import write_model
 from tests.helpers import same_value
+
+LENGTH = 256  # of most readers, whose kernels are the same then
 
 
 def shares(logits: list[float], latest: list[int] | None = None, **settings: Any) -> np.ndarray:
@@ -54,14 +55,14 @@ def test_numbers_that_are_not_finite_are_a_data_error(wrong: float) -> None:
         chosen(np.array([0.0, wrong]), [], Choice(), np.random.default_rng(0))
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Llama:
-    file = read_gguf(write_model(tmp_path / "small.gguf"))
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Llama:
+    file = read_gguf(write_model(tmp_path_factory.mktemp("chat") / "small.gguf"))
     return Llama(config_of(file), file.tensors)
 
 
 @pytest.mark.req("D9")
-@pytest.mark.parametrize("length", [256, 150, 40])
+@pytest.mark.parametrize("length", [LENGTH, 150, 40])
 def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Llama, rng: np.random.Generator) -> None:
     tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(model, length)
     expected = model(Tensor([tokens])).numpy()[0]
@@ -84,22 +85,24 @@ def test_tokens_that_do_not_fit_are_errors(model: Llama) -> None:
 
 
 def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(model: Llama) -> None:
+    reader = Reader(model, LENGTH)
     choice = Choice(temperature=0.0, repetition=1.0)
     question = [3, 1, 4]
-    answer = list(Reader(model, 64).answer(question, set(), 20, choice, 0))
+    answer = list(reader.answer(question, set(), 20, choice, 0))
     assert len(answer) == 20
     text = [*question, *answer]
     likeliest = model(Tensor([text])).numpy()[0].argmax(-1).tolist()
     assert answer == likeliest[2:-1], "decoding is recomputing everything"
-    reader = Reader(model, 64)
-    end = answer[5]
+    end, reader.tokens = answer[5], []
     assert list(reader.answer(question, {end}, 20, choice, 0)) == answer[: answer.index(end)]
     assert reader.tokens[-1] == end and reader.write_speed.tokens == answer.index(end) + 1
-    assert len(list(Reader(model, 10).answer(question, set(), 20, choice, 0))) == 7
+    reader.tokens = []
+    assert len(list(reader.answer([1] * (LENGTH - 7), set(), 20, choice, 0))) == 7
 
 
 def test_a_reading_that_is_interrupted_counts_for_nothing(model: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, expected = Reader(model, 64), Reader(model, 64).read([1, 2, 3, 4])
+    reader = Reader(model, LENGTH)
+    expected, reader.tokens = reader.read([1, 2, 3, 4]), []
     reader.read([1, 2])
     whole = reader.read_piece
 

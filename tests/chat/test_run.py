@@ -152,7 +152,7 @@ def test_mutants_of_a_file_are_models_or_data_errors(model: str, tmp_path: Path)
 
 # ---- published weights ----
 @pytest.mark.req("D9")
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(first=2)
 @pytest.mark.parametrize(
     ("name", "question", "answer"),
     [

@@ -144,7 +144,7 @@ def test_the_headline_has_the_cpus_losses(device: str) -> None:
     assert perceptron(device) == pytest.approx(perceptron("CPU"), rel=1e-5)  # sums of 300 float32 in another order
 
 
-@pytest.mark.variants
+@pytest.mark.variants(first=8)
 @pytest.mark.req("B8")
 @on_most
 @pytest.mark.parametrize("model", [convolutions, transformer])

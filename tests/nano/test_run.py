@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import signal
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +44,25 @@ def options(text: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def trained_small(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("nano") / "run"
-    assert cli.main(options(text, out)) == 0
-    return out
+def run_and_said(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An unbroken run, and what it printed."""
+    out, said = tmp_path_factory.mktemp("nano") / "run", io.StringIO()
+    with redirect_stdout(said):
+        assert cli.main(options(text, out)) == 0
+    return out, said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def trained_small(run_and_said: tuple[Path, str]) -> Path:
+    return run_and_said[0]
 
 
 # ---- a run ----
 @pytest.mark.req("H3")
 def test_a_run_says_the_results_of_its_stages_and_answers(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_and_said: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "run"
-    assert cli.main(options(text, out)) == 0
-    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    out, said = run_and_said[0], re.sub(r"\x1b\[[0-9;]*m", "", run_and_said[1])
     assert re.search(r"nano base: 400 tokens learned; the text has [\d,]+ of them; [\d,]+ parameters\n", said)
     assert re.search(r"held-out text: \d+\.\d{4} bits per byte, perplexity \d+\.\d\d a token\n", said)
     assert re.search(r"held-out questions: spelling right .*%, letters right .*%, sums right .*%\n", said)
@@ -69,6 +76,7 @@ def test_a_run_says_the_results_of_its_stages_and_answers(
 
 
 @pytest.mark.req("H3")
+@pytest.mark.variants(every=3, first=1)  # the stage that begins with another's result and has one behind it
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_stopped_in_any_stage_goes_on_as_an_unbroken_one(
     stage: str, trained_small: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -16,7 +16,7 @@ from tests.codegen.test_transposed_cpu import param
 from tests.same_meaning import check_same_meaning
 from tests.schedule.test_prices import TARGETS, graphs_of_step, products
 
-x, w, b = param(0, 64, 32), param(1, 32, 48), param(2, 64, 48)
+x, w, b = param(0, 24, 8), param(1, 8, 16), param(2, 24, 16)
 y = Op(OpCode.MATMUL, dtypes.float32, (x, w))
 scaled = y * b
 
@@ -37,7 +37,7 @@ CUTS: dict[str, tuple[list[Op], int]] = {
     "a costly function": ([total(function(OpCode.SIN, y) * b, 1), total(y, 0)], 2),
     "it is asked for": ([scaled, total(scaled * scaled, 1), total(y, 0)], 2),
     "another product reads it": (
-        [Op(OpCode.MATMUL, dtypes.float32, (scaled, param(3, 48, 16))), total(scaled, 1), total(y, 0)], 2,
+        [Op(OpCode.MATMUL, dtypes.float32, (scaled, param(3, 16, 8))), total(scaled, 1), total(y, 0)], 2,
     ),
 }  # fmt: skip
 

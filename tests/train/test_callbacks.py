@@ -246,7 +246,7 @@ PROGRAM = """
     ours, checkpoints = trainer(dropout=0.3, ema=0.9), Checkpoints(sys.argv[1], every=1, keep=2)
     checkpoints.restore(ours)
     print(ours.done, flush=True)
-    ours.fit(rows, 60, [checkpoints])
+    ours.fit(rows, 40, [checkpoints])
 """
 
 
@@ -256,13 +256,13 @@ def test_a_run_that_is_killed_again_and_again_is_the_unbroken_one(seed: int, tmp
     rng = np.random.default_rng(seed)
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    for _ in range(3):
+    for _ in range(2):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None and process.stdout.readline().strip().isdecimal()
             time.sleep(rng.uniform(0.0, 0.8))
             process.send_signal(signal.SIGKILL)
     subprocess.run(command, env=environment, check=True, capture_output=True)
     unbroken, ours = trainer(dropout=0.3, ema=0.9), trainer(dropout=0.3, ema=0.9)
-    unbroken.fit(rows, 60, [])
-    assert Checkpoints(tmp_path).restore(ours) and ours.done == 60
+    unbroken.fit(rows, 40, [])
+    assert Checkpoints(tmp_path).restore(ours) and ours.done == 40
     assert same(unbroken, ours)

@@ -27,6 +27,7 @@ def test_kernels_run_clean(chosen: tuple[str, str]) -> None:
     assert done.returncode == 0 and " 0 tests" not in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(
     ("bug", "says"),
     [
