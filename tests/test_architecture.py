@@ -7,7 +7,7 @@ import gc
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -60,6 +60,14 @@ def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+def nodes_naming(*words: str, paths: Iterable[Path]) -> Iterator[tuple[Path, ast.AST]]:
+    """Yields the nodes of files that have one of some words: to parse all takes a second."""
+    for path in paths:
+        text = path.read_text()
+        if any(word in text for word in words):
+            yield from ((path, node) for node in ast.walk(ast.parse(text)))
+
+
 # A device's folder has files of three stages, and a page that puts them together, by their names.
 OF_DEVICES = {"render": "render", "compile": "compilers", "backend": "backend"}
 
@@ -79,11 +87,11 @@ def part_at(relative: Path) -> str:
 @cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Returns (module, at the top) for each import of picograd in a file."""
-    tree = ast.parse(path.read_text())
-    found = []
+    text, found = path.read_text(), []
+    tree = ast.parse(text)
     blocks = [block for block in tree.body if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"]
-    for_types = [node for block in blocks for node in block.body]
-    for node in ast.walk(tree):
+    at_top = {*tree.body, *(node for block in blocks for node in block.body)}
+    for node in ast.walk(tree) if re.search(r"^\s+(from|import) ", text, re.MULTILINE) else tree.body:
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -91,8 +99,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
             members = [f"{node.module}.{alias.name}" for alias in node.names]
             files = [name for name in members if (ROOT / name.replace(".", "/")).with_suffix(".py").is_file()]
             names = [node.module, *(members if node.module == "picograd" else files)]
-        top = node in tree.body or node in for_types
-        found += [(name, top) for name in names if name.startswith(("picograd.", "picograd_"))]
+        found += [(name, node in at_top) for name in names if name.startswith(("picograd.", "picograd_"))]
     return found
 
 
@@ -123,13 +130,13 @@ def test_a_package_beside_the_core_imports_it_and_those_before(package: str) -> 
 
 def test_parts_loaded_late_are_known() -> None:
     """What import_module is given cannot be seen, so each file that calls it either stands in LATE or names another's."""
-    for path in [PACKAGE / "__init__.py", *modules()]:
+    loaders = ("load_late", "import_module", "__import__")
+    found: dict[Path, list[str]] = {path: [] for path in [PACKAGE / "__init__.py", *modules()]}
+    for path, node in nodes_naming(*loaders, paths=found):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(loaders):
+            found[path].append(ast.unparse(node.args[0]))
+    for path, calls in found.items():
         relative = str(path.relative_to(PACKAGE))
-        calls = [
-            ast.unparse(node.args[0])
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("load_late", "import_module", "__import__"))
-        ]
         is_late = relative in LATE or all(call[1:].startswith(("cuda.", "llvmlite")) for call in calls)
         assert is_late, f"{relative} loads {calls}"
         assert calls or relative not in LATE, f"{relative} loads nothing late any more"
@@ -181,11 +188,10 @@ def test_the_page_has_the_order_that_is_held() -> None:
 def test_what_a_language_leaves_to_picograd_is_said_in_one_table() -> None:
     """A language without a row would get loops over registers written out, and functions that its compiler may not have."""
     named = set()
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Target":
-                language = next((key.value for key in node.keywords if key.arg == "language"), node.args[1:2])
-                named |= {ast.literal_eval(*language) if isinstance(language, list) else ast.literal_eval(language)}
+    for _, node in nodes_naming("Target(", paths=modules()):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Target":
+            language = next((key.value for key in node.keywords if key.arg == "language"), node.args[1:2])
+            named |= {ast.literal_eval(*language) if isinstance(language, list) else ast.literal_eval(language)}
     assert named == LANGUAGES.keys()
 
 
@@ -251,10 +257,9 @@ def test_few_files_name_a_kind_of_statement() -> None:
     """It is declared, built, evaluated and written; what passes ask of it, it says itself."""
     kinds = {kind.__name__ for kind in FIELDS} - GRAMMAR
     named = Counter[str](kinds)
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "picograd.ir.statements":
-                named.update(kinds & {alias.name for alias in node.names})
+    for _, node in nodes_naming("ir.statements", paths=modules()):
+        if isinstance(node, ast.ImportFrom) and node.module == "picograd.ir.statements":
+            named.update(kinds & {alias.name for alias in node.names})
     assert len(kinds) == 9 and max(named.values()) <= 6, named
 
 
@@ -316,13 +321,22 @@ def test_files_that_the_source_names_are_there() -> None:
     paths = {str(path.relative_to(ROOT)) for path in every}
     names = {path.name for path in every} | ELSEWHERE
     wrong, found = [], 0
-    for path in files():
-        texts = [*(text for _, text in docstrings(path)), *comments(path)]
-        for name in [name for text in texts for name in re.findall(r"[\w/.-]*\w\.(?:py|h|md|txt|sh)\b", text)]:
-            places = (name.lstrip("./"), f"picograd/{name}", str(path.parent.relative_to(ROOT) / name))
+
+    def absent(text: str, folder: Path) -> list[str]:
+        nonlocal found
+        missing = []
+        for name in re.findall(r"(?<![\w/.-])[\w/.-]*\w\.(?:py|h|md|txt|sh)\b", text):
+            places = (name.lstrip("./"), f"picograd/{name}", str(folder / name))
             is_there = not paths.isdisjoint(places) if "/" in name else name in names
-            wrong += [] if is_there or name.split("/")[-1] in ELSEWHERE else [f"{path.relative_to(ROOT)}: {name}"]
+            missing += [] if is_there or name.split("/")[-1] in ELSEWHERE else [name]
             found += 1
+        return missing
+
+    for path in files():
+        folder = path.parent.relative_to(ROOT)
+        if absent(path.read_text(), folder):  # in few files: a name in no line is in no docstring or comment
+            texts = [*(text for _, text in docstrings(path)), *comments(path)]
+            wrong += [f"{path.relative_to(ROOT)}: {name}" for text in texts for name in absent(text, folder)]
     assert not wrong and found > 150
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import picograd
 from picograd.interrupts import AtDeath, Latest, LivingKeys, LivingSet, LivingValues, finish_later, later
+from tests.test_architecture import nodes_naming
 
 PACKAGE = Path(picograd.__file__).parent
 IN_C = ("pop", "append", "discard")  # methods of dict, deque and set
@@ -35,8 +36,7 @@ def callback_of(call: ast.Call) -> str:
 
 def test_no_finalizer_is_python() -> None:
     """Python hears a signal there, and drops it: 124 of 1,187 interrupts were lost so."""
-    nodes = ((path, node) for path in sorted(PACKAGE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text())))
-    for path, node in nodes:
+    for path, node in nodes_naming("__del__", "weakref", paths=sorted(PACKAGE.rglob("*.py"))):
         if isinstance(node, ast.FunctionDef):
             assert node.name != "__del__", f"{path}:{node.lineno} is a finalizer in Python"
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "weakref":

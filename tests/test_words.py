@@ -51,7 +51,8 @@ def comments(path: Path) -> Iterator[str]:
 
 
 def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
-    found = ((path, name, text) for path in files() for name, text in docstrings(path))
+    paths = [path for path in files() if re.search(rf'"""\s*({CLAUSE.pattern})', path.read_text())]  # the few to be parsed
+    found = ((path, name, text) for path in paths for name, text in docstrings(path))
     wrong = [f"{path.relative_to(ROOT)} {name}: {text[:60]}" for path, name, text in found if CLAUSE.match(text)]
     assert not wrong, "\n".join(wrong)
 
