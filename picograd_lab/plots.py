@@ -17,6 +17,7 @@ from picograd.record import Record, Struct, field
 from picograd.tensor.printing import escaped
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+BLUE, ORANGE = (0, 114, 178), (213, 94, 0)
 WIDTH, HEIGHT = 640.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 40.0, 48.0  # margins in pixels
 LEGEND_LINE = 18.0
@@ -226,7 +227,7 @@ def grid(
     down: Sequence[str] = (),
     cell: float = CELL,
 ) -> str:
-    """Draws numbers as a grid of cells, darker for a greater number, as SVG text.
+    """Draws numbers as a grid of cells as SVG text: darker for a greater number, or white for 0 and orange below it.
 
     Args:
       title:   text above
@@ -242,19 +243,20 @@ def grid(
     3
     """
     low, high = min(map(min, rows)), max(map(max, rows))
+    base, reach = (0.0, max(-low, high)) if low < 0 else (low, high - low)
     left, top = 12 + 7.5 * max(map(len, down), default=0), 36 + 16 * bool(across)
     parts = [_words(left + cell * (j + 0.5), top - 5, name, "middle") for j, name in enumerate(across)]
     parts += [_words(left - 6, top + cell * (i + 0.5) + 4, name, "end") for i, name in enumerate(down)]
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
-            share = (value - low) / (high - low) if high > low else 0.0
+            share = (value - base) / reach if reach else 0.0
             x, y = left + cell * j, top + cell * i
-            rgb = ",".join(f"{255 - share * (255 - end):.0f}" for end in (0, 114, 178))
+            rgb = ",".join(f"{255 - abs(share) * (255 - end):.0f}" for end in (BLUE if share > 0 else ORANGE))
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}" fill="rgb({rgb})" stroke="#bbb"/>'
             )
             if texts is not None:
-                color = ' style="fill:#fff"' if share > 0.55 else ""
+                color = ' style="fill:#fff"' if abs(share) > 0.55 else ""
                 parts.append(_words(x + cell / 2, y + cell / 2 + 4, texts[i][j], "middle", color))
     width = max(left + cell * len(rows[0]) + 12, 24 + 8.5 * len(title))
     return _svg(width, top + cell * len(rows) + 12, title, parts)

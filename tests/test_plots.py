@@ -49,6 +49,12 @@ def test_a_grid_is_darker_for_a_greater_number() -> None:
     assert reds == [255, 191, 128, 0]
 
 
+def test_a_grid_with_negative_numbers_is_white_at_zero() -> None:
+    figure = tree.fromstring(grid("heat", [[-2, -1, 0, 4]]))
+    fills = [e.attrib["fill"] for e in figure.iter(f"{SVG}rect") if e.get("stroke")]
+    assert fills == ["rgb(234,174,128)", "rgb(244,215,191)", "rgb(255,255,255)", "rgb(0,114,178)"]
+
+
 def test_wrong_data_are_refused() -> None:
     with pytest.raises(ValueError, match="3 places and 2 values"):
         Plot("a").line([1, 2, 3], [1, 2])
