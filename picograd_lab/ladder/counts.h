@@ -6,6 +6,7 @@
 //   - in global memory, how many sectors of 32 bytes they touch: the unit in which a GPU moves memory;
 //   - in shared memory, how often a bank is asked for another word: 32 banks of 4 bytes answer one word each at a time. Threads with 8
 //     or 16 bytes each are served in two or four parts.
+//     A word that goes to several threads is moved once.
 // What a cache would have kept is not known here.
 
 #ifndef PICOGRAD_LADDER_COUNTS_H
@@ -25,7 +26,7 @@ enum Counter { PICOGRAD_COUNTERS(NAMED) NUM_COUNTERS };
 #undef NAMED
 static long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
 __attribute__((noinline)) static void note(Counter counter, const void* address, long long nbytes);
-static void note_box(Counter counter, const void* address, bool is_first);
+static void note_box(Counter counter, const void* address, long long nbytes);
 
 struct Together {
   explicit Together(long long parts) { parts_of_one = parts, parts_seen = 0; }
@@ -38,7 +39,7 @@ struct Together {
 #define COUNT_ACCESS(counter, address, nbytes) cudasim::note(cudasim::counter, address, nbytes)
 #define COUNT_INSTRUCTION(counter) cudasim::note(cudasim::counter, nullptr, 0)
 #define COUNT_MORE(counter, number) cudasim::counters[cudasim::counter] += (number)
-#define COUNT_BOX(counter, address, is_first) cudasim::note_box(cudasim::counter, address, is_first)
+#define COUNT_BOX(counter, address, nbytes) cudasim::note_box(cudasim::counter, address, nbytes)
 #define COUNT_AS_ONE(parts) const cudasim::Together together(parts)
 #define ACCESSOR __attribute__((always_inline)) inline
 
@@ -70,24 +71,26 @@ static int64 sectors_of(const Noted* first, const Noted* last) {
   return std::unique(sectors.begin(), sectors.end()) - sectors.begin();
 }
 
-// How often the banks answer beyond once for each part of the warp.
-static int64 conflicts_of(const Noted* first, const Noted* last) {
-  int64 conflicts = 0;
+// Counts how often the banks answer beyond once for each part of the warp, and the words that they give to it or take.
+static void count_banks(const Noted* first, const Noted* last) {
+  std::vector<uint64> words, banks[BANKS];
   const int64 together = WARP_THREADS * BANK_BYTES / (first->nbytes > BANK_BYTES ? first->nbytes : BANK_BYTES);
   for (int64 part = 0; part < WARP_THREADS; part += together) {
-    std::vector<uint64> words[BANKS];
+    for (auto& bank : banks) bank.clear();
     for (const Noted* one = first; one < last; one++) {
       if (one->thread % WARP_THREADS < part || one->thread % WARP_THREADS >= part + together) continue;
       for (uint64 word = one->address / BANK_BYTES; word <= (one->address + one->nbytes - 1) / BANK_BYTES; word++) {
-        auto& bank = words[word % BANKS];
+        auto& bank = banks[word % BANKS];
         if (std::find(bank.begin(), bank.end(), word) == bank.end()) bank.push_back(word);
+        words.push_back(word);
       }
     }
     int64 most = 1;
-    for (const auto& bank : words) most = std::max(most, (int64)bank.size());
-    conflicts += most - 1;
+    for (const auto& bank : banks) most = std::max(most, (int64)bank.size());
+    counters[BANK_CONFLICTS] += most - 1;
   }
-  return conflicts;
+  std::sort(words.begin(), words.end());
+  counters[SHARED_BYTES] += BANK_BYTES * (std::unique(words.begin(), words.end()) - words.begin());
 }
 
 static void count_instruction(const Noted* first, const Noted* last) {
@@ -95,10 +98,7 @@ static void count_instruction(const Noted* first, const Noted* last) {
   counters[counter]++;
   if (counter == GLOBAL_LOADS || counter == GLOBAL_ATOMICS) counters[LOADED_SECTORS] += sectors_of(first, last);
   if (counter == GLOBAL_STORES || counter == GLOBAL_ATOMICS) counters[STORED_SECTORS] += sectors_of(first, last);
-  if (counter == SHARED_LOADS || counter == SHARED_STORES || counter == SHARED_ATOMICS) {
-    counters[BANK_CONFLICTS] += conflicts_of(first, last);
-    for (const Noted* one = first; one < last; one++) counters[SHARED_BYTES] += one->nbytes;
-  }
+  if (counter == SHARED_LOADS || counter == SHARED_STORES || counter == SHARED_ATOMICS) count_banks(first, last);
 }
 
 // ---- all between two barriers ----
@@ -142,9 +142,10 @@ static void note(Counter counter, const void* address, long long nbytes) {
 }
 
 // An element of a box that the copy engine moves: neighbours come one after the other.
-static void note_box(Counter counter, const void* address, bool is_first) {
+static void note_box(Counter counter, const void* address, int64 nbytes) {
   static uint64 sector;
-  if (is_first) counters[counter]++, sector = ~0ull;
+  if (nbytes == 0) counters[counter]++, sector = ~0ull;
+  counters[SHARED_BYTES] += nbytes;
   if (!address || (uint64)address / SECTOR_BYTES == sector) return;
   sector = (uint64)address / SECTOR_BYTES;
   counters[counter == TILE_LOADS ? LOADED_SECTORS : STORED_SECTORS]++;

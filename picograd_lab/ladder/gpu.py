@@ -85,7 +85,7 @@ class Ladder(Record):
     meaning:  (lengths, *inputs): the arrays that it gives, in float64
     bound:    (lengths, roundoff, *inputs): how far each element may be off
     flops:    of lengths
-    nbytes:   of lengths: what memory has to move at least, each operand once
+    nbytes:   of lengths: what memory has to move at least, where that is not each operand of a rung once
     """
 
     folder: Path
@@ -95,8 +95,8 @@ class Ladder(Record):
     meaning: Callable[..., tuple[Array, ...]]
     bound: Callable[..., tuple[Array, ...]]
     flops: Callable[[Lengths], int]
-    nbytes: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
+    nbytes: Callable[[Lengths], int] | None = None
 
     @property
     def name(self) -> str:
@@ -115,6 +115,11 @@ class Ladder(Record):
         """Returns the arrays that a rung is given: floats in its dtype, all else as it is."""
         arrays = self.inputs(lengths, np.random.default_rng(seed))
         return tuple(array.astype(rung.dtype.numpy) if array.dtype.kind == "f" else array for array in arrays)
+
+    def least_nbytes(self, rung: Rung, lengths: Lengths) -> int:
+        """Returns the bytes that a rung has to move in memory at least."""
+        operands = [param for param in self.source(rung, lengths).params if param.role != "scratch"]
+        return self.nbytes(lengths) if self.nbytes else sum(int(p.numel) * p.dtype.itemsize for p in operands)
 
     def source(self, rung: Rung, lengths: Lengths) -> Source:
         """Returns the text of a rung for these lengths, its parameters and launches."""
@@ -172,9 +177,10 @@ class Figure(Record):
 
     left_out:   why it was not climbed; "" if it was
     error:      the greatest, as a part of the bound
+    nbytes:     that it has to move in memory at least
     counts:     of one run, on the simulator
     samples_s:  seconds of one run, on a GPU
-    copy_s:     seconds of a copy that moves as many bytes as the ladder has to, on a GPU
+    copy_s:     seconds of a copy that moves as many bytes, on a GPU
     registers:  of a thread, as NVRTC has them; None where there is none
     """
 
@@ -182,6 +188,7 @@ class Figure(Record):
     adds: str
     left_out: str = ""
     error: float = 0.0
+    nbytes: int = 0
     counts: dict[str, int] = {}
     samples_s: tuple[float, ...] = ()
     copy_s: float = 0.0
@@ -220,14 +227,14 @@ def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) ->
     made.run()
     if is_simulated:
         counts = take_counts(executable)
-    error = checked(ladder, rung, lengths, given, made.results())
+    error, nbytes = checked(ladder, rung, lengths, given, made.results()), ladder.least_nbytes(rung, lengths)
     samples = () if is_simulated else _timed(device, made.run)
-    copy_s = 0.0 if is_simulated else _copy_seconds(device, ladder.nbytes(lengths))
+    copy_s = 0.0 if is_simulated else _copy_seconds(device, nbytes)
     try:
         registers = machine_code(ladder, rung, lengths, "" if is_simulated else device.target.arch).registers
     except CompileError:
         registers = None
-    return Figure(rung.name, ladder.idea(rung), "", error, counts, samples, copy_s, registers)
+    return Figure(rung.name, ladder.idea(rung), "", error, nbytes, counts, samples, copy_s, registers)
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:

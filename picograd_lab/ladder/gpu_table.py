@@ -39,7 +39,6 @@ def describe(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], target
         "machine": machine,
         "lengths": dict(lengths),
         "flops": ladder.flops(lengths),
-        "nbytes": ladder.nbytes(lengths),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "figures": [asdict(figure) for figure in figures],
     }
@@ -64,11 +63,11 @@ def table_of(
         if figure.left_out:
             cells = (f"left out: {figure.left_out}", *[""] * (len(heads) - 2))
         elif device == "CUDASIM":
-            cells = (figure.adds, *_counted(figure, ladder.flops(lengths), ladder.nbytes(lengths)))
+            cells = (figure.adds, *_counted(figure, ladder.flops(lengths)))
         else:
             gain = f"{before.seconds / figure.seconds:.3g}x" if before else ""
             rate = ladder.flops(lengths) / figure.seconds / 1e9
-            moved = (f"{ladder.nbytes(lengths) / figure.seconds / 1e9:.4g}", f"{figure.copy_s / figure.seconds:.1%}")
+            moved = (f"{figure.nbytes / figure.seconds / 1e9:.4g}", f"{figure.copy_s / figure.seconds:.1%}")
             cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", *moved, gain, _registers(figure))
             before = figure
         rows.append((figure.name, *cells))
@@ -76,7 +75,7 @@ def table_of(
     return tuple(heads[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
 
-def _counted(figure: Figure, flops: int, nbytes: int) -> tuple[str, ...]:
+def _counted(figure: Figure, flops: int) -> tuple[str, ...]:
     counts = figure.counts
     warps = {**counts, **{name: ceil_div(counts[name], WARP_THREADS) for name in PER_THREAD}}
     arithmetic = ", ".join(f"{warps[name]:,} {short}" for name, short in ARITHMETIC if warps[name])
@@ -86,7 +85,7 @@ def _counted(figure: Figure, flops: int, nbytes: int) -> tuple[str, ...]:
     sectors = counts["loaded_sectors"] + counts["stored_sectors"]
     shared = (f"{counts[name]:,}" for name in ("shared_loads", "shared_stores", "bank_conflicts"))
     return (
-        arithmetic, loads, stores, f"{sectors:,}", _each(sectors * SECTOR_BYTES, nbytes),
+        arithmetic, loads, stores, f"{sectors:,}", _each(sectors * SECTOR_BYTES, figure.nbytes),
         _each(flops, sectors * SECTOR_BYTES), *shared, _each(flops, counts["shared_bytes"]), f"{counts['shuffles']:,}",
         f"{counts['barriers']:,}", f"{counts['global_atomics'] + counts['shared_atomics']:,}", _registers(figure),
     )  # fmt: skip

@@ -130,7 +130,7 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], sour
     for place, head in enumerate(heads):
         justify: JustifyMethod = "left" if place < 2 else "right"
         in_lines = head.replace(" ", "\n") if len(heads) > len(HEADS) else head  # many columns are narrow
-        table.add_column(in_lines, justify=justify, no_wrap=place != 1, min_width=24 if place == 1 else None)
+        table.add_column(in_lines, justify=justify, no_wrap=place != 1, width=IDEA if place == 1 else None)
     for row in rows:
         table.add_row(*row)
     return table
@@ -165,7 +165,8 @@ def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) ->
 
 
 # ---- the command ----
-WIDEST, NARROWEST = 160, 100  # letters of the table: in a file, and in a terminal that is narrower
+WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a terminal that is narrower
+IDEA = 30  # letters of what a rung adds
 SIZE = 1024  # of matrices on the CPU, if nobody says
 ON_CPU, GPUS = ("gemm",), ("CUDA", "CUDASIM")
 ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.cu"))  # ladders, a folder each
@@ -254,7 +255,8 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
 
 def _print(table: Table) -> None:
     console = Console()
-    width = max(console.width, NARROWEST) if console.is_terminal else WIDEST
+    wanted = Console(width=1000).measure(table).maximum
+    width = max(console.width if console.is_terminal else WIDEST, NARROWEST, wanted)
     Console(highlight=False, width=width).print(table)
 
 

@@ -19,20 +19,20 @@ from picograd.engine.devices import compiler_for
 from picograd.errors import CompileError, DeviceError, VerifyError
 from picograd.ir.stages import Launch, Param, Source
 from picograd.record import replace
-from picograd_lab.ladder import gpu
+from picograd_lab.ladder import gemm, gpu
 from picograd_lab.ladder.counts import compile_counted, take_counts
-from picograd_lab.ladder.gemm import LADDER as GEMM
 from picograd_lab.ladder.gpu import Ladder, Rung
 from picograd_lab.ladder.run import ON_GPU
 from picograd_lab.ladder.runnable import Runnable
 from picograd_programs import cli
 from tests.host_compilers import needs_compiler
 
+GEMM = gemm.LADDER
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LADDERS = {name: import_module(f"picograd_lab.ladder.{name}").LADDER for name in ON_GPU}
 # Lengths that tiles do not divide, that they do, the least, and others; a rung that refuses some is tried with the next.
 LENGTHS: dict[str, list[tuple[int, ...]]] = {
-    "gemm": [(33, 70, 37), (128, 128, 64), (1, 1, 1), (5, 200, 3)],
+    "gemm": [(130, 136, 24), (33, 70, 37), (1, 1, 1), (8, 8, 328), (5, 264, 8)],
     "gemv": [(13, 35), (35, 300), (1, 1), (64, 1028), (3, 4)],
     "layernorm": [(13, 35), (9, 300), (1, 1), (2, 1024), (17, 4)],
     "softmax": [(13, 35), (3, 300), (1, 1), (2, 2052), (300, 4)],
@@ -141,7 +141,7 @@ def test_accesses_of_a_warp_are_instructions(body: str, expected: dict[str, int]
     assert counts_of(body) == expected
 
 
-def shared(read: str, conflicts: int, nbytes: int = 4) -> object:
+def shared(read: str, conflicts: int, nbytes: int = 128) -> object:
     return pytest.param(read, conflicts, nbytes, id=read)
 
 
@@ -150,15 +150,15 @@ def shared(read: str, conflicts: int, nbytes: int = 4) -> object:
     ("read", "conflicts", "nbytes"),
     [
         shared("s[t]", 0),
-        shared("s[0]", 0),  # one word goes to all
+        shared("s[0]", 0, 4),  # one word goes to all
         shared("s[t * 2]", 1),
         shared("s[t * 32]", 31),
         shared("s[t * 33]", 0),
-        shared("s[t % 2 * 32]", 1),
-        shared("load_lanes<4>(s, t * 4).at[0]", 0, 16),
-        shared("load_lanes<4>(s, t * 8).at[0]", 4, 16),
-        shared("load_lanes<2>(s, t * 2).at[0]", 0, 8),
-        shared("load_lanes<4>(s, t % 8 * 128).at[0]", 4 * 7, 16),
+        shared("s[t % 2 * 32]", 1, 8),
+        shared("load_lanes<4>(s, t * 4).at[0]", 0, 512),
+        shared("load_lanes<4>(s, t * 8).at[0]", 4, 512),
+        shared("load_lanes<2>(s, t * 2).at[0]", 0, 256),
+        shared("load_lanes<4>(s, t % 8 * 128).at[0]", 4 * 7, 128),
     ],
 )
 def test_banks_of_shared_memory_answer_a_word_each(read: str, conflicts: int, nbytes: int) -> None:
@@ -166,14 +166,14 @@ def test_banks_of_shared_memory_answer_a_word_each(read: str, conflicts: int, nb
     found = counts_of(body)
     assert found.get("bank_conflicts", 0) == conflicts
     assert found["shared_loads"] == 1 and found["shared_stores"] == 64
-    assert found["shared_bytes"] == 32 * nbytes + 64 * 128
+    assert found["shared_bytes"] == nbytes + 64 * 128
 
 
 @needs_compiler
 def test_neighbouring_halves_share_a_word() -> None:
     fill = "for (int32 i = t; i < 128; i += 32) s[i] = narrowed(0.0f, float16{});"
     found = counts_of(f"SHARED(float16, s, 128); {fill} __syncthreads(); q[t] = to_float32(s[t]);")
-    assert "bank_conflicts" not in found and found["shared_bytes"] == 32 * 2 * 5
+    assert "bank_conflicts" not in found and found["shared_bytes"] == 64 * 5
 
 
 @needs_compiler
@@ -203,6 +203,10 @@ def test_nobody_counts_in_what_others_compile() -> None:
 
 
 # ---- what goes wrong ----
+def missing(*_: object) -> None:
+    raise CompileError("nvrtc: cannot be loaded (gone).")
+
+
 @needs_compiler
 def test_a_wrong_rung_is_no_figure(tmp_path: Path) -> None:
     bad = GEMM.text(GEMM.rungs[1]).replace("k < K", "k < K - 1")
@@ -243,9 +247,6 @@ def test_what_a_gpu_has_not_is_left_out() -> None:
 
 @needs_compiler
 def test_without_nvrtc_a_figure_has_no_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
-        raise CompileError("nvrtc: cannot be loaded (gone).")
-
     monkeypatch.setattr(gpu, "machine_code", missing)
     ladder = replace(GEMM, rungs=GEMM.rungs[:1])
     (figure,) = gpu.climb(ladder, {"M": 4, "N": 4, "K": 4}, compiler_for("CUDASIM"))
@@ -254,19 +255,26 @@ def test_without_nvrtc_a_figure_has_no_registers(monkeypatch: pytest.MonkeyPatch
 
 # ---- the command ----
 @needs_compiler
-def test_the_command_prints_counts_and_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_counts_and_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = replace(GEMM, rungs=(*GEMM.rungs[:2], GEMM.rungs[5]))
+    monkeypatch.setattr(gemm, "LADDER", few)
     page, file = tmp_path / "page.md", tmp_path / "gemm.json"
     page.write_text("a <!-- ladder:gemm on CUDASIM -->old<!-- /ladder:gemm on CUDASIM --> b")
-    words = ["--device", "CUDASIM", "--lengths", "M=8, K=20", "--size", "16", "--json", str(file), "--docs", str(page)]
+    words = ["--device", "CUDASIM", "--lengths", "M=8, K=20", "--size", "15", "--json", str(file), "--docs", str(page)]
     assert cli.main(["ladder", "gemm", *words]) == 0
     out = capsys.readouterr().out
-    assert "M = 8, N = 16, K = 20, on CUDASIM" in out and "replaced ladder:gemm on CUDASIM" in out
+    assert "M = 8, N = 15, K = 20, on CUDASIM" in out and "replaced ladder:gemm on CUDASIM" in out
     record = json.loads(file.read_text())
-    assert [figure["name"] for figure in record["figures"]] == [rung.name for rung in GEMM.rungs]
-    assert record["lengths"] == {"M": 8, "N": 16, "K": 20} and record["flops"] == 2 * 8 * 16 * 20
+    assert [figure["name"] for figure in record["figures"]] == [rung.name for rung in few.rungs]
+    assert record["lengths"] == {"M": 8, "N": 15, "K": 20} and record["flops"] == 2 * 8 * 15 * 20
     first = record["figures"][0]
-    assert first["counts"]["multiply_adds"] == 8 * 16 * 20 and first["error"] <= 1
-    assert "| [naive](../picograd_lab/ladder/gemm/01_naive.cu) | a thread" in page.read_text()
+    assert first["counts"]["multiply_adds"] == 8 * 15 * 20 and first["error"] <= 1
+    assert record["figures"][2]["left_out"] == "N and K must be multiples of 4"
+    text = page.read_text()
+    assert "| [naive](../picograd_lab/ladder/gemm/01_naive.cu) | a thread" in text
+    assert "| [vectors](../picograd_lab/ladder/gemm/06_vectors.cu) | left out: N and K must be multiples of 4 |" in text
 
 
 @pytest.mark.parametrize("rung", GEMM.rungs, ids=lambda rung: rung.name)
@@ -280,8 +288,8 @@ def test_the_command_shows_a_file(rung: Rung, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--lengths", "Q=3"], "ArgumentError: ladder: lengths are M=128, N=128, K=128, say; 'Q=3' is none.\n"),
-        (["--lengths", "M=-1"], "ArgumentError: ladder: lengths are M=128, N=128, K=128, say; 'M=-1' is none.\n"),
+        (["--lengths", "Q=3"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'Q=3' is none.\n"),
+        (["--lengths", "M=-1"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'M=-1' is none.\n"),
         (["--show", "simd"], "ArgumentError: ladder: there is no rung 'simd'; the rungs are naive, coalesced, "),
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
@@ -293,16 +301,26 @@ def test_what_cannot_be_climbed_is_said(words: list[str], said: str, capsys: pyt
 
 
 # ---- counts of the products ----
+FLOPS = 2 * 128 * 128 * 64
+
+
 @cache
-def figures() -> dict[str, dict[str, int]]:
-    """Returns the counts of every rung of a product of 128 x 128 x 64."""
-    lengths = {"M": 128, "N": 128, "K": 64}
-    return {figure.name: figure.counts for figure in gpu.climb(GEMM, lengths, compiler_for("CUDASIM"))}
+def counts_of_rung(name: str) -> dict[str, int]:
+    """Returns the counts of a rung of a product of 128 x 128 x 64."""
+    (rung,) = (rung for rung in GEMM.rungs if rung.name == name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "machine_code", missing)
+        (figure,) = gpu.climb(replace(GEMM, rungs=(rung,)), {"M": 128, "N": 128, "K": 64}, compiler_for("CUDASIM"))
+    return figure.counts
+
+
+def of(*names: str) -> list[dict[str, int]]:
+    return [counts_of_rung(name) for name in names]
 
 
 @needs_compiler
 def test_neighbours_along_a_row_ask_for_an_eighth_of_the_sectors() -> None:
-    naive, coalesced = (figures()[name] for name in ("naive", "coalesced"))
+    naive, coalesced = of("naive", "coalesced")
     assert coalesced["stored_sectors"] * 8 == naive["stored_sectors"]
     # a column of a and an element of b against an element of a and a row of b: 32 + 1 and 1 + 4 sectors a step of K
     assert (naive["loaded_sectors"], coalesced["loaded_sectors"]) == (33 * 512 * 64, 5 * 512 * 64)
@@ -310,6 +328,79 @@ def test_neighbours_along_a_row_ask_for_an_eighth_of_the_sectors() -> None:
 
 @needs_compiler
 def test_a_shared_tile_reads_memory_once_for_32_threads() -> None:
-    coalesced, tile = (figures()[name] for name in ("coalesced", "shared tile"))
+    coalesced, tile = of("coalesced", "shared tile")
     assert coalesced["global_loads"] == 32 * tile["global_loads"]
     assert tile["shared_loads"] == coalesced["global_loads"] and tile["bank_conflicts"] == 0
+
+
+@needs_compiler
+def test_registers_serve_several_multiply_adds() -> None:
+    tile, column, square = of("shared tile", "register column", "register tile")
+    assert [FLOPS / 64 / each["shared_loads"] for each in (tile, column, square)] == [1 / 2, 8 / 9, 4]
+    assert tile["loaded_sectors"] == 2 * column["loaded_sectors"] == 4 * square["loaded_sectors"]
+
+
+@needs_compiler
+def test_vectors_are_a_quarter_of_the_instructions() -> None:
+    scalars, vectors = of("register tile", "vectors")
+    for name in ("global_loads", "global_stores", "shared_loads"):
+        assert scalars[name] == 4 * vectors[name], name
+    assert scalars["shared_bytes"] == vectors["shared_bytes"] and scalars["loaded_sectors"] == vectors["loaded_sectors"]
+    assert scalars["bank_conflicts"] == 4 * vectors["bank_conflicts"] > 0
+
+
+@needs_compiler
+def test_a_warp_tile_has_no_conflicts_and_reads_two_thirds() -> None:
+    vectors, warp = of("vectors", "warp tile")
+    assert warp["bank_conflicts"] == 0 and warp["shared_loads"] == vectors["shared_loads"]
+    filled = 2 * 128 * 64 * 4  # both tiles are stored once
+    assert (warp["shared_bytes"] - filled) * 144 == (vectors["shared_bytes"] - filled) * 96
+
+
+@needs_compiler
+def test_async_copies_pass_no_register_and_want_fewer_barriers() -> None:
+    before, copies = of("warp tile", "async copies")
+    assert copies["async_copies"] == copies["global_loads"] == before["global_loads"]
+    assert copies["loaded_sectors"] == before["loaded_sectors"]
+    assert copies["barriers"] * 4 == before["barriers"], "one for 16 of K, where two were for 8"
+
+
+@needs_compiler
+def test_matrix_instructions_multiply_all_and_nothing_else_does() -> None:
+    mma, wgmma = of("mma", "wgmma and tma")
+    assert mma["mmas"] * 2 * 16 * 16 * 8 == wgmma["wgmmas"] * 2 * 64 * 128 * 16 == FLOPS
+    assert mma["multiply_adds"] == wgmma["multiply_adds"] == 0
+
+
+@needs_compiler
+def test_the_copy_engine_leaves_threads_nothing_to_load() -> None:
+    for counts in of("wgmma and tma", "warp specialised", "persistent", "wide tile"):
+        assert counts["global_loads"] == counts["shared_loads"] == 0 and counts["tile_loads"] >= 3
+        assert counts["loaded_sectors"] == 2 * 128 * 64 * 2 // 32, "each element comes once"
+    plain, roles, stays = of("wgmma and tma", "warp specialised", "persistent")
+    assert plain["global_stores"] and not plain["tile_stores"]
+    assert stays["tile_stores"] == 2 * 4 and not stays["global_stores"]
+    assert roles["barriers"] == 12, "one, of twelve warps, and none for a step"
+
+
+@needs_compiler
+@pytest.mark.parametrize("rung", GEMM.rungs[-2:], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("order", ORDERS)
+def test_blocks_that_stay_compute_one_tile_after_the_other(rung: Rung, order: str) -> None:
+    lengths = {"M": 264, "N": 520, "K": 200}
+    source = GEMM.source(rung, lengths)
+    (launch,) = source.launches
+    assert launch.grid == (15 if "persistent" in rung.file else 9)
+    given = GEMM.given(rung, lengths)
+    few = replace(source, launches=(replace(launch, grid=2),))
+    device = CudaSimDevice(order, seed=1)
+    made = Runnable(device, device.load(simulated.compile_source(few, TARGET)), given)
+    made.run()
+    gpu.checked(GEMM, rung, lengths, given, made.results())
+
+
+def test_rungs_that_move_16_bytes_say_which_lengths_they_take() -> None:
+    rules = {rung.name: rung.accepts({"M": 3, "N": 12, "K": 6}) for rung in GEMM.rungs}
+    assert not any(rules[name] for name in ("naive", "coalesced", "shared tile", "register column", "register tile"))
+    assert rules["vectors"] == "N and K must be multiples of 4" and rules["mma"] == "N and K must be multiples of 8"
+    assert GEMM.rungs[-1].launches({"M": 4096, "N": 4096, "K": 8})[0].grid == 132

@@ -101,8 +101,8 @@ def test_a_large_mean_does_not_drown_the_variance(rung: gpu.Rung) -> None:
 def test_a_gpu_has_bandwidth_and_its_part_of_a_copy() -> None:
     ladder = ladder_of("gemv")
     figures = [
-        gpu.Figure("a", "slow", samples_s=(2e-3,), copy_s=5e-4, registers=9),
-        gpu.Figure("b", "fast", samples_s=(1e-3,), copy_s=5e-4, registers=9),
+        gpu.Figure("a", "slow", nbytes=2_000_000, samples_s=(2e-3,), copy_s=5e-4, registers=9),
+        gpu.Figure("b", "fast", nbytes=2_000_000, samples_s=(1e-3,), copy_s=5e-4, registers=9),
         gpu.Figure("c", "new", left_out="needs sm_90a"),
     ]
     heads, rows = gpu_table.table_of(ladder, {"M": 250_000, "K": 1}, figures, "CUDA")

@@ -25,14 +25,14 @@
 #include <sys/mman.h>
 #include <utility>
 
-// Who counts what a kernel does (picograd_lab/ladder/counts.h) has defined these: an access of so many bytes; an instruction that has
-// none; so many more of something; an element of a box of the copy engine; accesses from here to the end of a scope that are one;
-// and what functions are that access memory, so that each place of the text is told from the others.
+// Hooks for counting (picograd_lab/ladder/counts.h), which are empty otherwise: an access of so many bytes; an instruction without
+// one; so many more of something; an element of a box of the copy engine, of 0 bytes before the first one; accesses from here to the
+// end of a scope that are one. ACCESSOR: of functions that access memory, which are inlined to tell one place of the text from another.
 #ifndef CUDASIM_COUNTS
 #define COUNT_ACCESS(counter, address, nbytes)
 #define COUNT_INSTRUCTION(counter)
 #define COUNT_MORE(counter, number)
-#define COUNT_BOX(counter, address, is_first)
+#define COUNT_BOX(counter, address, nbytes)
 #define COUNT_AS_ONE(parts)
 #define ACCESSOR inline
 #endif

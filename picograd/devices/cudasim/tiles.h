@@ -143,9 +143,9 @@ static void start_tile_copy(const Tile& tile, const TileMap& map, const MBarrier
   start_bulk_copy(barrier, map.numel() * map.itemsize, place, arrive_tile, line);
   used_copies[place / 64] |= 1ull << place % 64;
   tile_copies[place] = work;
-  COUNT_BOX(TILE_LOADS, nullptr, true);
+  COUNT_BOX(TILE_LOADS, nullptr, 0);
   visit_box(map, work.start, tile.first, [&](int64 at, const char* source) {
-    COUNT_BOX(TILE_LOADS, source, false);
+    COUNT_BOX(TILE_LOADS, source, tile.itemsize);
     const int64 index = at / tile.itemsize;
     note_bulk_write(tile.cells[index], tile.name, index, (int32)barrier.actor, barrier.phase + 1);
   });
@@ -182,9 +182,9 @@ static void start_store(const Tile& tile, const TileMap& map, const int32* start
   if (own.actor < 0) own.actor = FIRST_STORER + num_storers++;
   if (num_stores == MOST_STORES) fail("a block has more than %lld stores on their way.", MOST_STORES);
   stores[num_stores++] = {work, own.num_groups, thread};
-  COUNT_BOX(TILE_STORES, nullptr, true);
+  COUNT_BOX(TILE_STORES, nullptr, 0);
   visit_box(map, work.start, tile.first, [&](int64 at, const char* target) {
-    COUNT_BOX(TILE_STORES, target, false);
+    COUNT_BOX(TILE_STORES, target, tile.itemsize);
     const int64 index = at / tile.itemsize;
     note_bulk_read(tile.cells[index], tile.name, index, own.actor, (uint32)own.num_groups + 1, own_knowledge(), "stores from");
   });

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from picograd.ir.stages import Launch
+from picograd import dtype as dtypes
+from picograd.ir.stages import Launch, TileMap
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
 from picograd_lab.ladder.runnable import Array
 
@@ -36,37 +37,76 @@ def bound(lengths: Lengths, roundoff: float, a: Array, b: Array) -> tuple[Array,
     return (part / (1 - part) * (np.abs(a) @ np.abs(b)),)
 
 
-def nbytes(lengths: Lengths) -> int:
-    """Returns the bytes of a, b and c in float32."""
-    m, n, k = (lengths[name] for name in "MNK")
-    return 4 * (m * k + k * n + m * n)
-
-
 # ---- launches ----
-def elements(symbol: str, threads: int) -> Callable[[Lengths], tuple[Launch, ...]]:
+MULTIPROCESSORS = 132  # of an H100: blocks that stay
+LINE = 64  # bfloat16 in 128 bytes, a row of a swizzled tile
+Launches = Callable[[Lengths], tuple[Launch, ...]]
+
+
+def elements(symbol: str, threads: int) -> Launches:
     """Returns the launch of a kernel that has a thread for each element of c."""
     return lambda lengths: (Launch(symbol, ceil_div(lengths["M"] * lengths["N"], threads), threads, 1),)
 
 
-def tiles(symbol: str, rows: int, columns: int, threads: int) -> Callable[[Lengths], tuple[Launch, ...]]:
+def tiles(symbol: str, side: int, threads: int, shared_nbytes: int = 0) -> Launches:
     """Returns the launch of a kernel that has a block for each tile of c."""
-    return lambda lengths: (
-        Launch(symbol, ceil_div(lengths["M"], rows) * ceil_div(lengths["N"], columns), threads, 1),
-    )  # fmt: skip
+
+    def launches(lengths: Lengths) -> tuple[Launch, ...]:
+        blocks = ceil_div(lengths["M"], side) * ceil_div(lengths["N"], side)
+        return (Launch(symbol, blocks, threads, 1, shared_nbytes),)
+
+    return launches
 
 
+def warpgroups(symbol: str, columns: int, threads: int, shared_nbytes: int = 0, stays: bool = False) -> Launches:
+    """Returns the launch of a kernel with tiles of 128 rows and the copy engine; blocks that stay store by it, too."""
+
+    def launches(lengths: Lengths) -> tuple[Launch, ...]:
+        m, n, k = (lengths[name] for name in "MNK")
+        blocks = ceil_div(m, 128) * ceil_div(n, columns)
+        plain = (TileMap(0, (m, k), (128, LINE)), TileMap(1, (k, n), (LINE, LINE)))
+        # those that stay have maps of a batch, of one
+        boxes = ((1, 128, LINE), (1, LINE, LINE), (1, 64, LINE // 2))
+        batched = tuple(TileMap(i, (1, *shape), box) for i, (shape, box) in enumerate(zip(((m, k), (k, n), (m, n)), boxes)))
+        if stays:
+            return (Launch(symbol, min(blocks, MULTIPROCESSORS), threads, 1, shared_nbytes, batched),)
+        return (Launch(symbol, blocks, threads, 1, shared_nbytes, plain),)
+
+    return launches
+
+
+def multiples(of: int) -> Callable[[Lengths], str]:
+    """Returns the rule of kernels that move 16 bytes of a row at once."""
+    return lambda lengths: f"N and K must be multiples of {of}" if lengths["N"] % of or lengths["K"] % of else ""
+
+
+def by_mma(file: str, launches: Launches, oldest: int) -> Rung:
+    """Returns a rung that multiplies bfloat16 by tensor cores, whose sums may be cut off instead of rounded."""
+    return Rung(file, launches, multiples(8), dtypes.bfloat16, 2.0**-22, oldest)
+
+
+KIB = 1024
 LADDER = Ladder(
     folder=Path(__file__).parent,
     does="c = a @ b of (M, K) and (K, N)",
-    lengths={"M": 128, "N": 128, "K": 128},
+    lengths={"M": 256, "N": 256, "K": 256},
     inputs=operands,
     meaning=product,
     bound=bound,
     flops=lambda lengths: 2 * lengths["M"] * lengths["N"] * lengths["K"],
-    nbytes=nbytes,
     rungs=(
         Rung("01_naive.cu", elements("naive", 256)),
         Rung("02_coalesced.cu", elements("coalesced", 256)),
-        Rung("03_shared_tile.cu", tiles("shared_tile", 32, 32, 1024)),
+        Rung("03_shared_tile.cu", tiles("shared_tile", 32, 1024)),
+        Rung("04_register_column.cu", tiles("register_column", 64, 512)),
+        Rung("05_register_tile.cu", tiles("register_tile", 128, 256)),
+        Rung("06_vectors.cu", tiles("vectors", 128, 256), multiples(4)),
+        Rung("07_warp_tile.cu", tiles("warp_tile", 128, 256), multiples(4)),
+        Rung("08_async_copies.cu", tiles("async_copies", 128, 256, 54 * KIB), multiples(4), oldest=80),
+        by_mma("09_mma.cu", tiles("mma", 128, 256, 3 * (128 * 40 + 32 * 136) * 2), oldest=80),
+        by_mma("10_wgmma_and_tma.cu", warpgroups("wgmma_and_tma", 128, 256), oldest=90),
+        by_mma("11_warp_specialised.cu", warpgroups("warp_specialised", 128, 384, 128 * KIB), oldest=90),
+        by_mma("12_persistent.cu", warpgroups("persistent", 128, 384, 160 * KIB, stays=True), oldest=90),
+        by_mma("13_wide_tile.cu", warpgroups("wide_tile", 256, 384, 224 * KIB, stays=True), oldest=90),
     ),
 )

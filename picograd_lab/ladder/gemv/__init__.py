@@ -38,7 +38,6 @@ LADDER = Ladder(
     meaning=product,
     bound=bound,
     flops=lambda lengths: 2 * lengths["M"] * lengths["K"],
-    nbytes=lambda lengths: 4 * (lengths["M"] * lengths["K"] + lengths["K"] + lengths["M"]),
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "M", 256, 256)),
         Rung("02_warp_a_row.cu", per("warp_a_row", "M", 8, 256)),

@@ -51,7 +51,6 @@ LADDER = Ladder(
     meaning=softmax,
     bound=bound,
     flops=lambda lengths: 5 * lengths["ROWS"] * lengths["COLS"],
-    nbytes=lambda lengths: 8 * lengths["ROWS"] * lengths["COLS"],
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "ROWS", 256, 256)),
         Rung("02_block_a_row.cu", per("block_a_row", "ROWS", 1, 256)),
