@@ -36,12 +36,14 @@ class Series(Record):
     xs:     places along the first axis; of bars their numbers
     ys:     values
     label:  name in the legend, or none
+    color:  of SVG, or the next of COLORS
     """
 
     kind: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     label: str = ""
+    color: str = ""
 
 
 class Plot(Struct):
@@ -63,13 +65,13 @@ class Plot(Struct):
     names: tuple[str, ...] = ()
     notes: list[tuple[float, float, str]] = field(default_factory=list)
 
-    def line(self, xs: Sequence[float], ys: Sequence[float], label: str = "") -> Plot:
+    def line(self, xs: Sequence[float], ys: Sequence[float], label: str = "", color: str = "") -> Plot:
         """Adds a curve through points."""
-        return self._add("line", xs, ys, label)
+        return self._add("line", xs, ys, label, color)
 
-    def points(self, xs: Sequence[float], ys: Sequence[float], label: str = "") -> Plot:
+    def points(self, xs: Sequence[float], ys: Sequence[float], label: str = "", color: str = "") -> Plot:
         """Adds points that are not joined."""
-        return self._add("points", xs, ys, label)
+        return self._add("points", xs, ys, label, color)
 
     def bars(self, names: Sequence[str], ys: Sequence[float], label: str = "") -> Plot:
         """Adds a bar for each name; several sets of bars share the names of the first."""
@@ -81,10 +83,11 @@ class Plot(Struct):
         self.notes.append((x, y, text))
         return self
 
-    def _add(self, kind: str, xs: Sequence[float], ys: Sequence[float], label: str) -> Plot:
+    def _add(self, kind: str, xs: Sequence[float], ys: Sequence[float], label: str, color: str = "") -> Plot:
         if len(xs) != len(ys):
             raise ValueError(f"plot: {len(xs)} places and {len(ys)} values.")
-        self.series.append(Series(kind, tuple(map(float, xs)), tuple(map(float, ys)), label))
+        color = color or COLORS[sum(s.color in COLORS for s in self.series) % len(COLORS)]
+        self.series.append(Series(kind, tuple(map(float, xs)), tuple(map(float, ys)), label, color))
         return self
 
     def save(self, path: str | Path) -> None:
@@ -109,16 +112,15 @@ class Plot(Struct):
         up = _axis(values, "y" in self.log, HEIGHT - BOTTOM, top)
         parts = [*_frame(self, across, up), *_legend(self.series)]
         sets = [s for s in self.series if s.kind == "bars"]
-        for number, s in enumerate(self.series):
-            color = COLORS[number % len(COLORS)]
+        for s in self.series:
             places = [(across.at(x), up.at(y)) for x, y in zip(s.xs, s.ys)]
             if s.kind == "line":
                 steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-                parts.append(f'<polyline class="curve" stroke="{color}" points="{steps}"/>')
+                parts.append(f'<polyline class="curve" stroke="{s.color}" points="{steps}"/>')
             elif s.kind == "points":
-                parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>' for x, y in places]
+                parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{s.color}"/>' for x, y in places]
             else:
-                parts += _bars(places, across, up, color, sets.index(s), len(sets))
+                parts += _bars(places, across, up, s.color, sets.index(s), len(sets))
         parts += [_words(across.at(x) + 6, up.at(y) + 4, text) for x, y, text in self.notes]
         return _svg(WIDTH, HEIGHT, self.title, parts)
 
@@ -210,9 +212,9 @@ def _bars(places: list[tuple[float, float]], across: Axis, up: Axis, color: str,
 
 def _legend(series: Sequence[Series]) -> list[str]:
     parts, x = [], LEFT
-    for number, s in enumerate(series):
+    for s in series:
         if s.label:
-            parts.append(f'<rect x="{x:.1f}" y="33" width="12" height="12" rx="2" fill="{COLORS[number % len(COLORS)]}"/>')
+            parts.append(f'<rect x="{x:.1f}" y="33" width="12" height="12" rx="2" fill="{s.color}"/>')
             parts.append(_words(x + 17, 43, s.label))
             x += 17 + 6.6 * len(s.label) + 18
     return parts
