@@ -33,15 +33,15 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import signal as signal
     from picograd import special as special
     from picograd import train as train
-    from picograd.drawing import draw
     from picograd.formats import load, save
+    from picograd.kernels import kernel
+    from picograd.laboratory import draw, verify
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
     from picograd.transforms.gradcheck import gradcheck, gradgradcheck
     from picograd.transforms.jacobians import hessian, hvp, jacfwd, jacrev, vhp
     from picograd.transforms.modules import functional_call
     from picograd.transforms.profile import profile
     from picograd.transforms.vmap import vmap
-    from picograd.verifying import verify
 
 _end_at_once()
 with _collecting_later():
@@ -145,9 +145,9 @@ __all__ = [
     "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
     "functional_call", "get_default_device", "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck",
     "half", "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32", "int64", "int8",
-    "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long",
-    "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
-    "pi", "profile", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
+    "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "kernel", "linalg", "linearize", "load",
+    "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim",
+    "outline", "pi", "profile", "realize", "reset_peak_memory_stats", "save", "scan", "set_default_device",
     "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "train", "uint16", "uint32", "uint64",
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "verify", "vmap", "while_loop",
 ]  # fmt: skip
@@ -185,13 +185,13 @@ _LATE_PAGES = frozenset({
     "signal", "special", "train",
 })  # fmt: skip
 _LATE = {
-    "compile": "transforms.jit", "draw": "drawing", "functional_call": "transforms.modules",
+    "compile": "transforms.jit", "draw": "laboratory", "functional_call": "transforms.modules",
     "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
     "hessian": "transforms.jacobians", "hvp": "transforms.jacobians", "jacfwd": "transforms.jacobians",
-    "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "linearize": "transforms.derivatives",
-    "load": "formats", "profile": "transforms.profile", "save": "formats",
+    "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "kernel": "kernels",
+    "linearize": "transforms.derivatives", "load": "formats", "profile": "transforms.profile", "save": "formats",
     "value_and_grad": "transforms.derivatives", "vhp": "transforms.jacobians", "vjp": "transforms.derivatives",
-    "verify": "verifying", "vmap": "transforms.vmap",
+    "verify": "laboratory", "vmap": "transforms.vmap",
 }  # fmt: skip
 
 

@@ -133,9 +133,9 @@ extern "C" void sim_wait(int32 still) {
   for (auto& groups = closed[threadIdx.x]; (int32)groups.size() > still; groups.pop_front())
     for (const Copy& one : groups.front()) memcpy(one.to, one.bytes, (size_t)one.nbytes);
 }
-extern "C" const char* sim_launch(const char* name, void (*thread)(), const int64* arguments, int64 grid, int64 threads,
+extern "C" const char* sim_launch(const char* name, void (*thread)(), const int64* arguments, const int64* shape,
                                   int64 order, int64 seed) {
-  return cudasim::launch(name, thread, (const cudasim::Argument*)arguments, grid, threads, order, seed);
+  return cudasim::launch(name, thread, (const cudasim::Argument*)arguments, shape, order, seed);
 }
 """
 # Of each launch, in C: an argument is an address and its bytes, or a number and -1; a kernel takes the first of the two.
@@ -143,13 +143,13 @@ LAUNCHER = """
 void {symbol}({types});
 static void {symbol}_run(void) {{ {symbol}({values}); }}
 const long long {symbol}_num_arguments = {count};
-const char* {symbol}_launch(const long long* given, long long grid, long long threads, long long order, long long seed) {{
+const char* {symbol}_launch(const long long* given, const long long* shape, long long order, long long seed) {{
   arguments = given;
-  return sim_launch("{symbol}", {symbol}_run, given, grid, threads, order, seed);
+  return sim_launch("{symbol}", {symbol}_run, given, shape, order, seed);
 }}
 """
 LAUNCHERS = """static const long long* arguments;
-const char* sim_launch(const char*, void (*)(void), const long long*, long long, long long, long long, long long);
+const char* sim_launch(const char*, void (*)(void), const long long*, const long long*, long long, long long);
 """
 
 

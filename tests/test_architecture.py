@@ -41,7 +41,7 @@ BESIDE = [package for package in PACKAGES if package != "picograd"]
 # Names that users know: picograd.onnx is the package picograd_onnx.
 NAMES_BESIDE = {
     "array_api.py", "onnx.py", "data.py", "models.py", "train.py", "backends.py", "__main__.py", "distributions.py",
-    "drawing.py", "fft.py", "formats.py", "special.py", "utils/data.py", "signal/windows.py", "verifying.py",
+    "fft.py", "formats.py", "kernels.py", "laboratory.py", "special.py", "utils/data.py", "signal/windows.py",
 }  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.

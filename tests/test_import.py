@@ -11,8 +11,8 @@ from picograd.errors import PACKAGES
 ROOT = Path(__file__).resolve().parents[1]
 # Packages of their own, each loaded where it is needed: LLVM with the first kernel, the others by commands and files.
 LATE = {"llvmlite", "rich", "tyro", "safetensors", "onnx", "cuda", "pyopencl", "torch"}
-LATE_PARTS = {"picograd.array_api", "picograd.onnx", "picograd.models", "picograd.data", "picograd.drawing"}
-LATE_PARTS |= {"picograd.verifying"}
+LATE_PARTS = {"picograd.array_api", "picograd.onnx", "picograd.models", "picograd.data", "picograd.kernels"}
+LATE_PARTS |= {"picograd.laboratory"}
 LATE_PARTS |= {*PACKAGES} - {"picograd"}
 LATE_PARTS |= {"picograd.render", "picograd.compilers", "picograd.runtime", "numpy.random"}
 LATE_PARTS |= {f"picograd.{page}" for page in ("amp", "autograd", "cuda", "distributions", "fft", "func", "random")}

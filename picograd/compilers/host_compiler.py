@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory, gettempdir
 
 from picograd.config import users_setting
 from picograd.errors import CompileError
+from picograd.ir.host import lines_of_files
 from picograd.ir.stages import Source
 
 
@@ -25,14 +26,17 @@ def rejected(compiler: str, source: Source, arch: str, log: str, suffix: str = "
     file's `suffix`.
     """
     facts = [f"{compiler} rejected kernel {source.name} for {arch}."]
-    found = re.search(rf"{re.escape(source.name)}\.{suffix}[(:](\d+)\)?[:\d]*\s*(?:fatal )?error:?\s*(.*)", log)
+    lines = lines_of_files(source.text, f"{source.name}.{suffix}")
+    files = "|".join(re.escape(file) for file in dict.fromkeys(file for file, _ in lines))
+    found = re.search(rf"({files})[(:](\d+)\)?[:\d]*\s*(?:fatal )?error:?\s*(.*)", log)
+    if found is None:  # an error of a template: where it is used
+        found = re.search(rf"({files})[(:](\d+)\)?[:\d]*\s*required from here\n.*?error: ([^\n]*)", log, re.DOTALL)
     if found is None:
         return CompileError("\n".join([facts[0], *(f"  {line}" for line in log.strip().splitlines()[:20])]))
-    number = int(found[1])
-    lines = source.text.splitlines()
-    facts.append(f"  {source.name}.{suffix}:{number}: error: {found[2].strip()}")
-    if number <= len(lines):
-        facts.append(f"     {number} | {lines[number - 1]}")
+    file, number = found[1], int(found[2])
+    facts.append(f"  {file}:{number}: error: {found[3].strip()}")
+    if (file, number) in lines:
+        facts.append(f"     {number} | {lines[file, number]}")
     return CompileError("\n".join(facts))
 
 

@@ -299,7 +299,8 @@ def _binary_record(binary: Binary) -> dict[str, Any]:
         "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
         "launches": [
-            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [list(astuple(one)) for one in x.tile_maps]]
+            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [list(astuple(one)) for one in x.tile_maps],
+             x.axes]
             for x in binary.launches
         ],
     }
@@ -309,8 +310,8 @@ def _binary_from(record: dict[str, Any], data: bytes) -> Binary:
     params = tuple(Param(dtype_named(name), read_dim(numel), role) for name, numel, role in record["params"])
     variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
     launches = tuple(
-        Launch(symbol, read_dim(grid), block, work, shared_nbytes, tuple(map(_read_map, maps)))
-        for symbol, grid, block, work, shared_nbytes, maps in record["launches"]
+        Launch(symbol, read_dim(grid), block, work, shared_nbytes, tuple(map(_read_map, maps)), tuple(axes))
+        for symbol, grid, block, work, shared_nbytes, maps, axes in record["launches"]
     )
     return Binary(record["name"], data, params, variables, launches)
 

@@ -32,7 +32,8 @@ from picograd.evaluator import evaluate_kernel
 from picograd.interrupts import lock
 from picograd.ir.backend import Device, HostDevice
 from picograd.ir.op import Op, greatest
-from picograd.ir.opts import ByHand, Choice, Generated, Library
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
 from picograd.ir.origin import line_of
 from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
@@ -173,8 +174,20 @@ HOST_ENTRY = "kernel "  # the first letters of the text of a kernel
 
 
 def runs_on_host(kernel: Kernel) -> bool:
-    """True for a kernel of a function of the host."""
+    """True for a kernel of a function of the host, or a user's."""
     return any(nest.kind is NestKind.HOST for phase in kernel.phases for nest in phase)
+
+
+def given_kernel(kernel: Kernel) -> Op | None:
+    """Returns the KERNEL of a kernel whose source a user has given."""
+    value = kernel.phases[0][0].outputs[0][1]
+    return value.src[0] if value.code is OpCode.OUTPUT and value.src[0].code is OpCode.KERNEL else None
+
+
+def given_source(kernel: Kernel, backend: Backend) -> Source | None:
+    """Returns the source of a user's kernel, on a device that takes it; elsewhere the host computes what it means."""
+    call = given_kernel(kernel)
+    return None if call is None or backend.given is None else backend.given(kernel, call)
 
 
 def load_host(kernel: Kernel, device: Device) -> Executable:
@@ -183,7 +196,7 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
     Raises:
       UnsupportedOp: plans of this device cannot call the host.
     """
-    value = kernel.phases[0][0].outputs[0][1]
+    value = given_kernel(kernel) or kernel.phases[0][0].outputs[0][1]
     if not isinstance(device, HostDevice):
         raise UnsupportedOp(
             f"{value.arg.name}: plans of {device.name} cannot call a function of the host.",
@@ -209,10 +222,12 @@ class Backend(Record):
 
     render:   Program, Target -> Source
     compile:  Source, Target -> Binary
+    given:    Kernel, its KERNEL -> Source of a user's kernel; None: the device takes none
     """
 
     render: Callable[[Program, Target], Source]
     compile: Callable[[Source, Target], Binary]
+    given: Callable[[Kernel, Op], Source] | None = None
 
 
 class Wanted(Record):
@@ -264,9 +279,12 @@ class Compiler:
         wanted = {kernel: self._wanted(kernel, tune) for kernel in dict.fromkeys(kernels)}
         made = {kernel: known[one.key] for kernel, one in wanted.items() if one.key in known}
         for kernel, one in wanted.items():
-            if kernel not in made and runs_on_host(kernel):
-                made[kernel] = self._made[one.key] = load_host(kernel, self.device)
-                self.entries[made[kernel]] = one.text  # there is no code to keep
+            is_given = given_kernel(kernel) is not None
+            if kernel not in made and runs_on_host(kernel) and not (is_given and self.backend.given):
+                made[kernel] = load_host(kernel, self.device)
+                if not is_given:  # else its text does not say which function of Python it is
+                    self._made[one.key] = made[kernel]
+                    self.entries[made[kernel]] = one.text  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]
         if missing:
             made |= self._make(missing, 0 if tune else num_threads() - 1)  # where kernels are timed nothing else runs
@@ -336,6 +354,8 @@ class Compiler:
 
     def _choice(self, wanted: Wanted) -> Choice:
         """Returns the best choice for a kernel: the guess, where there is no other that may be better."""
+        if given_kernel(wanted.kernel) is not None:
+            return Generated(Opts())
         if wanted.tune or self.device.target.has_warpgroups:
             return choose(wanted.kernel, self.device, self.make, wanted.tune)
         return Generated(guess(wanted.kernel, self.device.target))
@@ -354,6 +374,9 @@ class Compiler:
         """
         target, place = self.device.target, place_of_dumps(kernel, self.device.target)
         look("kernel", kernel, place)
+        if (given := given_source(kernel, self.backend)) is not None:
+            note("compiled")
+            return partial(self.backend.compile, look("source", given, place), target)
         parts = Parts(kernel, choice.opts) if isinstance(choice, Generated) else parts_of(kernel, choice, target)
         split, source, compile_ = parts.split, None, None
         if split is not None:
@@ -376,6 +399,8 @@ class Compiler:
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
         texts = {"kernel": format_kernel(kernel)}
+        if (given := given_source(kernel, self.backend)) is not None:
+            return {**texts, "source": given.text}
         if runs_on_host(kernel):
             return texts
         own = target == self.device.target

@@ -18,7 +18,7 @@ import numpy as np
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, double, rounded
 from picograd.evaluator.host import HOST_FUNCTIONS, Failed
-from picograd.ir.host import HostCall, Unsolvable
+from picograd.ir.host import GivenKernel, Unsolvable
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import line_of, out_of_memory
@@ -480,19 +480,30 @@ def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Calls the function of the host, or what a hand-written kernel means in NumPy."""
-    if isinstance(op.arg, HostCall):
-        if 0 in shape_value(op.shape, variables):
-            return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)
-        try:
-            return HOST_FUNCTIONS[op.arg.name](*args, *op.arg.options)
-        except Failed as failed:
-            assert op.arg.site is not None, f"{op.arg.name} cannot fail"
-            raise Unsolvable(op.arg.site, failed.number, 0, line_of(op), op) from None
-    meaning = getattr(op.arg, "numpy", None)
-    if meaning is None:
-        raise UnsupportedOp(f"evaluate: the kernel {getattr(op.arg, 'name', op.arg)} has no NumPy meaning.")
-    return meaning(*args)
+    """Calls the function of the host."""
+    if 0 in shape_value(op.shape, variables):
+        return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)
+    try:
+        return HOST_FUNCTIONS[op.arg.name](*args, *op.arg.options)
+    except Failed as failed:
+        assert op.arg.site is not None, f"{op.arg.name} cannot fail"
+        raise Unsolvable(op.arg.site, failed.number, 0, line_of(op), op) from None
+
+
+def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, ...]:
+    """Computes what a user's kernel means."""
+    given: GivenKernel = op.arg
+    if given.meaning is None:
+        fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where no CUDA C runs."
+        raise UnsupportedOp(fact, "give pg.kernel(..., meaning=...).", line_of(op))
+    found = given.meaning(args)
+    results = found if isinstance(found, tuple) else (found,)
+    shapes = [np.shape(result) for result in results]
+    if shapes != [shape for _, shape in given.outputs]:
+        wanted = ", ".join(str(shape) for _, shape in given.outputs)
+        fact = f"kernel {given.name}: the meaning gives shapes {', '.join(map(str, shapes))}, the output says {wanted}."
+        raise ShapeError(fact, line=line_of(op))
+    return tuple([rounded(np.asarray(result), dtype) for result, (dtype, _) in zip(results, given.outputs)])
 
 
 RULES: dict[OpCode, Rule] = {
@@ -508,6 +519,7 @@ RULES: dict[OpCode, Rule] = {
     OpCode.CALL: _call,
     OpCode.LOOP: _loop,
     OpCode.CUSTOM: _custom,
+    OpCode.KERNEL: _kernel,
     **ARRAY_RULES,
     **CONTRACTION_RULES,
 }

@@ -13,6 +13,7 @@ graph that it was asked to compute.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,76 @@ def lengths(m: int, n: int) -> tuple[int, int, int]:
     """Returns the elements of the three factors (m, k), (k,), (k, n) of a matrix, with k = min(m, n)."""
     k = min(m, n)
     return m * k, k, k * n
+
+
+# ---- kernels of a user's own ----
+INCLUDES_GIVEN = '#include "given.h"'  # a line of their sources
+GIVEN_TEXT = "picograd_text"  # the name of a source in a library made of it, for messages
+
+
+class Meaning(Record):
+    """The NumPy function of a KERNEL, and the arguments that it is called with.
+
+    function:  of arrays and of anything else
+    places:    for each argument the number of the operand whose array or number it is; None: it is the next of `others`
+    others:    arguments that are no operands
+    """
+
+    function: Callable[..., Any]
+    places: tuple[int | None, ...]
+    others: tuple[Any, ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        """Returns the function's value for the arrays of all operands; one without axes is a number."""
+        others = iter(self.others)
+        numbers = [array if np.ndim(array) else np.asarray(array)[()] for array in arrays]
+        return self.function(*[next(others) if place is None else numbers[place] for place in self.places])
+
+
+class GivenKernel(Record):
+    """The argument of a KERNEL: a function in CUDA C that a user has given, and its launch.
+
+    name:     in messages, profiles and schedules
+    text:     its source, whole; lines are counted from those that `#line` names
+    entry:    an expression that names the function: "saxpy", "product<16>"
+    bounds:   of its launch, as the source has them: "256, 2"; "" where it has none
+    names, types:     of its parameters
+    given:    by parameter the number of its operand, or -1 - i for result i
+    outputs:  (dtype, shape) of each result
+    blocks, threads:  of the grid, and of a block, along x, y and z
+    shared_nbytes:    of dynamic shared memory
+    meaning:  what it should compute; None: nobody says
+    """
+
+    name: str
+    text: str
+    entry: str
+    bounds: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    given: tuple[int, ...]
+    outputs: tuple[tuple[DType, tuple[int, ...]], ...]
+    blocks: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    shared_nbytes: int
+    meaning: Meaning | None
+
+
+def lines_of_files(text: str, file: str) -> dict[tuple[str, int], str]:
+    """Returns the lines of a text by file and number, as `#line` directives count them.
+
+    >>> lines_of_files('a\\n#line 7 "other.cu"\\nc', "one.cu")
+    {('one.cu', 1): 'a', ('other.cu', 7): 'c'}
+    """
+    found: dict[tuple[str, int], str] = {}
+    number = 1
+    for line in text.splitlines():
+        if directive := re.match(r'#line (\d+) "(.*)"', line):
+            number, file = int(directive[1]), directive[2]
+        else:
+            found[file, number] = line
+            number += 1
+    return found
 
 
 # ---- shapes ----

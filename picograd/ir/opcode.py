@@ -133,6 +133,7 @@ class OpCode(Named):
     FORMULA: ClassVar[OpCode]  #         operands             Formula: what a function gives (ir/bodies.py)
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
     CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
+    KERNEL: ClassVar[OpCode]  #          operands             GivenKernel: source of the user's (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
     # ---- inside kernels and programs ----
     PARAM: ClassVar[OpCode]  #           ()                   (slot, shape): the slot-th argument
@@ -200,5 +201,5 @@ ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
 # Operations a few elements of which may cost as much as all.
 COSTLY = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV})
-SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA}
+SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA, OpCode.KERNEL}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

@@ -16,7 +16,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
-from picograd.ir.host import HOST_SHAPES, HostCall
+from picograd.ir.host import HOST_SHAPES, GivenKernel, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import ATTENTIONS, BINARY, IDENTITY, MOVEMENT, SOURCES, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, dim_value, floordiv, subtract
@@ -283,8 +283,13 @@ def _attention_grad(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
     return src[0].shape
 
 
-def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
-    return HOST_SHAPES[arg.name](src, arg.options) if isinstance(arg, HostCall) else ()
+def _custom(src: tuple[Op, ...], arg: HostCall) -> Shape:
+    return HOST_SHAPES[arg.name](src, arg.options)
+
+
+def _kernel(src: tuple[Op, ...], arg: GivenKernel) -> Shape:
+    """Shape of the first result; all are seen by OUTPUTs."""
+    return arg.outputs[0][1]
 
 
 def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
@@ -313,6 +318,8 @@ def _result_shapes(producer: Op) -> list[Shape]:
         return [producer.shape, producer.src[0].shape[:3]]
     if producer.code is OpCode.ATTENTION_GRAD:
         return [s.shape for s in producer.src[:3]]
+    if producer.code is OpCode.KERNEL:
+        return [shape for _, shape in producer.arg.outputs]
     if producer.code is OpCode.CALL:
         return [s.shape for s in producer.arg.src]
     if producer.code is OpCode.LOOP:
@@ -356,6 +363,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.FORMULA: _formula,
     OpCode.OUTPUT: _output,
     OpCode.CUSTOM: _custom,
+    OpCode.KERNEL: _kernel,
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},
 }
 

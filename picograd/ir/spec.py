@@ -35,7 +35,7 @@ from picograd.ir.opcode import (
 from picograd.ir.origin import line_of
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 from picograd.ir.shape import numel as numel_of
-from picograd.ir.stages import Kernel, Nest, NestKind, Program
+from picograd.ir.stages import Kernel, Nest, Program
 from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Check, For, If, Let, Statement, lanes_of
 from picograd.ir.text import neighbourhood
 from picograd.ir.text_program import format_statement
@@ -228,7 +228,7 @@ IN_KERNELS = ELEMENTWISE | MOVEMENT | {
     OpCode.PARAM, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT,
     OpCode.GATHER, OpCode.SCATTER, OpCode.UPDATE, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD,
     OpCode.OUTPUT,
-    OpCode.CUSTOM,
+    OpCode.CUSTOM, OpCode.KERNEL,
 }  # fmt: skip
 
 
@@ -252,8 +252,8 @@ def _has_param_dtype(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
 
 
 def _has_stored_shape(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
-    if nest.kind is NestKind.ATTENTION:
-        return value.code is OpCode.OUTPUT and value.src[0] is nest.anchor
+    if value.code is OpCode.OUTPUT:
+        return nest.anchor in (None, value.src[0])
     return value.shape in (nest.domain, nest.row_shape)
 
 

@@ -33,7 +33,7 @@ class NestKind(Enum):
     SORT = "sort"
     ATTENTION = "attention"  # of an ATTENTION or its gradients: outputs are its OUTPUTs, each in a shape of its own
     UPDATE = "update"
-    HOST = "host"  # of a CUSTOM: a kernel that no code is generated for
+    HOST = "host"  # of a CUSTOM or a KERNEL: no code is generated for it
     LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 
@@ -287,6 +287,7 @@ class Launch(Record):
     work:    rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
     shared_nbytes:  SHARED memory of a block that has to be asked for at each launch, being more than a function can declare
     tile_maps:      passed between the buffers and the variables, to kernels written by hand
+    axes:  blocks along y and z, then threads along x, y and z (`block` in all); () if all are along x
     """
 
     symbol: str
@@ -295,6 +296,7 @@ class Launch(Record):
     work: int
     shared_nbytes: int = 0
     tile_maps: tuple[TileMap, ...] = ()
+    axes: tuple[int, ...] = ()
 
 
 class Source(Record):

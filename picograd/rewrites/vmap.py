@@ -18,7 +18,6 @@ from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, body_of, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
-from picograd.ir.host import HostCall
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.origin import copy_lines, line_of
@@ -204,8 +203,6 @@ def _conv(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
 
 def _custom(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
     """A function of the host takes any axes in front."""
-    if not isinstance(op.arg, HostCall):
-        raise UnsupportedOp(f"vmap: the kernel {getattr(op.arg, 'name', op.arg)} has no rule for several examples.")
     return op.replace(tuple(operand.each(examples) for operand in operands))
 
 
@@ -335,7 +332,10 @@ class _Rewrite:
         else:
             rule = RULES.get(op.code)
             if rule is None:
-                raise UnsupportedOp(f"vmap: {op.code.name} has no rule for several examples.", line=line_of(op))
+                name, hint = op.code.name, None
+                if op.code is OpCode.KERNEL:
+                    name, hint = f"the kernel {op.arg.name}", "give it arrays with an axis for examples, or loop over them."
+                raise UnsupportedOp(f"vmap: {name} has no rule for several examples.", hint, line_of(op))
             self._keep(op, Operand(rule(op, operands, self.examples), True))
 
     def _keep(self, op: Op, operand: Operand) -> None:

@@ -139,6 +139,12 @@ class Call(Record):
     variables: tuple[Op, ...]
 
 
+def axes_of(launch: Launch) -> tuple[tuple[int, int], tuple[int, int, int]]:
+    """Returns a launch's blocks along y and z, and its threads along x, y and z."""
+    high, deep, *block = launch.axes or (1, 1, launch.block, 1, 1)
+    return (high, deep), (block[0], block[1], block[2])
+
+
 class LaunchList(Record):
     """All launches of a schedule, in order.
 

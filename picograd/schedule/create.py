@@ -394,7 +394,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
         body = became[value]
         if nest.kind is NestKind.REDUCE and nest.domain != body.shape:
             body = _reshaped(body, nest.row_shape)
-        elif nest.domain != body.shape and nest.kind is not NestKind.ATTENTION:
+        elif nest.domain != body.shape and body.code is not OpCode.OUTPUT:
             body = _reshaped(body, nest.domain)
         outputs.append((param(value).arg[0], body))
     anchor = became[nest.anchors[0]] if nest.kind in WITH_ANCHOR else None

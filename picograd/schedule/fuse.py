@@ -209,7 +209,7 @@ MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so 
 MOST_POINTS = 16  # at which stored values are read for one element, where it is computed at several places
 MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too
 # Nothing is computed on what these store.
-STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
+STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
 MANY_PIECES = 8  # joined, each element of which belongs to one piece: where several read them they are stored
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
@@ -370,7 +370,7 @@ class _Fuser:
         reduced = tuple(sorted(op.arg[1])) if kind is NestKind.REDUCE else ()
         nest = self.nests.new(kind, domain, reduced)
         self.nests.add_anchor(nest, op)
-        if kind in STORES_ITSELF:
+        if op.code in STORES_ITSELF:
             self.nests.put(op, nest)
 
     def visit_movement(self, op: Op) -> None:

@@ -22,7 +22,7 @@ KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.CONV: NestKind.CONV,
     OpCode.SCATTER: NestKind.SCATTER, OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
     OpCode.UPDATE: NestKind.UPDATE, OpCode.CUSTOM: NestKind.HOST, OpCode.ATTENTION: NestKind.ATTENTION,
-    OpCode.ATTENTION_GRAD: NestKind.ATTENTION,
+    OpCode.ATTENTION_GRAD: NestKind.ATTENTION, OpCode.KERNEL: NestKind.HOST,
 }  # fmt: skip
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 
@@ -86,10 +86,11 @@ READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 4), OpCo
 def sources_in_memory(op: Op) -> list[Op]:
     """Returns the values that an Op needs in memory: of sources that it reads in place, what is below their movement.
 
-    The host moves what a CUSTOM reads itself. An attention reads keys and values many times, an element at a time: a
-    movement after which an element has to be looked for by divisions is stored. A convolution with gaps between the
-    elements of x would compute each again for each tap.
+    The host moves what a CUSTOM reads. An attention reads keys and values many times, so a view whose elements have to be
+    looked for by divisions is stored. A convolution with gaps in x would compute its elements again for each tap.
     """
+    if op.code is OpCode.KERNEL:  # contiguous arrays; numbers are arguments
+        return [s.src[0] if _is_whole(s) else s for s in op.src if s.shape or s.code not in SOURCES]
     found: list[Op] = []
     read = op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ()
     if op.code is OpCode.CONV and max(op.arg.input_dilation) > 1:
@@ -102,6 +103,10 @@ def sources_in_memory(op: Op) -> list[Op]:
         if base.code not in SOURCES or in_memory(base):
             found.append(base)
     return found
+
+
+def _is_whole(view: Op) -> bool:
+    return view.code is OpCode.RESHAPE and in_memory(view.src[0])
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from picograd.devices.cuda.commands import CALLER, caller_source
 from picograd.devices.cuda.compile import check_architecture, compile_source, version
 from picograd.devices.cuda.device import CudaDevice, target_of
 from picograd.devices.cuda.driver import available, capability
-from picograd.devices.cuda.render import render
+from picograd.devices.cuda.render import render, source_of_given
 from picograd.engine.cache import entry_name, kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import PicogradError
@@ -28,7 +28,7 @@ def make_compiler() -> Compiler:
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
     check_architecture(target.arch)
-    return Compiler(make_device(target), Backend(render, compile_source))
+    return Compiler(make_device(target), Backend(render, compile_source, source_of_given))
 
 
 def make_device(target: Target | None = None) -> CudaDevice:

@@ -18,6 +18,7 @@ from typing import Any
 from picograd.compilers.host_compiler import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
+from picograd.ir.host import INCLUDES_GIVEN
 from picograd.ir.stages import Binary, Source
 from picograd.record import Record
 
@@ -26,7 +27,8 @@ HEADERS = Path(__file__).parent
 
 OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (devices/ptx/compile.py)
 # No fast math: contraction off, division and square root correctly rounded, denormals kept.
-OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
+NO_CONTRACTION = "--fmad=false"  # the results of a user's kernel are its own
+OPTIONS = ("--std=c++17", NO_CONTRACTION, "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 
 
 class ResourceUsage(Record):
@@ -137,7 +139,8 @@ def compiled(source: Source, target: Target, *options: str, form: str = "CUBIN")
     texts, names = list(headers.values()), list(headers)
     program = _checked(nvrtc, "nvrtcCreateProgram", source.text.encode(), file_name, len(headers), texts, names)
     try:
-        given = [option.encode() for option in (f"--gpu-architecture={arch}", *OPTIONS, *options)]
+        own = [each for each in OPTIONS if each != NO_CONTRACTION or INCLUDES_GIVEN not in source.text]
+        given = [option.encode() for option in (f"--gpu-architecture={arch}", *own, *options)]
         (status,) = _asked(nvrtc, "nvrtcCompileProgram", program, len(given), given)
         log = _text(nvrtc, "ProgramLog", program).decode().rstrip("\0 \n")
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:

@@ -29,7 +29,7 @@ from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Schedule
 from picograd.ir.symbolic import dim_value
-from picograd.runtime.launches import Call, HostFunction, list_launches
+from picograd.runtime.launches import Call, HostFunction, axes_of, list_launches
 
 # ---- launches in place and graphs of them ----
 MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
@@ -89,9 +89,9 @@ class KernelLaunch(PreparedLaunch):
 
     def __init__(self, call: Call, stream: int):
         super().__init__(call)
-        block, shared = call.launch.block, call.launch.shared_nbytes
+        (high, deep), block, shared = *axes_of(call.launch), call.launch.shared_nbytes
         pointers = ctypes.addressof(self.pointers)
-        self.row = Row("cuLaunchKernel", call.function, 0, 1, 1, block, 1, 1, shared, stream, pointers, 0, due=NEVER)
+        self.row = Row("cuLaunchKernel", call.function, 0, high, deep, *block, shared, stream, pointers, 0, due=NEVER)
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
         """Replaces the grid, and the values of symbolic integers; the node is updated."""
@@ -113,8 +113,9 @@ class Node:
         made = launch.call.launch
         self._params = params = driver().CUDA_KERNEL_NODE_PARAMS()
         params.func = launch.call.function
-        params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
-        params.blockDimX, params.blockDimY, params.blockDimZ = made.block, 1, 1
+        (params.gridDimY, params.gridDimZ), block = axes_of(made)
+        params.gridDimX = max(1, launch.grid)
+        params.blockDimX, params.blockDimY, params.blockDimZ = block
         params.sharedMemBytes = made.shared_nbytes
         params.kernelParams = ctypes.addressof(launch.pointers)
         self.node: Any = call("cuGraphAddKernelNode", graph, [each.node for each in before], len(before), params)

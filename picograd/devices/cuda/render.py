@@ -9,10 +9,14 @@ NOTE: pointers are not `__restrict__`: an output may be the same memory as an in
 
 from __future__ import annotations
 
+from math import prod
+
 from picograd.device import Target
-from picograd.ir.op import Op
+from picograd.ir.host import INCLUDES_GIVEN, GivenKernel
+from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
-from picograd.ir.stages import Param, Program, Source
+from picograd.ir.shape import numel
+from picograd.ir.stages import Kernel, Launch, Param, Program, Source
 from picograd.ir.statements import (
     ACCESSES,
     Alloc,
@@ -26,6 +30,7 @@ from picograd.ir.statements import (
 )
 from picograd.render.cstyle import BlockWriter
 from picograd.render.grids import asked_for, launch_of_blocks, least_blocks, take_apart
+from picograd.render.rules import literal
 
 
 def render(program: Program, target: Target) -> Source:
@@ -56,6 +61,54 @@ def signature(program: Program, symbol: str, launch_bounds: str) -> str:
     params = [f"{param_type(param)} p{slot}" for slot, param in enumerate(program.params)]
     params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
     return f'extern "C" __global__ void __launch_bounds__({launch_bounds}) {symbol}({", ".join(params)})'
+
+
+# ---- kernels of a user's own ----
+GIVEN_HEAD = f'#include "primitives.h"\n{INCLUDES_GIVEN}\n'
+
+
+def source_of_given(kernel: Kernel, call: Op) -> Source:
+    """Returns the source of a user's kernel, with a function around it that has a plan's parameters.
+
+    Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
+    """
+    given: GivenKernel = call.arg
+    params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
+    for number, (dtype, shape) in enumerate(given.outputs):
+        if number not in slots:
+            slots[number] = len(params)
+            params.append(Param(dtype, numel(shape), "scratch"))
+    passed = []
+    for name, type_, at in zip(given.names, given.types, given.given):
+        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at])
+        is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
+        is_stored = is_number and value.startswith("p")
+        passed.append(f"({type_}){value}{'[0]' * is_stored}" if is_number else f"GIVEN({value}, {name})")
+    symbol, block = f"{kernel.name}_0", prod(given.threads)
+    head = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
+    head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
+    text = "\n".join([
+        f"{GIVEN_HEAD}{given.text}\n",
+        f'#line 1 "{kernel.name}_launch.cu"',
+        f"GIVEN_KERNEL({given.bounds or block}) {symbol}({', '.join(head)}) {{",
+        f"  {given.entry}({', '.join(passed)});",
+        "}",
+        "",
+    ])  # fmt: skip
+    work = sum(greatest(param.numel) for param in params)
+    launch = Launch(
+        symbol, given.blocks[0], block, work, given.shared_nbytes, axes=(*given.blocks[1:], *given.threads)
+    )  # fmt: skip
+    return Source(kernel.name, "cuda", text, tuple(params), kernel.variables, (launch,))
+
+
+def _operand(op: Op) -> str:
+    """Returns the text of an operand: a parameter, a number, or a symbolic integer."""
+    while op.code is OpCode.RESHAPE:
+        (op,) = op.src
+    if op.code is OpCode.PARAM:
+        return f"p{op.arg[0]}"
+    return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype)
 
 
 def param_type(param: Param) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from picograd.devices.cuda.render import render
+from picograd.devices.cuda.render import render, source_of_given
 from picograd.devices.cudasim.compile import compile_source, compiler
 from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.engine.compiler import Backend, Compiler
@@ -18,7 +18,7 @@ def make_compiler() -> Compiler:
       CompileError: there is no C++ compiler.
     """
     compiler()
-    return Compiler(CudaSimDevice(), Backend(render, compile_source))
+    return Compiler(CudaSimDevice(), Backend(render, compile_source, source_of_given))
 
 
 def why_not() -> str | None:

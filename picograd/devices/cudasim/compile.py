@@ -2,10 +2,14 @@
 
 In:    Source (language "cuda")
 Out:   Binary: a shared library with one `{symbol}_launch` for each launch
+
+What a user has written in plain CUDA C has pointers and arrays, which C++ does not check. `checked` writes classes of
+plain.h in their place, word by word, so that lines stay where they are.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -13,7 +17,9 @@ from tempfile import TemporaryDirectory
 
 from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.device import Target
+from picograd.ir.host import GIVEN_TEXT, INCLUDES_GIVEN
 from picograd.ir.stages import Binary, Source
+from picograd.record import replace
 
 DEVICES = Path(__file__).parents[1]
 COMPILERS = ("c++", "g++", "clang++")
@@ -25,6 +31,41 @@ OPTIONS = (
     "-std=c++17", "-Og", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
     "-fno-rtti", f"-I{PRIMITIVES.parent}", f"-I{DEVICES}",
 )  # fmt: skip
+
+
+# ---- plain CUDA C ----
+NUMBERS = r"(?:(?:unsigned|signed|long|short|int|char)\s+)*(?:unsigned|signed|long|short|int|char|float|double|bool)\d?"
+OTHERS = r"u?int(?:8|16|32|64)(?:_t)?|float(?:16|32|64)|(?:__)?half|bfloat16|__nv_bfloat16|size_t|(?:uint|uchar|ushort)\d"
+DECLARED = re.compile(r"\b(?:typename|class|struct|using)\s+(\w+)|\btypedef\b[^;]*?(\w+)\s*;")
+SHARED = re.compile(
+    r"(?P<extern>\bextern\s+)?\b__shared__\s+(?:__align__\s*\([^()]*\)\s*|alignas\s*\([^()]*\)\s*)?"
+    r"(?P<type>[\w\s:<>]+?)\s*(?P<names>\b\w+\s*(?:\[[^;]*)?);"
+)
+
+
+def checked(text: str) -> str:
+    """Returns plain CUDA C with classes that check accesses in place of pointers and of shared arrays.
+
+    >>> checked("__shared__ float s[4][5]; const float *x = y; a = b * c;")
+    'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float>x = y; a = b * c;'
+    """
+    names = {name for found in DECLARED.finditer(text) for name in found.groups() if name}
+    base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
+    pointer = re.compile(rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
+    return pointer.sub(r"Pointer<\1>", SHARED.sub(_shared, text))
+
+
+def _shared(found: re.Match[str]) -> str:
+    """Returns the declaration of arrays in shared memory; several in one statement stay on their lines."""
+    arrays = []
+    for declared in re.split(r",(?![^\[]*\])", found["names"]):
+        name, *lengths = re.split(r"\[([^\]]*)\]", declared)
+        extents = "".join(f", ({length.strip()})" for length in lengths[::2])
+        if found["extern"]:
+            arrays.append(f"DYNAMIC_SHARED({found['type']}, {name.strip()});")
+        else:
+            arrays.append(f"SHARED_ARRAY({found['type']}, {name.strip()}{extents});")
+    return " ".join(arrays)
 
 
 @cache
@@ -66,6 +107,9 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     """
     header = precompiled((*OPTIONS, *options)).name
     launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
+    if INCLUDES_GIVEN in source.text:
+        launchers.append(f'extern "C" const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
+        source = replace(source, text=checked(source.text))
     flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
     library = compile_library(compiler(), flags, source, target.arch, "cu", launchers)
     return Binary(source.name, library, source.params, source.variables, source.launches)

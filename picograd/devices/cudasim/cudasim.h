@@ -84,6 +84,9 @@ static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrie
 static int64 num_threads, thread_order, num_waiting[NUM_STATES];
 static const char* kernel_name;
 static char message[512];
+static int32 at_line;  // of the text, where a user's kernel touches memory; 0: somewhere
+static char* dynamic_shared;  // memory that a launch asks for
+static int64 dynamic_nbytes;
 static bool failed;
 
 }  // namespace cudasim
@@ -92,9 +95,12 @@ namespace cudasim {
 
 // ---- errors ----
 static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
+static int64 block_number() { return block.x + (int64)grid_shape.x * (block.y + (int64)grid_shape.y * block.z); }
 static void say_values(const char* form, va_list values) {
-  int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: ", kernel_name, block.x,
+  int64 length = snprintf(message, sizeof message, "kernel %s, block %lld, thread %lld", kernel_name, block_number(),
                           thread_number(running));
+  if (at_line) length += snprintf(message + length, sizeof message - length, ", line %d", at_line);
+  length += snprintf(message + length, sizeof message - length, ": ");
   vsnprintf(message + length, sizeof message - length, form, values);
   failed = true;
 }
@@ -177,8 +183,8 @@ static bool check_together(int64 first, int64 count, const char* what) {
     if (fibers[i].state != ENDED) one = &fibers[i];
   for (int64 i = first; one && i < first + count; i++) {
     if (fibers[i].state == one->state && fibers[i].line == one->line) continue;
-    int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: divergent %s: waits at line %d, ",
-                            kernel_name, block.x, thread_number(one), what, one->line);
+    int64 length = snprintf(message, sizeof message, "kernel %s, block %lld, thread %lld: divergent %s: waits at line %d, ",
+                            kernel_name, block_number(), thread_number(one), what, one->line);
     if (fibers[i].state == ENDED) snprintf(message + length, sizeof message - length, "while thread %lld has ended.", i);
     else snprintf(message + length, sizeof message - length, "while thread %lld waits at line %d.", i, fibers[i].line);
     return false;

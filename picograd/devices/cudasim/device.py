@@ -10,6 +10,7 @@ DeviceError with the kernel, the block and the thread.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
 from picograd.errors import DeviceError
 from picograd.interrupts import lock
 from picograd.ir.backend import MemoryCount
-from picograd.ir.host import first_report
+from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
 from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Runner, Schedule, TileMap
@@ -31,6 +32,7 @@ from picograd.runtime.launches import (
     Call,
     HostFunction,
     array_at,
+    axes_of,
     list_launches,
     load_host,
     load_library,
@@ -110,7 +112,9 @@ class CudaSimDevice:
         for launch in binary.launches:
             function = library[f"{launch.symbol}_launch"]
             function.restype = ctypes.c_char_p
-            function.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4]
+            function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+            if hasattr(library, GIVEN_TEXT):
+                function.picograd_text = ctypes.string_at(getattr(library, GIVEN_TEXT)).decode()  # type: ignore[attr-defined]
             functions.append(function)
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
 
@@ -174,9 +178,22 @@ class CudaSimDevice:
         for variable in call.variables:
             words += [variables[variable.arg[0]], -1]
         packed = (ctypes.c_int64 * len(words))(*words)
-        message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
+        (high, deep), block = axes_of(call.launch)
+        shape = (ctypes.c_int64 * 7)(max(0, grid), high, deep, *block, call.launch.shared_nbytes)
+        message = call.function(packed, shape, self.order, self.seed)
         if message is not None:
-            raise DeviceError(f"CUDASIM: {message.decode()}")
+            raise DeviceError(f"CUDASIM: {_with_lines(message.decode(), call.function)}")
+
+
+def _with_lines(message: str, function: Any) -> str:
+    """Returns a message with the lines of a user's kernel that it names."""
+    if not hasattr(function, GIVEN_TEXT):
+        return message
+    text = lines_of_files(getattr(function, GIVEN_TEXT), "")
+    of_user = next(file for file, _ in text if file)  # the first that is named
+    numbers = dict.fromkeys(int(number) for number in re.findall(r"\bline (\d+)", message))
+    lines = [f"\n     {number} | {text[of_user, number]}" for number in numbers if (of_user, number) in text]
+    return message.replace("line ", f"{of_user} line ", 1) + "".join(lines) if lines else message
 
 
 def _simulated(

@@ -36,6 +36,11 @@ template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> 
   static void run() { run_with(std::index_sequence_for<P...>()); }
 };
 
+// The place with this number, x first, in a box.
+static Index index_of(int64 number, const Index& box) {
+  return {(uint32)(number % box.x), (uint32)(number / box.x % box.y), (uint32)(number / ((int64)box.x * box.y))};
+}
+
 static bool make_fibers(int64 threads, char* stacks) {
   if (stacks == (char*)MAP_FAILED) {
     snprintf(message, sizeof message, "kernel %s: no memory for %lld stacks.", kernel_name, threads);
@@ -43,24 +48,30 @@ static bool make_fibers(int64 threads, char* stacks) {
   }
   for (int64 i = 0; i < threads; i++) {
     fibers[i].stack = stacks + SPARE_BYTES + i * STACK_BYTES;
-    fibers[i].thread = {(uint32)i, 0, 0};
+    fibers[i].thread = index_of(i, block_shape);
     fibers[i].actor = FIRST_THREAD + (int32)i;
     *(uint64*)fibers[i].stack = CANARY;
   }
   return true;
 }
 
-// Runs a grid; returns null, or what went wrong.
-static const char* launch(const char* name, void (*thread)(), const Argument* given, int64 grid, int64 threads,
-                          int64 order, int64 seed) {
+// Runs a grid of shape[0..2] blocks of shape[3..5] threads along x, y and z, each with shape[6] bytes of dynamic shared
+// memory; returns null, or what went wrong.
+static const char* launch(const char* name, void (*thread)(), const Argument* given, const int64* shape, int64 order,
+                          int64 seed) {
+  const int64 grid = shape[0] * shape[1] * shape[2], threads = shape[3] * shape[4] * shape[5];
   kernel_name = name;
   run_thread = thread;
   arguments = given;
   random_state = (uint64)seed;
   failed = false;
-  block_shape = {(uint32)threads, 1, 1};
-  grid_shape = {(uint32)grid, 1, 1};
+  grid_shape = {(uint32)shape[0], (uint32)shape[1], (uint32)shape[2]};
+  block_shape = {(uint32)shape[3], (uint32)shape[4], (uint32)shape[5]};
   num_threads = threads;
+  at_line = 0;
+  dynamic_nbytes = shape[6];
+  dynamic_shared = (char*)aligned_alloc(128, (size_t)(dynamic_nbytes + 127) / 128 * 128);
+  dynamic_cells = (Cell*)calloc((size_t)dynamic_nbytes, sizeof(Cell));
   thread_order = order;
   const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -68,10 +79,12 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
   int64* turns = (int64*)malloc((size_t)grid * sizeof(int64));
   put_in_order(turns, grid, order);
   for (int64 i = 0; i < grid && !failed; i++) {
-    block = {(uint32)turns[i], 0, 0};
+    block = index_of(turns[i], grid_shape);
     run_block(threads, order);
   }
   free(turns);
+  free(dynamic_shared);
+  free(dynamic_cells);
   munmap(stacks, stack_bytes);
   return failed ? message : nullptr;
 }
@@ -81,10 +94,9 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
 // The function by which devices/cudasim/device.py starts `kernel`, and how many arguments it takes.
 #define CUDASIM_LAUNCHER(kernel)                                                                                       \
   extern "C" const int64 kernel##_num_arguments = cudasim::Call<decltype(&kernel), &kernel>::NUM_ARGUMENTS;            \
-  extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, int64 grid, int64 threads, int64 order,   \
+  extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, const int64* shape, int64 order,          \
                                          int64 seed) {                                                                 \
-    return cudasim::launch(#kernel, cudasim::Call<decltype(&kernel), &kernel>::run, arguments, grid, threads, order,   \
-                           seed);                                                                                      \
+    return cudasim::launch(#kernel, cudasim::Call<decltype(&kernel), &kernel>::run, arguments, shape, order, seed);    \
   }
 
 #endif

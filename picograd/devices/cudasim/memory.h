@@ -13,6 +13,8 @@ struct Cell {
   Several *readers, *changers;
 };
 
+static Cell* dynamic_cells;  // of the memory that a launch asks for, one a byte
+
 static void check_bounds(int64 index, int64 numel, const char* name, const char* verb) {
   if (__builtin_expect((uint64)index >= (uint64)numel, 0))
     fail("%s %s[%lld], which has %lld elements.", verb, name, index, numel);

@@ -26,7 +26,7 @@ struct Product {
 };
 
 static int64_t (*nbytes_from)(uint64_t);
-static int (*submit)(uint64_t, const char* (*)(const int64_t*, int64_t, int64_t, int64_t, int64_t), int64_t*);
+static int (*submit)(uint64_t, const char* (*)(const int64_t*, const int64_t*, int64_t, int64_t), int64_t*);
 
 EXPORT size_t cublasLtGetVersion(void) {
   const char* version = getenv("FAKE_CUBLASLT_VERSION");
@@ -143,7 +143,7 @@ static float element(const char* matrices, const struct Layout* layout, int tran
   }
   return x;
 }
-static const char* run(const int64_t* arguments, int64_t grid, int64_t block, int64_t order, int64_t seed) {
+static const char* run(const int64_t* arguments, const int64_t* shape, int64_t order, int64_t seed) {
   const struct Product* p = (const struct Product*)arguments;
   const uint64_t depth = p->op.transpose[0] ? p->a.rows : p->a.columns;
   if (getenv("FAKE_CUBLASLT_SLOW")) usleep(200000);

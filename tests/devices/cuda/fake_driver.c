@@ -106,11 +106,12 @@ static int64_t nbytes_from(uint64_t address) {
 // forgot to wait for then comes too early, or too late.
 struct Event { int64_t recorded, done; double seconds; };
 enum Kind { COPY, RECORD, WAIT, LAUNCH };
+struct Shape { int64_t extents[7]; };  // blocks, then threads of a block, each along x, y and z; bytes of shared memory
 struct Command {
   enum Kind kind;
   void *to; const void* from; size_t nbytes;      // COPY
   struct Event* event; int64_t number;            // RECORD, WAIT
-  const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t* arguments; unsigned grid, block;
+  const char* (*launch)(const int64_t*, const int64_t*, int64_t, int64_t); int64_t* arguments; struct Shape shape;
   struct Command* next;
 };
 enum { MOST_STREAMS = 4 };
@@ -139,7 +140,7 @@ static int step(struct Stream* stream) {
   }
   if (command->kind == LAUNCH) {
     const char* message = NULL;
-    if (said("FAKE_DRIVER_RUNS", 1)) message = command->launch(command->arguments, command->grid, command->block, 0, 0);
+    if (said("FAKE_DRIVER_RUNS", 1)) message = command->launch(command->arguments, command->shape.extents, 0, 0);
     if (message) pending_error = ILLEGAL_ADDRESS;
     free(command->arguments);
   }
@@ -169,10 +170,10 @@ static void submit(uint64_t stream, struct Command command) {
 }
 // What fake_cublaslt.c asks for and submits; its arguments are freed when it has run.
 EXPORT int64_t fake_driver_nbytes_from(uint64_t address) { return nbytes_from(address); }
-EXPORT int fake_driver_submit(uint64_t stream, const char* (*function)(const int64_t*, int64_t, int64_t, int64_t, int64_t),
+EXPORT int fake_driver_submit(uint64_t stream, const char* (*function)(const int64_t*, const int64_t*, int64_t, int64_t),
                               int64_t* arguments) {
   if (!is_stream(stream)) return INVALID_VALUE;
-  submit(stream, (struct Command){.kind = LAUNCH, .launch = function, .grid = 1, .block = 1, .arguments = arguments});
+  submit(stream, (struct Command){.kind = LAUNCH, .launch = function, .arguments = arguments});
   return SUCCESS;
 }
 EXPORT int cuMemcpyHtoDAsync(uint64_t to, const void* from, size_t nbytes, uint64_t stream) {
@@ -241,7 +242,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, struct Event* start, struct E
 EXPORT int cuEventDestroy(struct Event* event) { CALLED; alive[EVENTS]--; return SUCCESS; }  // commands under way may name it
 
 // ---- code ----
-struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t num_arguments; unsigned most_shared; };
+struct Function { const char* (*launch)(const int64_t*, const int64_t*, int64_t, int64_t); int64_t num_arguments; unsigned most_shared; };
 
 static char* ptx;  // the text that was loaded last, which is its own handle
 
@@ -338,15 +339,22 @@ EXPORT int cuFuncSetAttribute(struct Function* function, int attribute, int valu
   function->most_shared = (unsigned)value;
   return SUCCESS;
 }
+// CUDA C++ Programming Guide, technical specifications per compute capability.
+static int is_possible(const struct Shape* shape) {
+  const int64_t* n = shape->extents;
+  for (int i = 0; i < 6; i++)
+    if (n[i] < 1) return 0;
+  return !(n[0] >> 31 || n[1] >> 16 || n[2] >> 16 || n[5] > 64 || n[3] * n[4] * n[5] > MOST_THREADS);
+}
 EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
                           unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
                           void** extra) {
   NEEDS_CONTEXT;
   if (!function->launch) return NOT_SUPPORTED;
   if (shared > function->most_shared) return INVALID_VALUE;
-  if (!is_stream(stream) || x == 0 || x >> 31 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
-  if (block_x == 0 || block_x > MOST_THREADS || extra) return INVALID_VALUE;
-  submit(stream, (struct Command){.kind = LAUNCH, .launch = function->launch, .grid = x, .block = block_x,
+  const struct Shape shape = {{x, y, z, block_x, block_y, block_z, shared}};
+  if (!is_stream(stream) || !is_possible(&shape) || extra) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = LAUNCH, .launch = function->launch, .shape = shape,
                                   .arguments = copied_arguments(function, params)});
   return SUCCESS;
 }
@@ -357,16 +365,16 @@ struct NodeParams {  // CUDA_KERNEL_NODE_PARAMS
   unsigned grid[3], block[3], shared;
   void** params; void** extra; void* kernel; void* context;
 };
-struct Node { struct Function* function; unsigned grid, block, enabled; int64_t* arguments; struct Node* next; };
+struct Node { struct Function* function; struct Shape shape; unsigned enabled; int64_t* arguments; struct Node* next; };
 struct Graph { struct Node *first, *last; int num_nodes; };
 static int num_graph_launches;
 
 static int set_params(struct Node* node, const struct NodeParams* params) {
   if (params->shared > params->function->most_shared) return INVALID_VALUE;
-  if (params->grid[0] == 0 || params->grid[0] >> 31 || params->grid[1] != 1 || params->grid[2] != 1) return INVALID_VALUE;
-  if (params->block[0] == 0 || params->block[0] > MOST_THREADS || params->block[1] != 1 || params->block[2] != 1)
-    return INVALID_VALUE;
-  node->function = params->function, node->grid = params->grid[0], node->block = params->block[0];
+  const unsigned *grid = params->grid, *block = params->block;
+  const struct Shape shape = {{grid[0], grid[1], grid[2], block[0], block[1], block[2], params->shared}};
+  if (!is_possible(&shape)) return INVALID_VALUE;
+  node->function = params->function, node->shape = shape;
   free(node->arguments);
   node->arguments = copied_arguments(params->function, params->params);
   return SUCCESS;
@@ -405,8 +413,8 @@ EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
     if (!node->enabled) continue;
     int64_t* arguments = malloc(2 * sizeof(int64_t) * (size_t)node->function->num_arguments + 1);
     memcpy(arguments, node->arguments, 2 * sizeof(int64_t) * (size_t)node->function->num_arguments);
-    submit(stream, (struct Command){.kind = LAUNCH, .launch = node->function->launch, .grid = node->grid,
-                                    .block = node->block, .arguments = arguments});
+    submit(stream, (struct Command){.kind = LAUNCH, .launch = node->function->launch, .shape = node->shape,
+                                    .arguments = arguments});
   }
   return SUCCESS;
 }

@@ -1,0 +1,312 @@
+// CUDA C as users write it, on the simulator: pointers and shared arrays that check each access, and CUDA's own functions.
+//
+// Included by devices/cuda/given.h. devices/cudasim/compile.py has written Pointer<T> for `T *` and SHARED_ARRAY for
+// `__shared__`. A pointer knows the memory it is in, so it may be moved, cast and given to a function, and what it
+// touches is still checked; an index brings the line it stands in.
+
+#ifndef PICOGRAD_CUDASIM_PLAIN_H
+#define PICOGRAD_CUDASIM_PLAIN_H
+
+#include <stdint.h>
+#include <type_traits>
+
+namespace cudasim {
+
+// Bytes in which pointers are; of shared memory what is known of each piece of `granule` bytes.
+struct Memory {
+  char* bytes;
+  int64 nbytes;
+  const char* name;
+  Cell* cells;
+  int64 granule;
+};
+
+// An index, and the line where it is.
+struct Place {
+  int64 index;
+  int32 line;
+  template <class I> Place(const I& index, int32 line = __builtin_LINE()) : index((int64)index), line(line) {}
+};
+
+template <class T> struct Pointer;
+
+template <class T> static void check_access(const Memory& memory, int64 at, int32 line, const char* verb) {
+  at_line = line;
+  const int64 width = sizeof(T), index = (at < 0 ? at - width + 1 : at) / width;
+  if (__builtin_expect(at < 0 || at + width > memory.nbytes, 0))
+    fail("%s %s[%lld], which has %lld elements.", verb, memory.name, index, memory.nbytes / width);
+  if (__builtin_expect((int64)(memory.bytes + at) % (int64)alignof(T), 0))
+    fail("%s %s at byte %lld, which is no multiple of %d.", verb, memory.name, at, (int)alignof(T));
+}
+
+// An element on its way to being read or written.
+template <class T> struct Reference {
+  using Value = std::remove_const_t<T>;
+  using Touched = T;
+  Memory memory;
+  int64 at;
+  int32 line;
+  Value read() const {
+    check_access<T>(memory, at, line, "reads");
+    if (memory.cells)
+      for (int64 i = at / memory.granule; i * memory.granule < at + (int64)sizeof(T); i++) note_read(memory.cells[i], memory.name, i);
+    at_line = 0;
+    return *(const Value*)(memory.bytes + at);
+  }
+  void write(Value value) const {
+    check_access<T>(memory, at, line, "writes");
+    if (memory.cells)
+      for (int64 i = at / memory.granule; i * memory.granule < at + (int64)sizeof(T); i++) note_write(memory.cells[i], memory.name, i);
+    at_line = 0;
+    *(Value*)(memory.bytes + at) = value;
+  }
+  // Stores next(element) in one step, and returns what was there.
+  template <class Next> Value change(Next next) const {
+    check_access<T>(memory, at, line, "changes");
+    if (memory.cells) note_atomic(memory.cells[at / memory.granule], memory.name, at / memory.granule);
+    at_line = 0;
+    Value& element = *(Value*)(memory.bytes + at);
+    const Value before = element;
+    element = next(before);
+    return before;
+  }
+  operator Value() const { return read(); }
+  Pointer<T> operator&() const { return {memory, at, line}; }
+};
+
+// What assigns to an element.
+#define ASSIGNMENTS(Self)                                                                  \
+  const Self& operator=(const Value& value) const {                                        \
+    static_assert(!std::is_const_v<typename Reference<T>::Touched>, "memory that is const is written"); \
+    return this->write(value), *this;                                                      \
+  }                                                                                        \
+  const Self& operator=(const Self& other) const { return this->write(other.read()), *this; } \
+  template <class V> const Self& operator+=(const V& value) const { return this->write(this->read() + value), *this; } \
+  template <class V> const Self& operator-=(const V& value) const { return this->write(this->read() - value), *this; } \
+  template <class V> const Self& operator*=(const V& value) const { return this->write(this->read() * value), *this; } \
+  template <class V> const Self& operator/=(const V& value) const { return this->write(this->read() / value), *this; } \
+  template <class V> const Self& operator%=(const V& value) const { return this->write(this->read() % value), *this; } \
+  template <class V> const Self& operator|=(const V& value) const { return this->write(this->read() | value), *this; } \
+  template <class V> const Self& operator&=(const V& value) const { return this->write(this->read() & value), *this; } \
+  template <class V> const Self& operator^=(const V& value) const { return this->write(this->read() ^ value), *this; } \
+  const Self& operator++() const { return this->write(this->read() + 1), *this; }          \
+  const Self& operator--() const { return this->write(this->read() - 1), *this; }          \
+  Value operator++(int) const { const Value before = this->read(); this->write(before + 1); return before; } \
+  Value operator--(int) const { const Value before = this->read(); this->write(before - 1); return before; }
+
+template <class T> struct Item : Reference<T> {
+  using Value = typename Reference<T>::Value;
+  Item(const Memory& memory, int64 at, int32 line) : Reference<T>{memory, at, line} {}
+  Item(const Item&) = default;
+  ASSIGNMENTS(Item)
+};
+
+template <class T> struct Pointer {
+  using Type = T;
+  Memory memory = {nullptr, 0, "null", nullptr, 1};
+  int64 at = 0;
+  int32 line = 0;
+  Pointer() = default;
+  Pointer(std::nullptr_t) {}
+  Pointer(const Memory& memory, int64 at, int32 line = 0) : memory(memory), at(at), line(line) {}
+  Pointer(T* raw) : memory{nullptr, (int64)(~0ull >> 1), "local memory", nullptr, 1}, at((int64)raw) {}
+  template <class U, int64 N, class = std::enable_if_t<std::is_convertible_v<U*, T*>>>
+  Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", nullptr, 1} {}
+  Pointer(const GlobalMemory<T>& given)
+      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, nullptr, 1} {}
+  template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
+  Pointer(const Pointer<U>& other) : memory(other.memory), at(other.at), line(other.line) {}
+  template <class U, class = std::enable_if_t<!std::is_same_v<const U, T>>, class = void>
+  explicit Pointer(const Pointer<U>& other) : memory(other.memory), at(other.at), line(other.line) {}
+  Item<T> operator[](Place place) const { return {memory, at + place.index * (int64)sizeof(T), place.line}; }
+  Item<T> operator*() const { return {memory, at, line}; }
+  T* operator->() const {
+    check_access<T>(memory, at, line, "reads");
+    at_line = 0;
+    return (T*)(memory.bytes + at);
+  }
+  Pointer operator+(Place n) const { return {memory, at + n.index * (int64)sizeof(T), n.line}; }
+  Pointer operator-(Place n) const { return {memory, at - n.index * (int64)sizeof(T), n.line}; }
+  int64 operator-(const Pointer& other) const { return (where() - other.where()) / (int64)sizeof(T); }
+  Pointer& operator+=(Place n) { return *this = *this + n; }
+  Pointer& operator-=(Place n) { return *this = *this - n; }
+  Pointer& operator++() { return at += sizeof(T), *this; }
+  Pointer& operator--() { return at -= sizeof(T), *this; }
+  Pointer operator++(int) { Pointer before = *this; ++*this; return before; }
+  Pointer operator--(int) { Pointer before = *this; --*this; return before; }
+  int64 where() const { return (int64)memory.bytes + at; }
+  explicit operator bool() const { return where() != 0; }
+  bool operator==(const Pointer& other) const { return where() == other.where(); }
+  bool operator!=(const Pointer& other) const { return where() != other.where(); }
+  bool operator<(const Pointer& other) const { return where() < other.where(); }
+};
+
+// An array of several axes in shared memory.
+template <class T, int64 N, int64... M> struct Rows {
+  Memory memory;
+  int64 at;
+  static constexpr int64 NUMEL = (M * ... * 1);
+  auto operator[](Place place) const {
+    const int64 row = at + place.index * NUMEL * (int64)sizeof(T);
+    if constexpr (sizeof...(M) == 1) return Pointer<T>(memory, row, place.line);
+    else return Rows<T, M...>{memory, row};
+  }
+};
+template <class T, int64 N, int64... M> static auto array_in(const Memory& memory) {
+  if constexpr (sizeof...(M) == 0) return Pointer<T>(memory, 0);
+  else return Rows<T, N, M...>{memory, 0};
+}
+
+// ---- vectors ----
+#define VECTOR2(V, T)                                                                                 \
+  struct alignas(2 * sizeof(T)) V { T x, y; };                                                        \
+  static inline V make_##V(T x, T y) { return {x, y}; }
+#define VECTOR3(V, T)                                                                                 \
+  struct V { T x, y, z; };                                                                            \
+  static inline V make_##V(T x, T y, T z) { return {x, y, z}; }
+#define VECTOR4(V, T)                                                                                 \
+  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) V { T x, y, z, w; };                        \
+  static inline V make_##V(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define VECTORS(name, T) VECTOR2(name##2, T) VECTOR3(name##3, T) VECTOR4(name##4, T)
+}  // namespace cudasim
+VECTORS(float, float) VECTORS(int, int) VECTORS(uint, unsigned) VECTORS(double, double)
+VECTORS(char, signed char) VECTORS(uchar, unsigned char) VECTORS(short, short) VECTORS(ushort, unsigned short)
+namespace cudasim {
+#define PARTS2(V, C, T)                                                                                   \
+  template <> struct Item<C V> : Reference<C V> {                                                     \
+    using Value = V;                                                                                      \
+    Item<C T> x, y;                                                                                   \
+    Item(const Memory& m, int64 at, int32 line)                                                       \
+        : Reference<C V>{m, at, line}, x(m, at, line), y(m, at + (int64)sizeof(T), line) {}               \
+    Item(const Item&) = default;                                                                  \
+    const Item& operator=(const Value& value) const { return this->write(value), *this; }             \
+    const Item& operator=(const Item& other) const { return this->write(other.read()), *this; }   \
+  };
+#define PARTS4(V, C, T)                                                                                   \
+  template <> struct Item<C V> : Reference<C V> {                                                     \
+    using Value = V;                                                                                      \
+    Item<C T> x, y, z, w;                                                                             \
+    Item(const Memory& m, int64 at, int32 line)                                                       \
+        : Reference<C V>{m, at, line}, x(m, at, line), y(m, at + (int64)sizeof(T), line),                 \
+          z(m, at + 2 * (int64)sizeof(T), line), w(m, at + 3 * (int64)sizeof(T), line) {}                 \
+    Item(const Item&) = default;                                                                  \
+    const Item& operator=(const Value& value) const { return this->write(value), *this; }             \
+    const Item& operator=(const Item& other) const { return this->write(other.read()), *this; }   \
+  };
+#define PARTS(name, T) PARTS2(name##2, , T) PARTS2(name##2, const, T) PARTS4(name##4, , T) PARTS4(name##4, const, T)
+PARTS(float, float) PARTS(int, int) PARTS(uint, unsigned) PARTS(double, double)
+
+// Memory of a plan under the name that the user's kernel has for it.
+template <class T> static GlobalMemory<T> named(GlobalMemory<T> memory, const char* name) {
+  memory.name = name;
+  return memory;
+}
+template <class To, class From> static To as(From&& from) { return (To)from; }
+
+}  // namespace cudasim
+
+#define GIVEN(memory, name) cudasim::named(memory, #name)
+#define GIVEN_KERNEL(...) void
+#define reinterpret_cast cudasim::as
+template <class T> using Pointer = cudasim::Pointer<T>;
+#define SHARED_ARRAY(T, name, ...)                            \
+  static cudasim::SharedBytes<T, ##__VA_ARGS__> name##_memory; \
+  const auto name = name##_memory.array(#name)
+#define DYNAMIC_SHARED(T, name) \
+  const Pointer<T> name({cudasim::dynamic_shared, cudasim::dynamic_nbytes, #name, cudasim::dynamic_cells, sizeof(T)}, 0)
+
+namespace cudasim {
+template <class T, int64... N> struct SharedBytes {
+  static constexpr int64 NUMEL = (N * ... * 1);
+  alignas(16) T elements[NUMEL];
+  Cell cells[NUMEL];
+  auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, cells, sizeof(T)}); }
+};
+template <class T> struct SharedBytes<T> {
+  T element;
+  Cell cell;
+  Item<T> array(const char* name) { return {{(char*)&element, sizeof element, name, &cell, sizeof(T)}, 0, 0}; }
+};
+}  // namespace cudasim
+
+// ---- functions of CUDA ----
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __constant__ static
+#define warpSize 32
+#define __syncwarp(...) sync_warp(__LINE__)
+
+template <class T> static inline T __ldg(const Pointer<const T>& at) { return *at; }
+template <class T> static inline T __ldg(const Pointer<T>& at) { return *at; }
+
+#define OF_WARP(name, from)                                                                                           \
+  template <class T> static inline T name(uint32, T value, int32 number, int32 width = 32, int32 line = __builtin_LINE()) { \
+    const T* all[32];                                                                                                 \
+    const int32 lane = (int32)cudasim::meet(value, all, line), first = lane - lane % width, own = lane % width;       \
+    const int32 other = from;                                                                                         \
+    return *all[other < 0 || other >= width ? lane : first + other];                                                  \
+  }
+OF_WARP(__shfl_sync, (number % width))
+OF_WARP(__shfl_xor_sync, (own ^ number))
+OF_WARP(__shfl_down_sync, (own + number))
+OF_WARP(__shfl_up_sync, (own - number))
+static inline uint32 __ballot_sync(uint32, int32 is_true, int32 line = __builtin_LINE()) {
+  const int32* all[32];
+  cudasim::meet(is_true, all, line);
+  uint32 found = 0;
+  for (int32 i = 0; i < 32; i++) found |= (uint32)(*all[i] != 0) << i;
+  return found;
+}
+static inline int32 __any_sync(uint32 mask, int32 is_true, int32 line = __builtin_LINE()) {
+  return __ballot_sync(mask, is_true, line) != 0;
+}
+static inline int32 __all_sync(uint32 mask, int32 is_true, int32 line = __builtin_LINE()) {
+  return __ballot_sync(mask, is_true, line) == ~0u;
+}
+
+#define ATOMIC(name, value_of)                                                                                   \
+  template <class T> static inline T name(const Pointer<T>& at, typename std::common_type<T>::type value) {      \
+    return (*at).change([&](T before) { return (T)(value_of); });                                                \
+  }
+ATOMIC(atomicAdd, before + value)
+ATOMIC(atomicSub, before - value)
+ATOMIC(atomicMax, before > value ? before : value)
+ATOMIC(atomicMin, before < value ? before : value)
+ATOMIC(atomicAnd, before & value)
+ATOMIC(atomicOr, before | value)
+ATOMIC(atomicXor, before ^ value)
+ATOMIC(atomicExch, value)
+template <class T> static inline T atomicCAS(const Pointer<T>& at, typename std::common_type<T>::type expected,
+                                             typename std::common_type<T>::type value) {
+  return (*at).change([&](T before) { return before == expected ? value : before; });
+}
+
+#define SMALLER_AND_LARGER(T)                                     \
+  static inline T min(T a, T b) { return a < b ? a : b; }         \
+  static inline T max(T a, T b) { return a > b ? a : b; }
+SMALLER_AND_LARGER(int) SMALLER_AND_LARGER(unsigned) SMALLER_AND_LARGER(long long) SMALLER_AND_LARGER(unsigned long long)
+SMALLER_AND_LARGER(float) SMALLER_AND_LARGER(double) SMALLER_AND_LARGER(long) SMALLER_AND_LARGER(unsigned long)
+#define __expf expf
+#define __exp2f exp2f
+#define __logf logf
+#define __sinf sinf
+#define __cosf cosf
+#define __powf powf
+static inline float __fdividef(float x, float y) { return x / y; }
+static inline float __frcp_rn(float x) { return 1.0f / x; }
+static inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
+static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+static inline int __float_as_int(float x) { return bitcast<int>(x); }
+static inline float __int_as_float(int x) { return bitcast<float>(x); }
+static inline unsigned __float_as_uint(float x) { return bitcast<unsigned>(x); }
+static inline float __uint_as_float(unsigned x) { return bitcast<float>(x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __mul24(int x, int y) { return x * y; }
+
+#endif

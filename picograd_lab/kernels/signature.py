@@ -1,0 +1,173 @@
+"""The head of a kernel in CUDA C: its name, its parameters with their types, and the bounds of its launch.
+
+In:    source text
+Out:   `Signature`;  `included`: a source with the headers of its own folder in place
+
+Only heads of functions are read, by regular expressions on a text without comments; the compiler reads the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, FileError
+from picograd.record import Record
+
+# By the words of a type in alphabetical order, without const and the like.
+DTYPES: dict[str, DType] = {
+    "float": dtypes.float32, "float32": dtypes.float32, "double": dtypes.float64, "float64": dtypes.float64,
+    "half": dtypes.float16, "__half": dtypes.float16, "float16": dtypes.float16,
+    "bfloat16": dtypes.bfloat16, "__nv_bfloat16": dtypes.bfloat16,
+    "float8_e4m3": dtypes.float8_e4m3, "float8_e5m2": dtypes.float8_e5m2, "bool": dtypes.bool_,
+    "int8": dtypes.int8, "int8_t": dtypes.int8, "char": dtypes.int8, "char signed": dtypes.int8,
+    "uint8": dtypes.uint8, "uint8_t": dtypes.uint8, "char unsigned": dtypes.uint8,
+    "int16": dtypes.int16, "int16_t": dtypes.int16, "short": dtypes.int16,
+    "uint16": dtypes.uint16, "uint16_t": dtypes.uint16, "short unsigned": dtypes.uint16,
+    "int": dtypes.int32, "int32": dtypes.int32, "int32_t": dtypes.int32,
+    "uint32": dtypes.uint32, "uint32_t": dtypes.uint32, "int unsigned": dtypes.uint32, "unsigned": dtypes.uint32,
+    "int64": dtypes.int64, "int64_t": dtypes.int64, "long long": dtypes.int64, "long": dtypes.int64,
+    "uint64": dtypes.uint64, "uint64_t": dtypes.uint64, "long long unsigned": dtypes.uint64, "size_t": dtypes.uint64,
+}  # fmt: skip
+
+
+class Parameter(Record):
+    """One parameter of a kernel.
+
+    type:        as the source has it, without the name
+    dtype:       of the number, or of the elements of the memory; None: the type is one of the source's own
+    is_pointer:  it is memory
+    is_const:    memory that is only read
+    """
+
+    name: str
+    type: str
+    dtype: DType | None
+    is_pointer: bool
+    is_const: bool
+
+
+class Signature(Record):
+    """The head of a kernel.
+
+    bounds:  the arguments of its __launch_bounds__, "" where it has none
+    """
+
+    name: str
+    bounds: str
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def results(self) -> list[Parameter]:
+        """Returns the parameters that the kernel writes: memory that is not const."""
+        return [one for one in self.parameters if one.is_pointer and not one.is_const]
+
+    @property
+    def inputs(self) -> list[Parameter]:
+        """Returns the parameters that are no results."""
+        return [one for one in self.parameters if not one.is_pointer or one.is_const]
+
+
+def without_comments(text: str) -> str:
+    """Returns a text in which comments are spaces; its lines stay where they are."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found[0]), text, flags=re.DOTALL)
+
+
+HEAD = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\((?P<bounds>(?:[^()]|\([^()]*\))*)\)\s*)?(?:void\s+)?(?P<name>\w+)\s*\("
+)
+
+
+def signature_of(text: str, entry: str | None) -> Signature:
+    """Returns the head of the kernel that `entry` names, such as "product<16>"; None: of the only one.
+
+    Raises:
+      ArgumentError: there is no kernel of that name, or there are several and none is named.
+    """
+    plain = without_comments(text)
+    heads = {head["name"]: head for head in HEAD.finditer(plain)}
+    if not heads:
+        raise ArgumentError("kernel: the source has no __global__ function.")
+    wanted = next(iter(heads)) if entry is None else entry.partition("<")[0].strip()
+    if entry is None and len(heads) > 1:
+        raise ArgumentError(f"kernel: the source has {len(heads)} kernels: {', '.join(heads)}.", f'entry="{wanted}"')
+    if wanted not in heads:
+        raise ArgumentError(f"kernel: the source has no __global__ function {wanted}, only {', '.join(heads)}.")
+    head = heads[wanted]
+    listed = _until_closed(plain, head.end())
+    return Signature(wanted, (head["bounds"] or "").strip(), tuple(map(_parameter, _split(listed))))
+
+
+def _until_closed(text: str, start: int) -> str:
+    """Returns the text from `start` to the parenthesis that closes one before it."""
+    depth = 1
+    for end in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        if depth == 0:
+            return text[start:end]
+    return text[start:]
+
+
+def _split(text: str) -> list[str]:
+    """Returns the parts between commas that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _parameter(text: str) -> Parameter:
+    """Returns a parameter such as `const float *__restrict__ x` or `Global<const float> x`.
+
+    >>> _parameter("const float *x")
+    Parameter(name='x', type='const float *', dtype=dtypes.float32, is_pointer=True, is_const=True)
+    """
+    bare = re.sub(r"\b(__restrict__|__restrict|__grid_constant__|volatile|register)\b", " ", text.partition("=")[0])
+    found = re.fullmatch(r"(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*", bare, re.DOTALL)
+    if found is None or not found["type"].strip():
+        raise ArgumentError(f"kernel: the parameter {' '.join(text.split())!r} has no name.")
+    type_ = " ".join(found["type"].split()) + (" *" if found["array"] else "")
+    held = re.fullmatch(r"Global\s*<(.*)>", type_)
+    is_pointer = held is not None or "*" in type_
+    element = held[1] if held else type_.partition("*")[0]
+    words = re.findall(r"\w+", element)
+    dtype = DTYPES.get(" ".join(sorted(word for word in words if word != "const")))
+    return Parameter(found["name"], type_, dtype, is_pointer, "const" in words)
+
+
+# ---- headers ----
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*$', re.MULTILINE)
+
+
+def included(path: Path, folders: Sequence[Path] = (), known: set[Path] | None = None) -> str:
+    """Returns the text of a file with the headers in its folder, each once, in place of the lines that include them.
+
+    A header that is not found there is one of the compiler's, or of picograd's.
+
+    Raises:
+      FileError: the file cannot be read.
+    """
+    known = {path.resolve()} if known is None else known
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"kernel: {path} cannot be read ({error}).") from None
+
+    def replaced(found: re.Match[str]) -> str:
+        header = next((place for folder in (path.parent, *folders) if (place := folder / found[1]).is_file()), None)
+        if header is None:
+            return found[0]
+        after = f'#line {text.count(chr(10), 0, found.end()) + 2} "{path.name}"'
+        if header.resolve() in known:
+            return ""
+        known.add(header.resolve())
+        return f"{included(header, folders, known)}\n{after}"
+
+    return f'#line 1 "{path.name}"\n{INCLUDE.sub(replaced, text)}'
