@@ -167,16 +167,15 @@ with _collecting_later():
     for _page in _PAGES:
         _publish(vars(_page))
     _publish(globals())
+    # einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
+    if _find_spec("einops") is not None:
+        _load_late("picograd.tensor.einops")
 
 
 _warn_of_settings(lambda: _check_exists(_default_device(), lists_usable=False))
 
 
 _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others
-
-# einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
-if _find_spec("einops") is not None:
-    _load_late("picograd.tensor.einops")
 
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----

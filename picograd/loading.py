@@ -29,7 +29,7 @@ from typing import Any
 from picograd.interrupts import held_back
 
 MOST_BEFORE = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
-MADE_BETWEEN = 50_000  # objects that are alive, some MB, more than a training step has
+MADE_BETWEEN = 60_000  # objects that are alive, some MB, more than a training step has; the compiler loads with 24,000
 LOOKS_BETWEEN = 2  # at the youngest objects before older ones are looked at, too; 10 by default, as these are many more
 
 

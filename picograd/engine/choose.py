@@ -13,7 +13,6 @@ devices/cuda/hopper_product.h, hopper_attention.h and hopper_attention_grad.h.
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -121,8 +120,9 @@ def winner_of(samples: Sequence[Sequence[float]]) -> int:
     best, best_ratio = 0, GAIN
     for place, sample in enumerate(samples[1:], 1):
         ratios = sorted(time / guess for time, guess in zip(sample, samples[0]))
-        if statistics.median(ratios) < best_ratio and ratios[-2] < 1:
-            best, best_ratio = place, statistics.median(ratios)
+        ratio = float(np.median(ratios))
+        if ratio < best_ratio and ratios[-2] < 1:
+            best, best_ratio = place, ratio
     return best
 
 

@@ -14,9 +14,9 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import partial
 from math import copysign
 from operator import attrgetter
+from types import MethodType
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
@@ -111,7 +111,7 @@ class Op:
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
         op.needs_grad, op.depth = needs_grad, depth + 1
-        entry = weakref.ref(op, partial(_leave, key))
+        entry = weakref.ref(op, MethodType(_leave, key))
         winner = _interned.setdefault(key, entry)
         return op if winner is entry else _intern_beside(winner, entry, key, op)
 
@@ -207,7 +207,7 @@ def memory_op(buffer: Buffer, shape: Shape) -> Op:
     op.code, op.dtype, op.src, op.realized, op.lines = OpCode.BUFFER, buffer.dtype, (), None, ()
     op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
     key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
-    _interned[key] = weakref.ref(op, partial(_leave, key))
+    _interned[key] = weakref.ref(op, MethodType(_leave, key))
     return op
 
 

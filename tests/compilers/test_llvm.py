@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from picograd import dtype as dtypes
 from picograd.compilers import llvm
 from picograd.errors import CompileError
-from picograd.ir.stages import Source
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Launch, Source
 
 TEXT = """define void @f_0(ptr %args, i64 %begin, i64 %end) {
 entry:
@@ -32,7 +35,9 @@ define void @f_1(ptr %args, i64 %begin, i64 %end) {
 
 PRINT_PASSES = """
 from picograd.compilers import llvm
-from picograd.ir.stages import Source
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Launch, Source
 
 binding, target = llvm._binding(), llvm.host_target()
 machine, module = llvm._machine(target.arch, target.features, target.triple)[0], binding.parse_assembly("")
@@ -124,6 +129,21 @@ def test_text_that_is_wrong_changes_no_settings(noted: list[str]) -> None:
     with pytest.raises(CompileError):
         llvm.compile_source(source(TEXT.replace("ret void", "ret float %x", 1)), llvm.host_target())
     assert noted == []
+
+
+def test_only_launches_that_are_short_at_any_length_are_compiled_in_haste() -> None:
+    twice = "define void @f_0(ptr %args, i64 %begin, i64 %end) {\n" + "".join(
+        f"  %a{i} = xor i64 %begin, 11\n  store i64 %a{i}, ptr %args, align 8\n" for i in range(2)
+    )
+    length = Op(OpCode.VARIABLE, dtypes.int64, (), ("length", 1, 1 << 20))
+
+    def num_computed(grid: Dim, work: int) -> int:
+        launch = Launch("f_0", grid, 1, work)
+        text = llvm.assembly(Source("f", "llvm", twice + "  ret void\n}\n", (), (), (launch,)), llvm.host_target())
+        return text.count("xor")
+
+    short, long = num_computed(4, llvm.SHORT_WORK // 4), num_computed(4, llvm.SHORT_WORK)
+    assert short > long == num_computed(length, 4)
 
 
 def test_an_error_quotes_the_line() -> None:

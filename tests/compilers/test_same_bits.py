@@ -68,9 +68,9 @@ print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.h
 """
 
 
-def printed(generation: str, threads: int, cache: Path) -> str:
+def printed(generation: str, threads: int, cache: Path, before: str = "") -> str:
     settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache)}
-    program = [sys.executable, "-c", PROGRAM]
+    program = [sys.executable, "-c", before + PROGRAM]
     done = subprocess.run(program, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -84,6 +84,15 @@ def test_steps_rows_and_threads_have_the_same_bits(generation: str, tmp_path: Pa
     width = llvm.processor_target(host_target().triple, "", features).vector_bytes
     found = {printed(generation, threads, tmp_path) for threads in (1, 3)}
     assert len(found) == 1 and found.pop().startswith(f"{width} ")
+
+
+@pytest.mark.parametrize("generation", ["native", *GENERATIONS])
+def test_kernels_compiled_in_haste_have_the_same_bits(generation: str, tmp_path: Path) -> None:
+    if generation not in ["native", *host_generations()]:
+        pytest.skip("this processor has no such instructions")
+    before = "from picograd.compilers import llvm; llvm.SHORT_WORK = "
+    found = {printed(generation, 2, tmp_path / str(work), f"{before}{work}") for work in (-1, 1 << 60)}
+    assert len(found) == 1
 
 
 def test_a_generation_that_the_host_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
