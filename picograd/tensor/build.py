@@ -194,7 +194,7 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
       ArgumentError:     both names were given, or an axis twice.
       IndexingError:     the shape has no such axis.
     """
-    dim = one_name(function, dim, axis)
+    dim = dim if axis is None else one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
     if isinstance(dim, INTS):

@@ -239,7 +239,7 @@ class Generator:
         if found is None:
             with Mode(trace, self._made_in):  # it is as old as its generator, also when a later trace asks first
                 made = GeneratorState(self._seed, str(device))
-                return self.states.setdefault(device, made)  # another thread may have been faster
+                return self.states.setdefault(str(device), made)  # another thread may have been faster
         return found
 
     def next_key(self, device: str) -> Op:

@@ -117,13 +117,11 @@ def no_grad(function: Any = None) -> Any:
     ...     (x * 2).requires_grad
     False
     """
-    return _as_said(Mode(grad_mode, False), function)
+    return Mode(grad_mode, False) if function is None else _decorated(Mode(grad_mode, False), function)
 
 
-def _as_said(mode: Mode[bool], function: Any) -> Any:
-    """Returns a mode, or the function that it decorates."""
-    if function is None:
-        return mode
+def _decorated(mode: Mode[bool], function: Any) -> Any:
+    """Returns the function that a mode decorates."""
     if not callable(function):
         raise ArgumentTypeError(f"no_grad: decorates functions, got {shown(function)}.", hint="with no_grad(): ...")
     return mode(function)
@@ -143,7 +141,7 @@ def enable_grad(function: Any = None) -> Any:
     ...     is_grad_enabled()
     True
     """
-    return _as_said(Mode(grad_mode, True), function)
+    return Mode(grad_mode, True) if function is None else _decorated(Mode(grad_mode, True), function)
 
 
 def set_grad_enabled(mode: bool) -> Mode[bool]:

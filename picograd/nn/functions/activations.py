@@ -14,7 +14,7 @@ from picograd.ir.build import compare, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
-from picograd.tensor import pointwise
+from picograd.tensor import pointwise, reductions
 from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
 from picograd.tensor.generator import Generator
 from picograd.tensor.host import fitting
@@ -450,7 +450,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     >>> softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([0.5, 0.5])
     """
-    return input.softmax(_chosen("softmax", input, dim), dtype)
+    return reductions.softmax(input, _chosen("softmax", input, dim), dtype)
 
 
 @widened
@@ -463,7 +463,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     >>> log_softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([-0.6931472, -0.6931472])
     """
-    return input.log_softmax(_chosen("log_softmax", input, dim), dtype)
+    return reductions.log_softmax(input, _chosen("log_softmax", input, dim), dtype)
 
 
 @widened
