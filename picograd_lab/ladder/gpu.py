@@ -55,7 +55,7 @@ class Rung(Record):
     file:      in the ladder's folder, NN_name.cu; its first line says the idea: `// Name: what this rung adds.`
     launches:  of lengths: its functions by symbol, with blocks, threads and maps of tiles
     accepts:   of lengths: "" or the rule that they break
-    dtype:     of floats that it is given; it gives float32
+    dtype:     of floats that it is given, `Element` in the text if it is a narrow one; it gives float32
     roundoff:  greatest relative error of one of its roundings
     oldest:    compute capability from which on GPUs have its instructions: 70, 80, 90 (of Hopper alone)
     scratch:   of lengths: dtype and number of elements of memory between its kernels; parameters behind the outputs
@@ -81,11 +81,11 @@ class Ladder(Record):
     folder:   of the rungs' files; its name is the ladder's
     does:     in one line
     lengths:  names in the text, with what they are if nobody says
-    inputs:   (lengths, rng): the arrays that a kernel is given, floats as float64
+    inputs:   (lengths, rng): the arrays that a kernel is given; float64 is for a rung's dtype
     meaning:  (lengths, *inputs): the arrays that it gives, in float64
     bound:    (lengths, roundoff, *inputs): how far each element may be off
     flops:    of lengths
-    nbytes:   of lengths: what memory has to move at least, where that is not each operand of a rung once
+    switches: those lengths that are 0 or 1
     """
 
     folder: Path
@@ -96,7 +96,7 @@ class Ladder(Record):
     bound: Callable[..., tuple[Array, ...]]
     flops: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
-    nbytes: Callable[[Lengths], int] | None = None
+    switches: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -112,18 +112,20 @@ class Ladder(Record):
         return self.text(rung).splitlines()[0].partition(": ")[2].rstrip(".")
 
     def given(self, rung: Rung, lengths: Lengths, seed: int = 0) -> tuple[Array, ...]:
-        """Returns the arrays that a rung is given: floats in its dtype, all else as it is."""
+        """Returns the arrays that a rung is given: float64 in its dtype, all else as it is."""
         arrays = self.inputs(lengths, np.random.default_rng(seed))
-        return tuple(array.astype(rung.dtype.numpy) if array.dtype.kind == "f" else array for array in arrays)
+        return tuple(array.astype(rung.dtype.numpy) if array.dtype == np.float64 else array for array in arrays)
 
     def least_nbytes(self, rung: Rung, lengths: Lengths) -> int:
         """Returns the bytes that a rung has to move in memory at least."""
         operands = [param for param in self.source(rung, lengths).params if param.role != "scratch"]
-        return self.nbytes(lengths) if self.nbytes else sum(int(p.numel) * p.dtype.itemsize for p in operands)
+        return sum(int(p.numel) * p.dtype.itemsize for p in operands)
 
     def source(self, rung: Rung, lengths: Lengths) -> Source:
         """Returns the text of a rung for these lengths, its parameters and launches."""
-        before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())};  "
+        before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())}; "
+        if rung.dtype.itemsize < 4:
+            before += f"struct {rung.dtype.name}; typedef {rung.dtype.name} Element; "
         given = self.given(rung, lengths)
         params = [Param(_dtype_of(array), array.size, "in") for array in given]
         meant = self.meaning(lengths, *_wide(given))
@@ -149,9 +151,12 @@ def _wide(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 # ---- what a rung needs ----
 def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str:
     """Returns why a rung cannot be climbed with these lengths on a device; "" if it can."""
-    short = [name for name, length in lengths.items() if length < 1]
+    short = [name for name, length in lengths.items() if length < 1 and name not in ladder.switches]
     if short:
         return f"{' and '.join(short)} must be at least 1"
+    for name in ladder.switches:
+        if lengths[name] not in (0, 1):
+            return f"{name} must be 0 or 1"
     if target.language == "cuda" and target.arch != "sim":
         own = int("".join(filter(str.isdigit, target.arch)))
         if own < rung.oldest or (rung.oldest == 90 and own != 90):

@@ -104,8 +104,8 @@ def _registers(figure: Figure) -> str:
     return "" if figure.registers is None else str(figure.registers)
 
 
-def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str, source: str) -> str:
-    """Returns the table in Markdown, with what was computed above, and `source`, where it is from, below."""
+def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str) -> str:
+    """Returns the table in Markdown, below what was computed."""
     names: Mapping[str, str] = {rung.name: rung.file for rung in ladder.rungs}
     heads, rows = table_of(ladder, lengths, figures, device)
     lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads) + " |"]
@@ -113,4 +113,4 @@ def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device
     for name, *cells in rows:
         link = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
         lines.append("| " + " | ".join([link, *cells]) + " |")
-    return "\n".join([*lines, "", f"*{source}*"])
+    return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Launches, rules of lengths and roundings that ladders of GPU kernels have in common.
 
 In:    names of lengths, numbers
-Out:   functions of lengths, as a `Rung` takes them: `per`, `together`; `whole`, `at_most`, `all_of`;  `roundings`
+Out:   functions of lengths, as a `Rung` takes them: `per`, `tiles`, `together`; `whole`, `at_most`, `all_of`;  `roundings`
 """
 
 from __future__ import annotations
@@ -27,6 +27,19 @@ def per(symbol: str, names: str, each: int, threads: int) -> Launches:
 
     def launches(lengths: Lengths) -> tuple[Launch, ...]:
         return (Launch(symbol, ceil_div(prod(lengths[name] for name in names.split()), each), threads, 1),)
+
+    return launches
+
+
+def tiles(symbol: str, threads: int, *edges: tuple[str, int]) -> Launches:
+    """Returns the launch of a kernel that has a block for each tile: of each of these lengths, so much.
+
+    >>> tiles("multiply", 256, ("M", 16), ("N", 16))({"M": 17, "N": 40})[0].grid
+    6
+    """
+
+    def launches(lengths: Lengths) -> tuple[Launch, ...]:
+        return (Launch(symbol, prod(ceil_div(lengths[name], each) for name, each in edges), threads, 1),)
 
     return launches
 

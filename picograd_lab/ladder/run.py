@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -151,11 +151,15 @@ def shown_programs() -> dict[str, str]:
 
 
 def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) -> list[str]:
-    """Replaces the text between the page's markers `ladder:gemm` and `ladder:RUNG`; returns the names replaced."""
-    texts = {"ladder:gemm": markdown(record, figures)}
-    texts |= {f"ladder:{name}": f"```text\n{text}\n```" for name, text in shown_programs().items()}
+    """Writes the table and the loops of each rung to a page; returns the names of the parts replaced."""
+    loops = {f"ladder:{name}": f"```text\n{text}\n```" for name, text in shown_programs().items()}
+    return replace_parts(page, {"ladder:gemm": markdown(record, figures), **loops})
+
+
+def replace_parts(page: Path, parts: Mapping[str, str]) -> list[str]:
+    """Replaces the text between markers of a page, by name; returns the names that it has."""
     text, replaced = page.read_text(), []
-    for name, inner in texts.items():
+    for name, inner in parts.items():
         changed = replace_marked(text, name, inner)
         if changed is not None:
             text = changed
@@ -244,12 +248,11 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
     if config.json is not None:
         config.json.write_text(json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
-        name = f"ladder:{config.name} on {device}"
-        table = gpu_table.markdown(chosen, lengths, figures, device, source)
-        changed = replace_marked(config.docs.read_text(), name, table)
-        if changed is not None:
-            config.docs.write_text(changed)
-        console.print(f"{config.docs}: replaced {name if changed else 'nothing'}")
+        table = gpu_table.markdown(chosen, lengths, figures, device)
+        parts = {f"ladder:{config.name} on {device}": table if device == "CUDASIM" else f"{table}\n\n*{source}*"}
+        if device == "CUDASIM":  # where a page explains the columns once
+            parts["ladder:columns"] = source
+        console.print(f"{config.docs}: replaced {', '.join(replace_parts(config.docs, parts)) or 'nothing'}")
     return 0
 
 
@@ -286,7 +289,9 @@ def _check_rung(name: str, names: Sequence[str]) -> None:
 
 def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
     """Returns the lengths to climb with: those of the ladder, but for what is asked for."""
-    lengths = {name: config.size or length for name, length in chosen.lengths.items()}
+    lengths = {
+        name: length if name in chosen.switches else config.size or length for name, length in chosen.lengths.items()
+    }
     for part in filter(None, config.lengths.split(",")):
         name, _, value = part.strip().partition("=")
         if name not in lengths or not value.isdecimal():

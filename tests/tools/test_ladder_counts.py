@@ -8,15 +8,17 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from picograd import dtype as dtypes
 from picograd.devices.cudasim import compile as simulated
 from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.engine.devices import compiler_for
+from picograd.record import replace
 from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
 from tests.host_compilers import needs_compiler
 
-LENGTHS = {"softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024)}
+LENGTHS = {"softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "attention": (2, 1, 64, 64, 1)}
 
 
 def ladder_of(name: str) -> Ladder:
@@ -95,6 +97,80 @@ def test_a_large_mean_does_not_drown_the_variance(rung: gpu.Rung) -> None:
     x = np.float32(4096) + np.arange(8, dtype=np.float32)[None] / 8  # its squares need 2 * 15 bits, of which float32 has 24
     (y,) = run("layernorm", rung.name, {"ROWS": 1, "COLS": 8}, x, np.ones(8, np.float32), np.zeros(8, np.float32))
     assert np.allclose(y, (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5), atol=1e-5)
+
+
+# ---- attention ----
+BY_MMA = [(ladder_of(name), ladder_of(name).rungs[-1]) for name in ("attention", "attention_grad")]
+
+
+@needs_compiler
+def test_attention_without_stored_scores_stores_what_it_gives() -> None:
+    found, given = counts("attention"), 2 * 64 * 64 * 4 // 32  # sectors of the result
+    logarithms = 2 * 64 * 4 // 32
+    assert (
+        found["naive"]["stored_sectors"] == found["tiled"]["stored_sectors"] == given + 2 * 64 + 2 * 2 * 64 * 64 * 4 // 32
+    )
+    assert found["mma"]["stored_sectors"] == given + logarithms
+    assert found["tiled"]["loaded_sectors"] * 10 < found["naive"]["loaded_sectors"]
+    assert found["mma"]["loaded_sectors"] * 2 < found["online"]["loaded_sectors"] < found["tiled"]["loaded_sectors"] / 4
+
+
+@needs_compiler
+def test_matrix_instructions_take_the_place_of_shared_loads() -> None:
+    found = counts("attention")
+    assert found["mma"]["mmas"] * 16 * 8 * 16 == 2 * 2 * 64 * 64 * 64, "two products of each head, none of them half"
+    assert found["mma"]["shared_loads"] * 50 < found["online"]["shared_loads"]
+    assert found["mma"]["bank_conflicts"] == 0
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_grad"])
+def test_memory_of_attention_grows_with_t_from_the_third_rung_on(name: str) -> None:
+    ladder = ladder_of(name)
+    for rung in ladder.rungs:
+        short, long = (sum(n for _, n in rung.scratch({**ladder.lengths, "T": rows})) for rows in (1000, 2000))
+        assert long > 3 * short if rung.name in ("naive", "tiled") else long == 2 * short
+
+
+@needs_compiler
+def test_causal_attention_skips_tiles_right_of_the_diagonal() -> None:
+    ladder = ladder_of("attention")
+    some = replace(ladder, rungs=ladder.rungs[-1:])
+    whole, half = (
+        list(gpu.climb(some, {**ladder.lengths, "T": 256, "CAUSAL": causal}, compiler_for("CUDASIM")))[0].counts
+        for causal in (0, 1)
+    )
+    assert (
+        half["mmas"] * 8 == whole["mmas"] * 5
+    )  # of 4 blocks the first walks along a quarter of the keys, the last along all
+
+
+@needs_compiler
+@pytest.mark.parametrize(("ladder", "rung"), BY_MMA, ids=lambda each: each.name)
+def test_matrix_instructions_of_attention_take_bfloat16(ladder: Ladder, rung: gpu.Rung) -> None:
+    lengths = {"HEADS": 2, "KV_HEADS": 1, "T": 37, "D": 32, "CAUSAL": 1}
+    ladder = replace(ladder, rungs=(replace(rung, dtype=dtypes.bfloat16, roundoff=2.0**-8),))
+    (figure,) = gpu.climb(ladder, lengths, compiler_for("CUDASIM"))
+    assert 0 < figure.error <= 1 and figure.registers is not None
+
+
+@pytest.mark.parametrize(("ladder", "rung"), BY_MMA, ids=lambda each: each.name)
+def test_heads_of_128_spill_nothing(ladder: Ladder, rung: gpu.Rung) -> None:
+    for arch in ("sm_80", "sm_90a"):
+        assert gpu.machine_code(ladder, rung, {**ladder.lengths, "D": 128}, arch).spill_nbytes == 0
+
+
+def test_lengths_that_attention_does_not_take_are_refused() -> None:
+    ladder = ladder_of("attention")
+    *_, mma = ladder.rungs
+    for changed, says in (
+        ({"KV_HEADS": 3}, "HEADS must be a multiple of KV_HEADS"),
+        ({"D": 24}, "D must be a multiple of 16"),
+        ({"D": 144}, "D must be at most 128"),
+        ({"CAUSAL": 2}, "CAUSAL must be 0 or 1"),
+        ({"T": 0}, "T must be at least 1"),
+        ({"CAUSAL": 0}, ""),
+    ):
+        assert gpu.why_not(ladder, mma, {**ladder.lengths, **changed}, TARGET) == says
 
 
 # ---- the table of a GPU ----

@@ -2,8 +2,8 @@
 //
 // The sum so far is scaled whenever the maximum rises. A pair (greatest, sum) means sum * exp(greatest). Two such pairs
 // are joined by scaling the sum of the lower maximum, in any order: so a thread adds elements to its pair, warps join
-// pairs by shuffles, the block in shared memory. x is read twice, not three times; the price is an exponential more for
-// each element. What is left: a load instruction moves 4 bytes a thread.
+// pairs by shuffles, the block in shared memory. x is read twice, not three times; the price is an exponential for each
+// join of two threads. What is left: a load instruction moves 4 bytes a thread.
 // Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", arXiv:1805.02867.
 #include "primitives.h"
 

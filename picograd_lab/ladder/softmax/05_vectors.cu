@@ -1,8 +1,8 @@
 // Vectors: one instruction loads or stores four elements, 16 bytes.
 //
 // Rows must be whole vectors, COLS % 4 == 0: then each begins at a multiple of 16 bytes. The same sectors are moved by
-// a quarter of the instructions, and four loads' worth of bytes are on their way at once for each thread. The sum is
-// scaled once for four elements, not for each. What is left: x is still read twice.
+// a quarter of the instructions, and four loads' worth of bytes are on their way at once for each thread.  What is
+// left: x is still read twice.
 #include "primitives.h"
 
 static const int32 THREADS = 256, WARPS = THREADS / 32;

@@ -1,0 +1,122 @@
+"""The ladder of attention on a GPU: from stored scores to products by matrix instructions, with O(T) memory.
+
+In:    lengths HEADS, KV_HEADS (grouped queries where fewer), T, D; CAUSAL, 1 or 0
+Out:   `LADDER`; each rung's text is a file of this folder
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
+from picograd_lab.ladder.rules import all_of, at_most, per, roundings, tiles, together, whole
+from picograd_lab.ladder.runnable import Array
+
+HALF = 2.0**-11  # roundoff of float16
+
+
+def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
+    """Returns q (HEADS, T, D), k and v (KV_HEADS, T, D)."""
+    heads, kv_heads, rows, width = (lengths[name] for name in ("HEADS", "KV_HEADS", "T", "D"))
+    shapes = ((heads, rows, width), (kv_heads, rows, width), (kv_heads, rows, width))
+    q, k, v = (rng.standard_normal(shape) for shape in shapes)
+    return 2 * q, k, v
+
+
+def of_heads(lengths: Lengths, x: Array) -> Array:
+    """Returns x (KV_HEADS, ...) with an entry for each head."""
+    return np.repeat(x, ceil_div(lengths["HEADS"], lengths["KV_HEADS"]), axis=0)[: lengths["HEADS"]]
+
+
+def scores_of(lengths: Lengths, q: Array, k: Array) -> Array:
+    """Returns q @ k.T / sqrt(D), of each head; -inf right of the diagonal if causal."""
+    scores = q @ of_heads(lengths, k).transpose(0, 2, 1) / np.sqrt(lengths["D"])
+    return np.where(np.tri(lengths["T"], dtype=bool), scores, -np.inf) if lengths["CAUSAL"] else scores
+
+
+def attention(lengths: Lengths, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
+    """Returns softmax(scores) @ v, and the logarithm of the sum of exponentials of each row."""
+    scores = scores_of(lengths, q, k)
+    greatest = scores.max(axis=2, keepdims=True)
+    powers = np.exp(scores - greatest)
+    total = powers.sum(axis=2, keepdims=True)
+    return powers / total @ of_heads(lengths, v), (greatest + np.log(total))[..., 0]
+
+
+def bound(lengths: Lengths, roundoff: float, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
+    """Returns (2 e + g(8 T + 20) + u) (weights @ |v|), and e + g(8 T + 20) (1 + |lse|) for the logarithms.
+
+    e is the greatest error of a score of the row, 2 g(D + 4) |q| @ |k|.T / sqrt(D): a matrix instruction may truncate where
+    it sums. Sums are float32; u is the roundoff of a stored weight, whose least is 2**-25 of the greatest in float16.
+    """
+    rows, one = lengths["T"], 2.0**-24
+    magnitudes = scores_of({**lengths, "CAUSAL": 0}, np.abs(q), np.abs(k))
+    error = 2 * roundings(lengths["D"] + 4, one) * magnitudes.max(axis=2, keepdims=True)
+    result, logarithms = attention(lengths, q, k, np.abs(v))
+    sums = roundings(8 * rows + 20, one)
+    least = 2.0**-25 * of_heads(lengths, np.abs(v).sum(axis=1, keepdims=True)) * (roundoff > one)
+    return (2 * error + sums + roundoff) * result + least, error[..., 0] + sums * (1 + np.abs(logarithms))
+
+
+def flops(lengths: Lengths) -> int:
+    """Returns those of the two products; about half of them if causal."""
+    heads, rows, width = lengths["HEADS"], lengths["T"], lengths["D"]
+    return 4 * heads * width * (rows * (rows + 1) // 2 if lengths["CAUSAL"] else rows * rows)
+
+
+# ---- rules ----
+def grouped(lengths: Lengths) -> str:
+    """Returns "" where heads share keys and values evenly."""
+    return "" if lengths["HEADS"] % lengths["KV_HEADS"] == 0 else "HEADS must be a multiple of KV_HEADS"
+
+
+def squares(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
+    """Returns memory for the scores of all heads."""
+    return ((dtypes.float32, lengths["HEADS"] * lengths["T"] ** 2),)
+
+
+LADDER = Ladder(
+    folder=Path(__file__).parent,
+    does="o = softmax(q @ k.T / sqrt(D)) @ v",
+    lengths={"HEADS": 4, "KV_HEADS": 2, "T": 128, "D": 64, "CAUSAL": 1},
+    inputs=operands,
+    meaning=attention,
+    bound=bound,
+    flops=flops,
+    switches=("CAUSAL",),
+    rungs=(
+        Rung(
+            "01_naive.cu",
+            together(
+                per("scores", "HEADS T T", 256, 256),
+                per("softmax", "HEADS T", 8, 256),
+                per("weighted", "HEADS T D", 256, 256),
+            ),
+            grouped,
+            scratch=squares,
+        ),
+        Rung(
+            "02_tiled.cu",
+            together(
+                tiles("scores", 256, ("HEADS", 1), ("T", 16), ("T", 16)),
+                per("softmax", "HEADS T", 8, 256),
+                tiles("weighted", 256, ("HEADS", 1), ("T", 16), ("D", 16)),
+            ),
+            grouped,
+            scratch=squares,
+        ),
+        Rung("03_online.cu", tiles("online", 128, ("HEADS", 1), ("T", 32)), all_of(grouped, at_most("D", 128))),
+        Rung(
+            "04_mma.cu",
+            tiles("mma", 128, ("HEADS", 1), ("T", 64)),
+            all_of(grouped, whole("D", 16), at_most("D", 128)),
+            dtypes.float16,
+            HALF,
+            80,
+        ),
+    ),
+)
