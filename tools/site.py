@@ -25,10 +25,7 @@ from tools.pages import ROOT, course
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
-GUIDES = {  # what the navigation shows, by its words
-    "Use it": ["train", "from_pytorch", "models", "nano", "devices", "settings", "verify"],
-    "Read it": ["tour", "accelerator", "ladder", "ladder_gpu", "ladders", "performance", "conformance", "log"],
-}
+USE = ("train", "from_pytorch", "models", "nano", "devices", "settings", "verify")  # the others are for those who read on
 STYLE = """
 .md-typeset .language-text pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
 .md-typeset .language-text .md-code__nav { display: none; }
@@ -119,14 +116,16 @@ def write_source(source: Path, folder: Path) -> None:
 
 def settings(pages: Path) -> dict[str, object]:
     """Returns what the builder is told: names, navigation, look."""
-    nav: list[dict[str, object]] = [
+    others = [name for name in sorted(path.stem for path in (pages / "docs").glob("*.md")) if name not in USE]
+    history = sorted(path.name for path in (pages / "docs" / "history").glob("*.md"))
+    nav = [
         {"picograd": "index.md"},
         {"Course": ["docs/course/index.md", *(f"docs/course/{path.name}" for path in course())]},
-        *({words: [f"docs/{name}.md" for name in names]} for words, names in GUIDES.items()),
+        {"Use it": [f"docs/{name}.md" for name in USE]},
+        {"Read it": ["ARCHITECTURE.md", *(f"docs/{name}.md" for name in others), "CONTRIBUTING.md"]},
+        {"Lab book": [f"docs/history/{name}" for name in history]},
         {"Names": ["api/index.md", *(f"api/{name}" for name in list(api.pages())[1:])]},
-        {"Architecture": ["ARCHITECTURE.md", "CONTRIBUTING.md"]},
     ]
-    nav[3]["Read it"] += [f"docs/history/{path.name}" for path in sorted((pages / "docs" / "history").glob("*.md"))]
     return {
         "site_name": "picograd",
         "docs_dir": "pages",
