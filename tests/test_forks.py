@@ -19,7 +19,7 @@ from picograd.interrupts import cached_property, lock, rlock, whole_at_fork
 from picograd.loading import importing, load_late
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-NUM_FORKS, LIMIT_S = 5, 60.0
+NUM_FORKS, LIMIT_S = 8, 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -56,13 +56,15 @@ def find_compiler(device: str, language: str, variable: str, names: Sequence[str
 
 
 def compile_library(
-    compiler: str, options: Sequence[str], source: Source, arch: str, suffix: str, wrappers: Sequence[str]
-) -> bytes:
+    compiler: str, options: Sequence[str], source: Source, arch: str, suffix: str, wrappers: Sequence[str],
+    written: str | None = None,
+) -> bytes:  # fmt: skip
     """Returns the shared library of a source.
 
     Args:
       suffix:    of the file, by which messages name it
       wrappers:  lines after the text
+      written:   a text with the same lines that is compiled instead
 
     Raises:
       CompileError: the compiler rejected the source, and the message shows the line; or there is no room for its files.
@@ -70,7 +72,7 @@ def compile_library(
     try:
         with TemporaryDirectory(prefix="picograd_") as folder:
             text, library = Path(folder) / f"{source.name}.{suffix}", Path(folder) / "library.so"
-            text.write_text("\n".join([source.text, *wrappers, ""]))
+            text.write_text("\n".join([source.text if written is None else written, *wrappers, ""]))
             command = [compiler, *options, "-shared", text.name, "-o", library.name, "-lm"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode != 0:

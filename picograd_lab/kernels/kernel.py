@@ -9,6 +9,7 @@ stored contiguously before it runs. A gradient makes the call a CALL with a body
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.control.custom import Function, FunctionContext
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.realize import default_device
@@ -27,8 +29,10 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.host import fitting
+from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
+from picograd_lab.kernels.check import Report, check
 from picograd_lab.kernels.prepared import Prepared
 from picograd_lab.kernels.signature import Parameter, included, signature_of
 
@@ -37,7 +41,11 @@ Extents = int | Sequence[int] | Callable[..., Any]
 
 
 class Kernel:
-    """A function of Tensors whose kernel is written in CUDA C; `pg.kernel` makes it."""
+    """A function of Tensors whose kernel is written in CUDA C; `pg.kernel` makes it.
+
+    text:       the source, with the headers of its folder
+    signature:  of the function that is launched
+    """
 
     def __init__(
         self, source: str | Path, output: Callable[..., Any], *, grid: Extents, block: Extents, entry: str | None,
@@ -51,18 +59,48 @@ class Kernel:
         self.entry = entry or self.signature.name
         self.output, self.grid, self.block, self.shared_bytes = output, grid, block, shared_bytes
         self.inputs, self.meaning, self.gradient = inputs, meaning, gradient
+        self.gradient_takes_out = gradient is not None and "out" in inspect.signature(gradient).parameters
+        self._function = differentiable(self)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"
 
     def __call__(self, *args: Any) -> Any:
-        """Returns the results of the kernel for Tensors, numbers and anything else that its functions take."""
+        """Returns the results of the kernel for Tensors, numbers and anything else that its functions take.
+
+        Raises:
+          ArgumentError: there are more or fewer values than parameters of the source, or the launch is impossible.
+          DTypeError: a Tensor, or a result, has another dtype than the source.
+        """
+        return self.apply(args) if self.gradient is None or not is_grad_enabled() else self._function.apply(*args)
+
+    def check(self, *args: Any) -> Report:
+        """Compares the kernel with its meaning, and its gradient with slopes of the meaning, for these arguments.
+
+        It runs on the GPU that the arguments are on, else on the simulator, there with threads in three orders.
+
+        Returns:   a Report, true where nothing deviates; it prints a line for each comparison
+
+        Raises:
+          UnsupportedOp: the kernel has no meaning.
+          DeviceError: the simulator finds a race, an access outside memory or a divergent barrier.
+        """
+        with enable_grad():
+            return check(self, args)
+
+    def apply(self, args: tuple[Any, ...]) -> Any:
+        """Returns the results, through which no gradient flows."""
         call, device = self.call(args)
         results = [
             Tensor.from_op(filled(0, dtype, shape) if 0 in shape else _output(call, i, dtype), device)
             for i, (dtype, shape) in enumerate(call.arg.outputs)
         ]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def argument(self, number: int) -> str:
+        """Returns the name of an argument of the call."""
+        names = list(inspect.signature(self.output).parameters)
+        return names[number] if number < len(names) else f"argument {number}"
 
     def prepare(self, *args: Any) -> Prepared:
         """Returns one launch of the kernel for these arguments, to be run alone and timed."""
@@ -76,7 +114,7 @@ class Kernel:
         if len(values) != len(parameters):
             names = ", ".join(one.name for one in parameters)
             raise ArgumentError(
-                f"{self.name}: {len(values)} values for {len(parameters)} parameters that are no results: {names}.",
+                f"{self.name}: {len(values)} values, and the parameters that are no results are {names or 'none'}.",
                 "inputs=lambda ...: (...) gives a value for each, from the arguments of the call.",
             )
         tensors = [value for value in (*values, *args) if isinstance(value, Tensor)]
@@ -133,7 +171,7 @@ class Kernel:
         if isinstance(value, Tensor):
             op = value_at(value, device)
             if any(isinstance(dim, Op) for dim in op.shape):
-                raise ShapeError(f"{self.name}: {one.name} has a symbolic length, shape {op.shape}.", "cut it to a number.")
+                raise ShapeError(f"{self.name}: {one.name} has a symbolic length, shape {op.shape}.", "x[:3] has a number.")
             if one.dtype is not None and op.dtype is not one.dtype:
                 raise DTypeError(
                     f"{self.name}: {one.name} is {one.type!r} in the kernel, got {op.dtype} of shape {op.shape}.",
@@ -161,7 +199,7 @@ class Kernel:
         if len(specs) != len(results):
             names = ", ".join(one.name for one in results) or "none"
             raise ArgumentError(
-                f"{self.name}: output gives {len(specs)} results, the kernel writes {len(results)} parameters: {names}.",
+                f"{self.name}: output gives {len(specs)} results, and the parameters that the kernel writes are {names}.",
                 "a parameter that is only read is const; one that is not const is a result, and holds nothing before.",
             )
         found = []
@@ -200,6 +238,39 @@ class Kernel:
         return (found,) if not isinstance(found, (tuple, list)) or is_pair else tuple(found)
 
 
+def differentiable(kernel: Kernel) -> type[Function]:
+    """Returns a kernel with its gradient as a Function."""
+
+    def forward(ctx: FunctionContext, *args: Any) -> Any:
+        found = kernel.apply(args)
+        results = found if isinstance(found, tuple) else (found,)
+        ctx.save_for_backward(*[arg for arg in args if isinstance(arg, Tensor)], *results)
+        ctx.args = [None if isinstance(arg, Tensor) else (arg,) for arg in args]  # type: ignore[attr-defined]
+        return found
+
+    def backward(ctx: FunctionContext, *grads: Tensor) -> tuple[Any, ...]:
+        assert kernel.gradient is not None
+        given: list[tuple[Any] | None] = ctx.args  # type: ignore[attr-defined]
+        saved = iter(ctx.saved_tensors)
+        args = [next(saved) if kept is None else kept[0] for kept in given]
+        results = tuple(saved)
+        out = {"out": results[0] if len(results) == 1 else results} if kernel.gradient_takes_out else {}
+        found = kernel.gradient(*grads, *args, **out)
+        gradients = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(gradients) == len(args):
+            return tuple(gradients)
+        if len(gradients) != given.count(None):
+            raise ArgumentError(
+                f"{kernel.name}: gradient returned {len(gradients)} values, and of the arguments"
+                f" {given.count(None)} are Tensors.",
+                "return one for each Tensor, or one for each argument, None where there is none.",
+            )
+        return tuple([gradients.pop(0) if kept is None else None for kept in given])
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(kernel.name, (Function,), methods)
+
+
 def _of(spec: Any, name: str) -> Any:
     return getattr(spec, name, None)
 
@@ -220,7 +291,42 @@ def kernel(
     shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
     meaning: Callable[..., Any] | None = None, gradient: Callable[..., Any] | None = None, name: str | None = None,
 ) -> Kernel:  # fmt: skip
-    """Makes a function of Tensors of a kernel in CUDA C."""
+    """Makes a function of Tensors of a kernel in CUDA C, for CUDA and for CUDASIM, its simulator.
+
+    out = kernel(source, ...)(x, y, ...)    one launch; lazy, within plans and under pg.jit like any operation
+
+    Parameters of the source that are pointers to what is not const are results, in their order, and hold nothing before.
+    The others are given the arguments of the call, or what `inputs` makes of them: Tensors arrive contiguous; numbers may
+    be ints, floats, Tensors without axes and bound Variables. The simulator finds races, accesses outside memory and
+    divergent barriers, with the line. Other devices compute `meaning`.
+
+    Args:
+      source:        text, or the path of a file; headers in its folder, and those of picograd/devices/cuda, may be included
+      output:        (arguments): a Tensor, or a pair (shape, dtype), like the result; a tuple for several
+      grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments that gives them
+      block:         threads of a block, the same way
+      entry:         name of the function, where the source has several: "saxpy", "rows<256>"
+      shared_bytes:  of dynamic shared memory of a block, `extern __shared__`
+      inputs:        (arguments): a value for each parameter that is no result
+      meaning:       (arguments, Tensors as NumPy arrays): the results, in NumPy
+      gradient:      (gradients of the results, arguments): the gradient of each Tensor, by operations of Tensors and other
+                     kernels; if it has a parameter `out`, the results are in it
+      name:          in messages and profiles
+
+    Returns:   the function; its check(...) compares it with its meaning, prepare(...) gives a launch to time and to count
+
+    Raises:
+      ArgumentError: the source has no kernel of that name, or several and none is named.
+      FileError:     the file cannot be read.
+
+    >>> double = kernel(
+    ...     "__global__ void twice(float *out, const float *x) { out[threadIdx.x] = 2.0f * x[threadIdx.x]; }",
+    ...     output=lambda x: x, grid=1, block=lambda x: x.numel(),
+    ...     meaning=lambda x: 2 * x, gradient=lambda grad, x: 2 * grad,
+    ... )
+    >>> double(Tensor([1.0, 2.0]))
+    Tensor([2., 4.])
+    """
     return Kernel(
         source, output, grid=grid, block=block, entry=entry, shared_bytes=shared_bytes, inputs=inputs, meaning=meaning,
         gradient=gradient, name=name,

@@ -13,10 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cudasim.device import ORDERS, UNWRITTEN, CudaSimDevice
+from picograd.engine.compiler import given_source
 from picograd.engine.devices import compiler_for
 from picograd.engine.realize import default_device, realize
+from picograd.errors import DeviceError
+from picograd.interrupts import cached_property
 from picograd.ir.op import Buffer, Op, greatest
 from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Source
+from picograd_lab.ladder.counts import compile_counted, take_counts
 
 Array = np.ndarray[Any, Any]
 
@@ -24,13 +32,14 @@ Array = np.ndarray[Any, Any]
 class Prepared:
     """A kernel, compiled for one device, with its inputs in memory and memory for its results.
 
+    given:       the argument of its KERNEL
     kernel:      as the compiler has it
     executable:  its code: `functions` has the device's function, `owner` the library or module
     inputs, outputs:  Buffers, by the parameters of the plan
     """
 
     def __init__(self, call: Op, device: str | None):
-        self.name = device or default_device()
+        self.name, self.given = device or default_device(), call.arg
         compiler = compiler_for(self.name)
         self.device, self.target = compiler.device, compiler.device.target
         stored = [op for op in call.src if op.code not in (OpCode.CONST, OpCode.BIND)]
@@ -49,14 +58,29 @@ class Prepared:
             numel = greatest(use.numel)
             memory = self.device.allocate(max(1, numel * use.dtype.itemsize))
             self.outputs.append(Buffer(self.name, use.dtype, numel, memory))
-        self._places = schedule.outputs
+        self._schedule, self._places = schedule, schedule.outputs
         self._shapes = [shape for _, shape in call.arg.outputs]
         self._uses = schedule.buffers
 
-    def run(self, count: int = 1) -> None:
-        """Runs the kernel so many times; a GPU may still be at work when this returns."""
-        for _ in range(count):
-            self._run(self.inputs, self.outputs, {})
+    def run(self, count: int = 1, order: str = "forward") -> None:
+        """Runs the kernel so many times; a GPU may still be at work when this returns.
+
+        Args:
+          order:  of threads and blocks on the simulator: "forward", "backward" or "shuffled"
+        """
+        if isinstance(self.device, CudaSimDevice):
+            self.device.order = ORDERS.index(order)
+        try:
+            for _ in range(count):
+                self._run(self.inputs, self.outputs, {})
+        finally:
+            if isinstance(self.device, CudaSimDevice):
+                self.device.order = 0
+
+    def forget(self) -> None:
+        """Fills the results with bytes of 0xFF: NaN in a float, so that what nothing writes shows."""
+        for buffer in self.outputs:
+            self.device.copy_in(buffer.memory, np.full(max(1, buffer.nbytes), UNWRITTEN, np.uint8))
 
     def wait(self) -> None:
         """Waits for all runs."""
@@ -69,6 +93,35 @@ class Prepared:
         self.run(count)
         self.wait()
         return (time.perf_counter() - start) / count
+
+    @cached_property
+    def source(self) -> Source:
+        """The text that is compiled: the user's, and the function around it that a plan launches."""
+        source = given_source(self.kernel, compiler_for(self.name).backend)
+        assert source is not None, f"{self.name} takes no CUDA C"
+        return source
+
+    def counts(self) -> dict[str, int]:
+        """Returns counts of one run on the simulator, by name: loads, stores, sectors (picograd_lab/ladder/counts.h).
+
+        Raises:
+          DeviceError: this is a GPU; or the kernel breaks a rule.
+        """
+        if not isinstance(self.device, CudaSimDevice):
+            raise DeviceError("counts: they are taken on the simulator.", 'x.to("CUDASIM")')
+        counted = self.device.load(compile_counted(self.source))
+        self.device.make_runner(self._schedule, [counted])(self.inputs, self.outputs, {})
+        return take_counts(counted)
+
+    def resources(self, arch: str = "sm_90a") -> nvrtc.ResourceUsage:
+        """Returns registers, shared memory and spills on a GPU, of the one at hand or of `arch`; none is needed for it.
+
+        Raises:
+          CompileError: NVRTC is not installed, or rejected the source.
+        """
+        target = self.target if self.target.device == "CUDA" else Target("CUDA", "cuda", arch, block_threads=256)
+        (usage,) = nvrtc.resource_usage(self.source, target).values()
+        return usage
 
     def results(self) -> list[Array]:
         """Returns the results of the last run."""

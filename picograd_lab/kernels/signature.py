@@ -127,7 +127,7 @@ def _parameter(text: str) -> Parameter:
     """Returns a parameter such as `const float *__restrict__ x` or `Global<const float> x`.
 
     >>> _parameter("const float *x")
-    Parameter(name='x', type='const float *', dtype=dtypes.float32, is_pointer=True, is_const=True)
+    Parameter(name='x', type='const float *', dtype=float32, is_pointer=True, is_const=True)
     """
     bare = re.sub(r"\b(__restrict__|__restrict|__grid_constant__|volatile|register)\b", " ", text.partition("=")[0])
     found = re.fullmatch(r"(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*", bare, re.DOTALL)
@@ -143,6 +143,7 @@ def _parameter(text: str) -> Parameter:
 
 
 # ---- headers ----
+ALREADY = ("primitives.h", "given.h")  # before the first line
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*$', re.MULTILINE)
 
 
@@ -161,6 +162,8 @@ def included(path: Path, folders: Sequence[Path] = (), known: set[Path] | None =
         raise FileError(f"kernel: {path} cannot be read ({error}).") from None
 
     def replaced(found: re.Match[str]) -> str:
+        if found[1] in ALREADY:
+            return ""
         header = next((place for folder in (path.parent, *folders) if (place := folder / found[1]).is_file()), None)
         if header is None:
             return found[0]

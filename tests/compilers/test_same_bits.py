@@ -76,7 +76,6 @@ def printed(generation: str, threads: int, cache: Path, before: str = "") -> str
     return done.stdout
 
 
-@pytest.mark.variants(every=3, first=1)
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_steps_rows_and_threads_have_the_same_bits(generation: str, tmp_path: Path) -> None:
     if generation not in host_generations():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import picograd as pg
@@ -82,3 +84,37 @@ __global__ void twice(float *out, const float *x) {
 }
 """
 twice = pg.kernel(VECTORS, output=lambda x: x, grid=1, block=lambda x: x.numel() // 4, meaning=lambda x: 2 * x)
+
+GELU = """
+__global__ void gelu(float *out, const float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = 0.5f * x[i] * (1.0f + erff(0.70710678f * x[i]));
+}
+
+__global__ void gelu_grad(float *dx, const float *grad, const float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float v = x[i], below = 0.5f * (1.0f + erff(0.70710678f * v)), density = 0.39894228f * expf(-0.5f * v * v);
+  dx[i] = grad[i] * (below + v * density);
+}
+"""
+erf = np.vectorize(math.erf, otypes=[float])
+gelu_grad = pg.kernel(
+    GELU,
+    entry="gelu_grad",
+    output=lambda grad, x: x,
+    inputs=lambda grad, x: (grad, x, x.numel()),
+    grid=lambda grad, x: -(-x.numel() // 64),
+    block=64,
+    meaning=lambda grad, x: grad * (0.5 * (1 + erf(x / 2**0.5)) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),
+)
+gelu = pg.kernel(
+    GELU,
+    entry="gelu",
+    output=lambda x: x,
+    inputs=lambda x: (x, x.numel()),
+    grid=lambda x: -(-x.numel() // 64),
+    block=64,
+    meaning=lambda x: x * 0.5 * (1 + erf(x / 2**0.5)),
+    gradient=lambda grad, x: gelu_grad(grad, x),
+)

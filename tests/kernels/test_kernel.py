@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.errors import CompileError, DeviceError
-from tests.kernels.sources import ROWS, SAXPY, rows, saxpy, transpose, twice
+from picograd.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CompileError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    UnsupportedOp,
+)
+from tests.fake_driver import TENSORS, build, run_on
+from tests.host_compilers import needs_compiler
+from tests.kernels import sources
+from tests.kernels.sources import SAXPY, gelu, rows, saxpy, transpose, twice
+
+pytestmark = needs_compiler
 
 DEVICES = ["CUDASIM", "CPU", "NUMPY"]
 
@@ -92,11 +110,6 @@ def test_a_compiler_shows_the_users_line() -> None:
     assert "saxpy.cu:4: error: " in said and "     4 |   if (i < n) out[i] = a * z[i] + y[i];" in said
 
 
-def test_sources_compile_for_a_gpu() -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
-    assert "__shfl_xor_sync" in ROWS
-
-
 def test_a_prepared_kernel_runs_alone() -> None:
     with pg.device("CUDASIM"):
         x = pg.arange(60).float().reshape(6, 10)
@@ -105,3 +118,158 @@ def test_a_prepared_kernel_runs_alone() -> None:
         sums, most = prepared.results()
         assert sums.tolist() == x.sum(1).tolist() and most.tolist() == [9, 19, 29, 39, 49, 59]
         assert prepared.seconds(2) > 0
+
+
+# ---- files ----
+def test_a_file_may_include_headers_of_its_folder_and_of_picograd(tmp_path: Path) -> None:
+    (tmp_path / "scale.h").write_text("#pragma once\n#define SCALE 3.0f\n")
+    text = """#include "scale.h"
+#include "scale.h"
+#include "primitives.h"
+__global__ void other(float *out) { out[0] = 1.0f; }
+__global__ void scaled(Global<float> out, Global<const float> x) {
+  SHARED(float, one, 8);
+  one[threadIdx.x] = x[threadIdx.x];
+  out[threadIdx.x] = shuffle_xor(SCALE * one[threadIdx.x], 1);
+  oops;
+}
+"""
+    (tmp_path / "scaled.cu").write_text(text.replace("  oops;\n", ""))
+    given = {"output": lambda x: x, "grid": 1, "block": 32, "entry": "scaled"}
+    with pg.device("CUDASIM"):
+        x = pg.arange(32).float()
+        with pytest.raises(DeviceError, match=r"thread 8: writes one\[8\], which has 8 elements"):
+            pg.kernel(tmp_path / "scaled.cu", **given)(x).tolist()
+        (tmp_path / "scaled.cu").write_text(text.replace("  oops;\n", "").replace("one, 8", "one, 32"))
+        assert pg.kernel(str(tmp_path / "scaled.cu"), **given)(x)[:4].tolist() == [3.0, 0.0, 9.0, 6.0]
+        (tmp_path / "scaled.cu").write_text(text)
+        with pytest.raises(CompileError, match="scaled.cu:9: error: .*oops"):
+            pg.kernel(tmp_path / "scaled.cu", **given)(x).tolist()
+
+
+# ---- gradients ----
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_gradient_is_made_of_tensors_and_of_kernels(name: str) -> None:
+    with pg.device(name):
+        x = pg.linspace(-2, 2, 70).detach().requires_grad_()
+        (gelu(x) * 3).sum().backward()
+        expected = 3 * pg.grad(lambda x: pg.nn.functional.gelu(x).sum())(x)
+        assert x.grad is not None and pg.allclose(x.grad, expected, atol=1e-5)
+        with pg.no_grad():
+            assert not gelu(x).requires_grad
+        step = pg.jit(pg.grad(lambda x: gelu(x).sum()))
+        for _ in range(3):
+            assert pg.allclose(3 * step(x.detach()), x.grad)
+
+
+def test_a_second_derivative_needs_a_gradient_that_has_one() -> None:
+    square = pg.kernel(
+        "__global__ void square(float *out, const float *x) { out[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }",
+        output=lambda x: x, grid=1, block=lambda x: x.numel(), meaning=lambda x: x * x,
+        gradient=lambda grad, x, out: 2 * grad * out / x,
+    )  # fmt: skip
+    with pg.device("CUDASIM"):
+        x = pg.tensor([1.0, 2.0])
+        assert pg.grad(lambda x: pg.grad(lambda x: square(x).sum())(x).sum())(x).tolist() == [2.0, 2.0]
+        with pytest.raises(GradientError, match="the kernel gelu_grad has no gradient"):
+            pg.grad(lambda x: pg.grad(lambda x: gelu(x).sum())(x).sum())(x)
+        with pytest.raises(GradientError, match="the kernel saxpy has no gradient.*\n.*\n.*gradient="):
+            saxpy(x.detach().requires_grad_(), x, 2.0).sum().backward()
+
+
+# ---- numbers ----
+def test_a_number_may_be_a_tensor_or_a_symbolic_integer() -> None:
+    first = pg.kernel(
+        "__global__ void first(float *out, const float *x, int n) { int i = threadIdx.x; out[i] = i < n ? x[i] : 0.0f; }",
+        output=lambda x, n: x, grid=1, block=8, meaning=lambda x, n: np.where(np.arange(8) < n, x, 0),
+    )  # fmt: skip
+    step, n = pg.jit(lambda x, n: first(x + 0, n)), pg.Variable("n", 1, 8)
+    with pg.device("CUDASIM"):
+        x = pg.ones(8)
+        assert [first(x, n.bind(k)).sum().item() for k in (3, 5)] == [3.0, 5.0]
+        assert [step(x, n.bind(k)).sum().item() for k in (3, 5, 6, 7)] == [3.0, 5.0, 6.0, 7.0]
+        assert first(x, pg.tensor(4, dtype=pg.int32)).sum().item() == 4.0
+
+
+# ---- checks ----
+COPY = "__global__ void copy(float *out, const float *x) {{\n  int i = threadIdx.x;\n  {}\n}}"
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    ("out[i] = x[i];", "agrees"),
+    ("out[i] = 2.0f * x[i];", r"out: 7 of 8 elements deviate, first out\[1\]: 2.0, not 1"),
+    ("if (i != 3) out[i] = x[i];", r"no thread writes out\[3\], nor 0 other elements"),
+    ("__shared__ int n; if (i == 0) n = 0; __syncthreads(); out[i] = atomicAdd(&n, 1);", "bits where threads run backward"),
+])  # fmt: skip
+def test_check_says_what_deviates(body: str, said: str) -> None:
+    copy = pg.kernel(COPY.format(body), output=lambda x: x, grid=1, block=8, meaning=lambda x: x)
+    report = copy.check(pg.arange(8).float())
+    assert re.search(said, str(report)) and bool(report) == (said == "agrees")
+
+
+def test_check_compares_the_gradient_with_slopes() -> None:
+    x = pg.linspace(-2, 2, 70)
+    assert gelu.check(x) and "gradient of x: right" in str(gelu.check(x))
+    wrong = pg.kernel(COPY.format("out[i] = x[i];"), output=lambda x: x, grid=1, block=8, meaning=lambda x: x,
+                      gradient=lambda grad, x: 2 * grad)  # fmt: skip
+    report = wrong.check(pg.arange(8).float())
+    assert not report and "gradient of x: along a random direction the slope is" in str(report)
+
+
+def test_a_prepared_kernel_counts_what_it_does() -> None:
+    counts = twice.prepare(pg.arange(128, device="CUDASIM").float()).counts()
+    assert (counts["global_loads"], counts["loaded_sectors"], counts["stored_sectors"]) == (1, 16, 16)
+    counts = transpose.prepare(pg.zeros(8, 8, device="CUDASIM")).counts()
+    assert counts["barriers"] == 2 and counts["shared_loads"] == 2
+
+
+# ---- refusals ----
+@pytest.mark.parametrize(("given", "error", "said"), [
+    ({"output": lambda x: (x, x)}, ArgumentError, "output gives 2 results, and the parameters .* writes are out"),
+    ({"output": lambda x: 3}, ArgumentTypeError, "output must give Tensors or pairs"),
+    ({"output": lambda x: (x.shape, pg.int32)}, DTypeError, "out is 'float \\*' in the kernel, output says int32"),
+    ({"block": 2000}, ArgumentError, "a block of \\(2000, 1, 1\\) threads"),
+    ({"grid": (1, 70000)}, ArgumentError, "a grid of \\(1, 70000, 1\\) blocks"),
+    ({"grid": 0}, ArgumentError, "writes nothing"),
+    ({"grid": 1.5}, ArgumentTypeError, "grid must be one to three whole numbers"),
+    ({"inputs": lambda x: (x, 1)}, ArgumentError, "2 values, and the parameters that are no results are x"),
+    ({"inputs": lambda x: (x.int(),)}, DTypeError, "x is 'const float \\*' in the kernel, got int32"),
+    ({"inputs": lambda x: (1.0,)}, ArgumentTypeError, "x is memory in the kernel, got float"),
+    ({"shared_bytes": -1}, ArgumentTypeError, "shared_bytes must be a number of bytes"),
+])  # fmt: skip
+def test_what_does_not_fit_the_source_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
+    options = {"output": lambda x: x, "grid": 1, "block": 8, "meaning": lambda x: x, **given}
+    with pytest.raises(error, match=f"^copy: .*{said}"):
+        pg.kernel(COPY.format("out[i] = x[i];"), **options)(pg.zeros(8))
+
+
+def test_a_kernel_without_a_meaning_says_which_devices_take_it() -> None:
+    copy = pg.kernel(COPY.format("out[i] = x[i];"), output=lambda x: x, grid=1, block=8)
+    with pytest.raises(UnsupportedOp, match="copy: CPU takes no CUDA C; CUDA and CUDASIM do"):
+        copy(pg.zeros(8, device="CPU"))
+    with pytest.raises(UnsupportedOp, match="vmap: the kernel saxpy has no rule"):
+        pg.vmap(saxpy, in_dims=(0, 0, None))(pg.ones(2, 3), pg.ones(2, 3), 2.0)
+
+
+# ---- GPUs ----
+@pytest.mark.parametrize("made", ["saxpy", "transpose", "rows", "twice", "gelu", "gelu_grad"])
+def test_sources_compile_for_a_gpu(made: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    x = pg.zeros(8, 8, device="CUDASIM")
+    args = {"saxpy": (x, x, 2.0), "gelu_grad": (x, x)}.get(made, (x,))
+    usage = getattr(sources, made).prepare(*args).resources()
+    assert usage.registers > 0 and usage.spill_nbytes == 0
+
+
+def test_a_plan_on_a_gpu_launches_blocks_along_two_axes(tmp_path: Path) -> None:
+    build(tmp_path)
+    code = TENSORS + """
+from tests.kernels.sources import gelu, rows, transpose
+step = pg.jit(lambda x: (transpose(x + 1), *rows(x), gelu(x)))
+for i in range(3):
+    x = (pg.arange(330).float() / 300 + i).reshape(11, 30)
+    turned, sums, most, bent = step(x)
+    expected = pg.nn.functional.gelu(x)
+    print((turned == x.T + 1).all().item(), pg.allclose(sums, x.sum(1)), pg.allclose(bent, expected, atol=1e-5))
+"""
+    assert run_on(tmp_path, code, PICOGRAD_DEVICE="CUDA").splitlines() == ["True True True"] * 3

@@ -258,7 +258,6 @@ def test_a_fault_is_found_and_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert any(line.file == __file__ for line in found.lines), found
 
 
-@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("device", ["C", "CUDASIM"])
 @pytest.mark.parametrize("name", ["a least for a greatest", "a sum without its last term", "a quotient the other way"])
 def test_a_fault_in_an_emitter_is_found_on_other_devices(device: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

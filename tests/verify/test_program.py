@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ import picograd as pg
 from picograd.engine.profile import Profiling
 from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.run import own_words
-from tests.forks import Forks
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = """
@@ -46,29 +43,13 @@ plant_in_emitter(patch, exchange(OpCode.TANH, OpCode.EXP))
 """
 
 
-Run = Callable[[list[str]], subprocess.CompletedProcess[str]]
+def run(words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    """Runs `python`'s words in a fork of a process that has imported what they need."""
-    needed = "picograd_programs.cli", "picograd_lab.verify.run", "picograd.devices.cpu.backend"
-    with closing(Forks(*needed)) as forks:
-
-        def run_words(words: list[str]) -> subprocess.CompletedProcess[str]:
-            is_module = words[0] == "-m"
-            how = f"run_module({words[1]!r}, alter_sys=True" if is_module else f"run_path({words[0]!r}"
-            return forks.run(f"import runpy, sys\nsys.argv = {words[is_module:]}\nrunpy.{how}, run_name='__main__')", {})
-
-        yield run_words
-
-
-def alone_in_a_process(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
-
-
-def verify(path: Path, *words: str, own: tuple[str, ...] = ()) -> list[str]:
-    return ["-m", "picograd", "verify", *own, str(path), *words]
+def watched(path: Path, *words: str, own: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return run(["-m", "picograd", "verify", *own, str(path), *words])
 
 
 @pytest.fixture
@@ -76,14 +57,14 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "program.py"
 
 
-def test_a_training_prints_the_same_numbers(script: Path, run: Run) -> None:
+def test_a_training_prints_the_same_numbers(script: Path) -> None:
     script.write_text(TRAINING)
-    alone, both = run([str(script), "7"]), run(verify(script, "7"))
+    alone, both = run([str(script), "7"]), watched(script, "7")
     assert both.stdout == alone.stdout != "" and alone.stderr == "" and both.returncode == 0
     assert "nothing deviates" in both.stderr and "against slopes" in both.stderr
 
 
-def test_modules_that_a_program_leaves_are_compared_with_pytorchs(script: Path, run: Run) -> None:
+def test_modules_that_a_program_leaves_are_compared_with_pytorchs(script: Path) -> None:
     source = (
         "import torch, picograd as pg\n"
         "theirs, ours = torch.nn.Linear(4, 3), pg.nn.Linear(4, 3)\n"
@@ -92,7 +73,7 @@ def test_modules_that_a_program_leaves_are_compared_with_pytorchs(script: Path, 
         "print(ours(inputs).sum().item())\n"
     )
     script.write_text(source)
-    right = run(verify(script, own=("--against", "torch")))
+    right = watched(script, own=("--against", "torch"))
     assert right.returncode == 0 and "layers, held against PyTorch; nothing deviates" in right.stderr
 
 
@@ -102,10 +83,10 @@ def test_a_program_that_leaves_no_modules_is_told_what_to_leave() -> None:
     assert caught.value.hint is not None and caught.value.hint.startswith("inputs = x at its end")
 
 
-def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_path: Path, run: Run) -> None:
+def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_path: Path) -> None:
     script.write_text(FAULTY + TRAINING)
     saved = tmp_path / "shown.py"
-    done = run(verify(script, "7", own=("--save", str(saved))))
+    done = watched(script, "7", own=("--save", str(saved)))
     assert done.returncode == 1 and ", first kernel" in done.stderr and "program.py:" in done.stderr
     assert f"saved: python {saved}" in done.stderr
     saved.write_text(FAULTY + saved.read_text())
@@ -127,10 +108,9 @@ def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_pa
         ("import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A", 0, ""),
     ],
 )  # fmt: skip
-def test_a_program_ends_as_it_does_alone(script: Path, source: str, status: int, said: str, run: Run) -> None:
+def test_a_program_ends_as_it_does_alone(script: Path, source: str, status: int, said: str) -> None:
     script.write_text(source)
-    alone = alone_in_a_process(script) if "Error" in said else run([str(script)])
-    both = run(verify(script))
+    alone, both = run([str(script)]), watched(script)
     assert both.stdout == alone.stdout and both.returncode == alone.returncode == status
     assert said in both.stderr
     if "Error" in said:  # the same traceback, with no line of ours
@@ -152,7 +132,7 @@ def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
     assert running.returncode == 130 and "KeyboardInterrupt" in errors and "nothing deviates" in errors
 
 
-def test_a_missing_program_and_an_unknown_device_are_said(run: Run) -> None:
+def test_a_missing_program_and_an_unknown_device_are_said() -> None:
     assert "cannot be read" in run(["-m", "picograd", "verify", "nowhere.py"]).stderr
     done = run(["-m", "picograd", "verify", "--against", "ABACUS", "nowhere.py"])
     assert done.returncode == 1 and "ABACUS" in done.stderr

@@ -19,7 +19,6 @@ from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.device import Target
 from picograd.ir.host import GIVEN_TEXT, INCLUDES_GIVEN
 from picograd.ir.stages import Binary, Source
-from picograd.record import replace
 
 DEVICES = Path(__file__).parents[1]
 COMPILERS = ("c++", "g++", "clang++")
@@ -37,6 +36,7 @@ OPTIONS = (
 NUMBERS = r"(?:(?:unsigned|signed|long|short|int|char)\s+)*(?:unsigned|signed|long|short|int|char|float|double|bool)\d?"
 OTHERS = r"u?int(?:8|16|32|64)(?:_t)?|float(?:16|32|64)|(?:__)?half|bfloat16|__nv_bfloat16|size_t|(?:uint|uchar|ushort)\d"
 DECLARED = re.compile(r"\b(?:typename|class|struct|using)\s+(\w+)|\btypedef\b[^;]*?(\w+)\s*;")
+SEVERAL = re.compile(r"\bPointer<[^<>;{}]*> \w+[^;{}]*;")
 SHARED = re.compile(
     r"(?P<extern>\bextern\s+)?\b__shared__\s+(?:__align__\s*\([^()]*\)\s*|alignas\s*\([^()]*\)\s*)?"
     r"(?P<type>[\w\s:<>]+?)\s*(?P<names>\b\w+\s*(?:\[[^;]*)?);"
@@ -47,12 +47,22 @@ def checked(text: str) -> str:
     """Returns plain CUDA C with classes that check accesses in place of pointers and of shared arrays.
 
     >>> checked("__shared__ float s[4][5]; const float *x = y; a = b * c;")
-    'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float>x = y; a = b * c;'
+    'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float> x = y; a = b * c;'
     """
     names = {name for found in DECLARED.finditer(text) for name in found.groups() if name}
     base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
     pointer = re.compile(rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
-    return pointer.sub(r"Pointer<\1>", SHARED.sub(_shared, text))
+    return SEVERAL.sub(_each, pointer.sub(r"Pointer<\1> ", SHARED.sub(_shared, text)))
+
+
+def _each(found: re.Match[str]) -> str:
+    """Returns a declaration of pointers without the stars of the second and later ones: `Pointer<int> a, *b`."""
+    text, depth = "", 0
+    for letter in found[0]:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(letter, 0)
+        is_star = letter == "*" and depth == 0 and text.rstrip().endswith(",")
+        text += "" if is_star else letter
+    return text
 
 
 def _shared(found: re.Match[str]) -> str:
@@ -107,9 +117,10 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     """
     header = precompiled((*OPTIONS, *options)).name
     launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
+    written = None
     if INCLUDES_GIVEN in source.text:
         launchers.append(f'extern "C" const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
-        source = replace(source, text=checked(source.text))
+        written = checked(source.text)
     flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
-    library = compile_library(compiler(), flags, source, target.arch, "cu", launchers)
+    library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written)
     return Binary(source.name, library, source.params, source.variables, source.launches)

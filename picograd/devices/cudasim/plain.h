@@ -19,6 +19,7 @@ struct Memory {
   const char* name;
   Cell* cells;
   int64 granule;
+  bool is_global;
 };
 
 // An index, and the line where it is.
@@ -46,52 +47,67 @@ template <class T> struct Reference {
   Memory memory;
   int64 at;
   int32 line;
-  Value read() const {
+  int64 first() const { return at / memory.granule; }
+  int64 last() const { return (at + (int64)sizeof(T) - 1) / memory.granule; }
+  ACCESSOR Value read() const {
     check_access<T>(memory, at, line, "reads");
-    if (memory.cells)
-      for (int64 i = at / memory.granule; i * memory.granule < at + (int64)sizeof(T); i++) note_read(memory.cells[i], memory.name, i);
+    if (memory.cells) {
+      COUNT_ACCESS(SHARED_LOADS, memory.bytes + at, sizeof(T));
+      for (int64 i = first(); i <= last(); i++) note_read(memory.cells[i], memory.name, i);
+    } else if (memory.is_global) {
+      COUNT_ACCESS(GLOBAL_LOADS, memory.bytes + at, sizeof(T));
+    }
     at_line = 0;
     return *(const Value*)(memory.bytes + at);
   }
-  void write(Value value) const {
+  ACCESSOR void write(Value value) const {
     check_access<T>(memory, at, line, "writes");
-    if (memory.cells)
-      for (int64 i = at / memory.granule; i * memory.granule < at + (int64)sizeof(T); i++) note_write(memory.cells[i], memory.name, i);
+    if (memory.cells) {
+      COUNT_ACCESS(SHARED_STORES, memory.bytes + at, sizeof(T));
+      for (int64 i = first(); i <= last(); i++) note_write(memory.cells[i], memory.name, i);
+    } else if (memory.is_global) {
+      COUNT_ACCESS(GLOBAL_STORES, memory.bytes + at, sizeof(T));
+    }
     at_line = 0;
     *(Value*)(memory.bytes + at) = value;
   }
   // Stores next(element) in one step, and returns what was there.
-  template <class Next> Value change(Next next) const {
+  template <class Next> ACCESSOR Value change(Next next) const {
     check_access<T>(memory, at, line, "changes");
-    if (memory.cells) note_atomic(memory.cells[at / memory.granule], memory.name, at / memory.granule);
+    if (memory.cells) {
+      COUNT_ACCESS(SHARED_ATOMICS, memory.bytes + at, sizeof(T));
+      note_atomic(memory.cells[first()], memory.name, first());
+    } else if (memory.is_global) {
+      COUNT_ACCESS(GLOBAL_ATOMICS, memory.bytes + at, sizeof(T));
+    }
     at_line = 0;
     Value& element = *(Value*)(memory.bytes + at);
     const Value before = element;
     element = next(before);
     return before;
   }
-  operator Value() const { return read(); }
+  ACCESSOR operator Value() const { return read(); }
   Pointer<T> operator&() const { return {memory, at, line}; }
 };
 
 // What assigns to an element.
-#define ASSIGNMENTS(Self)                                                                  \
-  const Self& operator=(const Value& value) const {                                        \
-    static_assert(!std::is_const_v<typename Reference<T>::Touched>, "memory that is const is written"); \
-    return this->write(value), *this;                                                      \
-  }                                                                                        \
-  const Self& operator=(const Self& other) const { return this->write(other.read()), *this; } \
-  template <class V> const Self& operator+=(const V& value) const { return this->write(this->read() + value), *this; } \
-  template <class V> const Self& operator-=(const V& value) const { return this->write(this->read() - value), *this; } \
-  template <class V> const Self& operator*=(const V& value) const { return this->write(this->read() * value), *this; } \
-  template <class V> const Self& operator/=(const V& value) const { return this->write(this->read() / value), *this; } \
-  template <class V> const Self& operator%=(const V& value) const { return this->write(this->read() % value), *this; } \
-  template <class V> const Self& operator|=(const V& value) const { return this->write(this->read() | value), *this; } \
-  template <class V> const Self& operator&=(const V& value) const { return this->write(this->read() & value), *this; } \
-  template <class V> const Self& operator^=(const V& value) const { return this->write(this->read() ^ value), *this; } \
-  const Self& operator++() const { return this->write(this->read() + 1), *this; }          \
-  const Self& operator--() const { return this->write(this->read() - 1), *this; }          \
-  Value operator++(int) const { const Value before = this->read(); this->write(before + 1); return before; } \
+#define ASSIGNMENTS(Self)                                                                                                       \
+  ACCESSOR const Self& operator=(const Value& value) const {                                                                    \
+    static_assert(!std::is_const_v<typename Reference<T>::Touched>, "memory that is const is written");                         \
+    return this->write(value), *this;                                                                                           \
+  }                                                                                                                             \
+  ACCESSOR const Self& operator=(const Self& other) const { return this->write(other.read()), *this; }                          \
+  template <class V> ACCESSOR const Self& operator+=(const V& value) const { return this->write(this->read() + value), *this; } \
+  template <class V> ACCESSOR const Self& operator-=(const V& value) const { return this->write(this->read() - value), *this; } \
+  template <class V> ACCESSOR const Self& operator*=(const V& value) const { return this->write(this->read() * value), *this; } \
+  template <class V> ACCESSOR const Self& operator/=(const V& value) const { return this->write(this->read() / value), *this; } \
+  template <class V> ACCESSOR const Self& operator%=(const V& value) const { return this->write(this->read() % value), *this; } \
+  template <class V> ACCESSOR const Self& operator|=(const V& value) const { return this->write(this->read() | value), *this; } \
+  template <class V> ACCESSOR const Self& operator&=(const V& value) const { return this->write(this->read() & value), *this; } \
+  template <class V> ACCESSOR const Self& operator^=(const V& value) const { return this->write(this->read() ^ value), *this; } \
+  ACCESSOR const Self& operator++() const { return this->write(this->read() + 1), *this; }                                      \
+  ACCESSOR const Self& operator--() const { return this->write(this->read() - 1), *this; }                                      \
+  Value operator++(int) const { const Value before = this->read(); this->write(before + 1); return before; }                    \
   Value operator--(int) const { const Value before = this->read(); this->write(before - 1); return before; }
 
 template <class T> struct Item : Reference<T> {
@@ -103,17 +119,17 @@ template <class T> struct Item : Reference<T> {
 
 template <class T> struct Pointer {
   using Type = T;
-  Memory memory = {nullptr, 0, "null", nullptr, 1};
+  Memory memory = {nullptr, 0, "null", nullptr, 1, false};
   int64 at = 0;
   int32 line = 0;
   Pointer() = default;
   Pointer(std::nullptr_t) {}
   Pointer(const Memory& memory, int64 at, int32 line = 0) : memory(memory), at(at), line(line) {}
-  Pointer(T* raw) : memory{nullptr, (int64)(~0ull >> 1), "local memory", nullptr, 1}, at((int64)raw) {}
+  Pointer(T* raw) : memory{nullptr, (int64)(~0ull >> 1), "local memory", nullptr, 1, false}, at((int64)raw) {}
   template <class U, int64 N, class = std::enable_if_t<std::is_convertible_v<U*, T*>>>
-  Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", nullptr, 1} {}
+  Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", nullptr, 1, false} {}
   Pointer(const GlobalMemory<T>& given)
-      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, nullptr, 1} {}
+      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, nullptr, 1, true} {}
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
   Pointer(const Pointer<U>& other) : memory(other.memory), at(other.at), line(other.line) {}
   template <class U, class = std::enable_if_t<!std::is_same_v<const U, T>>, class = void>
@@ -213,19 +229,19 @@ template <class T> using Pointer = cudasim::Pointer<T>;
   static cudasim::SharedBytes<T, ##__VA_ARGS__> name##_memory; \
   const auto name = name##_memory.array(#name)
 #define DYNAMIC_SHARED(T, name) \
-  const Pointer<T> name({cudasim::dynamic_shared, cudasim::dynamic_nbytes, #name, cudasim::dynamic_cells, sizeof(T)}, 0)
+  const Pointer<T> name({cudasim::dynamic_shared, cudasim::dynamic_nbytes, #name, cudasim::dynamic_cells, sizeof(T), false}, 0)
 
 namespace cudasim {
 template <class T, int64... N> struct SharedBytes {
   static constexpr int64 NUMEL = (N * ... * 1);
   alignas(16) T elements[NUMEL];
   Cell cells[NUMEL];
-  auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, cells, sizeof(T)}); }
+  auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, cells, sizeof(T), false}); }
 };
 template <class T> struct SharedBytes<T> {
   T element;
   Cell cell;
-  Item<T> array(const char* name) { return {{(char*)&element, sizeof element, name, &cell, sizeof(T)}, 0, 0}; }
+  Item<T> array(const char* name) { return {{(char*)&element, sizeof element, name, &cell, sizeof(T), false}, 0, 0}; }
 };
 }  // namespace cudasim
 

@@ -1,0 +1,220 @@
+"""A user's kernel beside its meaning in NumPy, and its gradient beside slopes of that meaning.
+
+In:    a Kernel and its arguments
+Out:   `Report`: what was compared, true where nothing deviates
+
+The kernel runs on the simulator, or on the GPU that its arguments are on. The meaning is computed in float64. On the
+simulator threads and blocks run in three orders, in which a kernel without races gives the same bits, and memory begins
+as NaN, so that an element that no thread writes is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.autograd import grad
+from picograd.dtype import DType
+from picograd.errors import UnsupportedOp
+from picograd.record import Record
+from picograd.tensor.tensor import Tensor
+from picograd_lab.kernels.prepared import Array, Prepared
+from picograd_lab.kernels.signature import Signature
+
+SIMULATOR, ORDERS = "CUDASIM", ("forward", "backward", "shuffled")
+TOLERANCES: dict[DType, float] = {  # of a result's greatest element
+    dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
+    dtypes.float8_e4m3: 0.2, dtypes.float8_e5m2: 0.4,
+}  # fmt: skip
+TINY = 1e-37
+STEP, DIRECTIONS, SLOPE_TOLERANCE = 1e-4, 3, 2e-3  # of slopes: along random directions, in parts of what is summed up
+
+
+class Kernel(Protocol):
+    """A Kernel, as it is compared."""
+
+    name: str
+    signature: Signature
+    meaning: Callable[..., Any] | None
+    gradient: Callable[..., Any] | None
+
+    def __call__(self, *args: Any) -> Any:
+        """Returns the results."""
+        ...
+
+    def prepare(self, *args: Any) -> Prepared:
+        """Returns one launch."""
+        ...
+
+    def argument(self, number: int) -> str:
+        """Returns the name of an argument."""
+        ...
+
+
+class Line(Record):
+    """One comparison.
+
+    what:  a result, the gradient of an argument, or the order of threads
+    said:  the finding
+    """
+
+    what: str
+    said: str
+    is_right: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.said}"
+
+
+class Report(Record):
+    """The findings of `Kernel.check`: true where nothing deviates; it prints a line for each comparison."""
+
+    name: str
+    device: str
+    lines: tuple[Line, ...]
+
+    def __bool__(self) -> bool:
+        return all(line.is_right for line in self.lines)
+
+    def __str__(self) -> str:
+        said = "agrees with its meaning" if self else "deviates from its meaning"
+        return "\n".join([f"{self.name} on {self.device} {said}", *(f"  {line}" for line in self.lines)])
+
+    __repr__ = __str__
+
+
+def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
+    """Compares a kernel with its meaning, and its gradient with slopes of the meaning.
+
+    Raises:
+      UnsupportedOp: it has no meaning.
+      DeviceError: the simulator finds a race, an access outside memory or a divergent barrier.
+    """
+    if kernel.meaning is None:
+        raise UnsupportedOp(f"{kernel.name}: there is nothing to check it with.", "give pg.kernel(..., meaning=...).")
+    placed = tuple([_placed(arg) for arg in args])
+    prepared = kernel.prepare(*placed)
+    wide = [_wide(arg) for arg in placed]
+    meant = _listed(kernel.meaning(*wide))
+    found = _results(prepared)
+    lines = [
+        _compared(one.name, result, np.asarray(value), dtype)
+        for one, result, value, (dtype, _) in zip(
+            kernel.signature.results, found, meant, prepared.given.outputs, strict=True
+        )
+    ]
+    if prepared.name == SIMULATOR:
+        lines += _in_other_orders(kernel, prepared, found)
+    if kernel.gradient is not None and all(line.is_right for line in lines):
+        lines += _gradients(kernel, placed, wide)
+    return Report(kernel.name, prepared.name, tuple(lines))
+
+
+def _placed(arg: Any) -> Any:
+    """Returns an argument where CUDA C runs: on its GPU, else on the simulator."""
+    return arg.detach().to(SIMULATOR) if isinstance(arg, Tensor) and str(arg.device) != "CUDA" else arg
+
+
+def _wide(arg: Any) -> Any:
+    """Returns an argument as the meaning takes it, floats in float64."""
+    if not isinstance(arg, Tensor):
+        return arg
+    array = arg.numpy()
+    return array.astype(np.float64) if arg.dtype.is_float else array
+
+
+def _listed(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _results(prepared: Prepared, order: str = "forward") -> list[Array]:
+    prepared.forget()
+    prepared.run(order=order)
+    return prepared.results()
+
+
+def _compared(name: str, found: Array, meant: Array, dtype: DType) -> Line:
+    """Returns the comparison of a result with its meaning."""
+    if found.size == 0:
+        return Line(name, "nothing to compare", True)
+    plain = found.astype(np.float64) if dtype.is_float else found
+    missing = np.frombuffer(np.ascontiguousarray(found).tobytes(), np.uint8).reshape(found.size, -1).min(1) == 0xFF
+    far = ~(plain == meant) & ~(np.isnan(plain) & np.isnan(meant)) if dtype.is_float else plain != meant
+    error, limit = np.zeros(found.shape), 1.0
+    if dtype.is_float:
+        finite = np.abs(meant[np.isfinite(meant)])
+        limit = TOLERANCES[dtype] * max(float(finite.max(initial=0.0)), TINY)
+        with np.errstate(invalid="ignore"):
+            error = np.where(far, np.abs(plain - meant), 0.0)
+        far &= ~(error <= limit)
+    if not far.any():
+        within = f"{float(error.max(initial=0.0)) / limit:.0%} of the tolerance" if dtype.is_float else "to the bit"
+        return Line(name, f"right, {within}", True)
+    place = np.unravel_index(int(np.argmax(far)), found.shape)
+    where = f"{name}[{', '.join(str(int(i)) for i in place)}]"
+    if missing[int(np.argmax(far))]:
+        others = int((far.reshape(-1) & missing).sum()) - 1
+        return Line(name, f"no thread writes {where}, nor {others} other elements", False)
+    fault = f"{int(far.sum())} of {found.size} elements deviate, first {where}: {found[place]}, not {meant[place]:.7g}"
+    return Line(name, fault, False)
+
+
+def _in_other_orders(kernel: Kernel, prepared: Prepared, found: Sequence[Array]) -> list[Line]:
+    """Returns a line for a kernel whose bits depend on which thread comes first."""
+    for order in ORDERS[1:]:
+        again = _results(prepared, order)
+        for one, before, after in zip(kernel.signature.results, found, again):
+            if before.tobytes() != after.tobytes():
+                said = f"{one.name} has other bits where threads run {order}: a race, or a sum by atomics"
+                return [Line("order of threads", said, False)]
+    return [Line("order of threads", "the same bits forward, backward and shuffled", True)]
+
+
+# ---- gradients ----
+def _gradients(kernel: Kernel, args: tuple[Any, ...], wide: Sequence[Any]) -> list[Line]:
+    """Returns a line for each argument that has a gradient: it is compared with slopes of the meaning."""
+    assert kernel.meaning is not None
+    inputs = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.dtype.is_float]
+    rng = np.random.default_rng(0)
+    leaves = list(args)
+    for i in inputs:
+        leaves[i] = args[i].detach().requires_grad_()
+    results = [result for result in _listed(kernel(*leaves)) if result.requires_grad]
+    numbers = [n for n, result in enumerate(_listed(kernel(*leaves))) if result.requires_grad]
+    weights = [rng.standard_normal(result.shape) for result in results]
+    device = str(args[inputs[0]].device) if inputs else SIMULATOR
+    given = [Tensor(weight, dtype=result.dtype, device=device) for weight, result in zip(weights, results)]
+    found = grad(results, [leaves[i] for i in inputs], given, allow_unused=True)
+    lines = []
+    for i, gradient in zip(inputs, found):
+        array = np.zeros(args[i].shape) if gradient is None else gradient.numpy().astype(np.float64)
+        lines.append(_along_directions(kernel, wide, i, array, list(zip(numbers, weights)), rng))
+    return lines
+
+
+def _along_directions(
+    kernel: Kernel, wide: Sequence[Any], i: int, gradient: Array, weights: Sequence[tuple[int, Array]],
+    rng: np.random.Generator,
+) -> Line:  # fmt: skip
+    """Returns the comparison of one gradient with slopes along random directions."""
+    meaning: Callable[..., Any] = kernel.meaning  # type: ignore[assignment]
+    what, worst = f"gradient of {kernel.argument(i)}", 0.0
+
+    def total(moved: Array) -> float:
+        values = _listed(meaning(*wide[:i], moved, *wide[i + 1 :]))
+        return sum(float((np.asarray(values[number]) * weight).sum()) for number, weight in weights)
+
+    for _ in range(DIRECTIONS):
+        direction = rng.standard_normal(gradient.shape)
+        slope = (total(wide[i] + STEP * direction) - total(wide[i] - STEP * direction)) / (2 * STEP)
+        parts = gradient * direction
+        limit = SLOPE_TOLERANCE * max(float(np.abs(parts).sum()), abs(slope), 1e-30)
+        error = abs(float(parts.sum()) - slope)
+        worst = max(worst, error / limit)
+        if not error <= limit:
+            said = f"along a random direction the slope is {slope:.6g}, the gradient says {float(parts.sum()):.6g}"
+            return Line(what, said, False)
+    return Line(what, f"right, {worst:.0%} of the tolerance", True)
