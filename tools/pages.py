@@ -37,7 +37,7 @@ PICTURE_TOLERANCE = 1.5  # in the units of the picture, or in percent
 MEASURED = "measured on"
 PAIR = re.compile(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
-OTHERS = ("docs/tour.md", "docs/devices.md", "docs/train.md", "docs/from_pytorch.md", "README.md")
+OTHERS = ("docs/tour.md", "docs/devices.md", "docs/kernels.md", "docs/train.md", "docs/from_pytorch.md", "README.md")
 RAN = "ran.json"  # what a page leaves in its folder
 
 

@@ -25,7 +25,8 @@ from tools.pages import ROOT, course
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
-USE = ("train", "from_pytorch", "models", "nano", "devices", "settings", "verify")  # the others are for those who read on
+# Pages for users; the others are for those who read on.
+USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
 STYLE = """
 .md-typeset .language-text pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
 .md-typeset .language-text .md-code__nav { display: none; }

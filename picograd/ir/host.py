@@ -112,6 +112,11 @@ class GivenKernel(Record):
     meaning: Meaning | None
 
 
+def without_comments(text: str) -> str:
+    """Returns a text in which comments are spaces; its lines stay where they are."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found[0]), text, flags=re.DOTALL)
+
+
 def lines_of_files(text: str, file: str) -> dict[tuple[str, int], str]:
     """Returns the lines of a text by file and number, as `#line` directives count them.
 

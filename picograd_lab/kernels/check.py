@@ -190,7 +190,10 @@ def _gradients(kernel: Kernel, args: tuple[Any, ...], wide: Sequence[Any]) -> li
     found = grad(results, [leaves[i] for i in inputs], given, allow_unused=True)
     lines = []
     for i, gradient in zip(inputs, found):
-        array = np.zeros(args[i].shape) if gradient is None else gradient.numpy().astype(np.float64)
+        if gradient is None:
+            lines.append(Line(f"gradient of {kernel.argument(i)}", "none is given", True))
+            continue
+        array = gradient.numpy().astype(np.float64)
         lines.append(_along_directions(kernel, wide, i, array, list(zip(numbers, weights)), rng))
     return lines
 

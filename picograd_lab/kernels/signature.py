@@ -15,6 +15,7 @@ from pathlib import Path
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, FileError
+from picograd.ir.host import without_comments
 from picograd.record import Record
 
 # By the words of a type in alphabetical order, without const and the like.
@@ -69,11 +70,6 @@ class Signature(Record):
     def inputs(self) -> list[Parameter]:
         """Returns the parameters that are no results."""
         return [one for one in self.parameters if not one.is_pointer or one.is_const]
-
-
-def without_comments(text: str) -> str:
-    """Returns a text in which comments are spaces; its lines stay where they are."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found[0]), text, flags=re.DOTALL)
 
 
 HEAD = re.compile(

@@ -192,7 +192,7 @@ def test_a_number_may_be_a_tensor_or_a_symbolic_integer() -> None:
 
 
 # ---- checks ----
-COPY = "__global__ void copy(float *out, const float *x) {{\n  int i = threadIdx.x;\n  {}\n}}"
+COPY = "__global__ void copy(float *out, const float *x) {{  // __shared__ float *s;\n  int i = threadIdx.x;\n  {}\n}}"
 
 
 @pytest.mark.parametrize(("body", "said"), [

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.device import Target
-from picograd.ir.host import GIVEN_TEXT, INCLUDES_GIVEN
+from picograd.ir.host import GIVEN_TEXT, INCLUDES_GIVEN, without_comments
 from picograd.ir.stages import Binary, Source
 
 DEVICES = Path(__file__).parents[1]
@@ -120,7 +120,7 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     written = None
     if INCLUDES_GIVEN in source.text:
         launchers.append(f'extern "C" const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
-        written = checked(source.text)
+        written = checked(without_comments(source.text))
     flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
     library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written)
     return Binary(source.name, library, source.params, source.variables, source.launches)

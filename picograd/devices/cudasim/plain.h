@@ -257,18 +257,21 @@ template <class T> struct SharedBytes<T> {
 template <class T> static inline T __ldg(const Pointer<const T>& at) { return *at; }
 template <class T> static inline T __ldg(const Pointer<T>& at) { return *at; }
 
-#define OF_WARP(name, from)                                                                                           \
-  template <class T> static inline T name(uint32, T value, int32 number, int32 width = 32, int32 line = __builtin_LINE()) { \
-    const T* all[32];                                                                                                 \
-    const int32 lane = (int32)cudasim::meet(value, all, line), first = lane - lane % width, own = lane % width;       \
-    const int32 other = from;                                                                                         \
-    return *all[other < 0 || other >= width ? lane : first + other];                                                  \
+#define OF_WARP(name, from)                                                                                     \
+  template <class T>                                                                                            \
+  static ACCESSOR T name(uint32, T value, int32 number, int32 width = 32, int32 line = __builtin_LINE()) {      \
+    COUNT_INSTRUCTION(SHUFFLES);                                                                                \
+    const T* all[32];                                                                                           \
+    const int32 lane = (int32)cudasim::meet(value, all, line), first = lane - lane % width, own = lane % width; \
+    const int32 other = from;                                                                                   \
+    return *all[other < 0 || other >= width ? lane : first + other];                                            \
   }
 OF_WARP(__shfl_sync, (number % width))
 OF_WARP(__shfl_xor_sync, (own ^ number))
 OF_WARP(__shfl_down_sync, (own + number))
 OF_WARP(__shfl_up_sync, (own - number))
-static inline uint32 __ballot_sync(uint32, int32 is_true, int32 line = __builtin_LINE()) {
+static ACCESSOR uint32 __ballot_sync(uint32, int32 is_true, int32 line = __builtin_LINE()) {
+  COUNT_INSTRUCTION(SHUFFLES);
   const int32* all[32];
   cudasim::meet(is_true, all, line);
   uint32 found = 0;

@@ -1,14 +1,14 @@
-"""The fixture `exercise`: the file that a test is about, as a module. `--solutions` takes the one in solutions/ instead."""
+"""The fixture `exercise` of the exercises of the course and of kernels: the file that a test is about, as a module.
+
+`--solutions` takes the one in the folder `solutions` beside it instead.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,7 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="module")
 def exercise(request: pytest.FixtureRequest) -> ModuleType:
     """The exercise 01_name.py of the tests test_01_name.py."""
-    folder = HERE / "solutions" if request.config.getoption("--solutions") else HERE
+    beside = request.path.parent
+    folder = beside / "solutions" if request.config.getoption("--solutions") else beside
     path = folder / request.path.name.removeprefix("test_")
     spec = importlib.util.spec_from_file_location(f"exercise_{path.stem}", path)
     assert spec is not None and spec.loader is not None

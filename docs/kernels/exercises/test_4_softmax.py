@@ -1,0 +1,27 @@
+"""Test of exercise 4."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+import picograd as pg
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 32), (4, 100)])
+def test_rows_are_normalized(exercise: ModuleType, shape: tuple[int, int]) -> None:
+    pg.manual_seed(0)
+    report = exercise.softmax.check(pg.randn(*shape))
+    assert report, str(report)
+
+
+def test_large_numbers_do_not_overflow(exercise: ModuleType) -> None:
+    report = exercise.softmax.check(pg.tensor([[1000.0, 999.0, -1000.0]]))
+    assert report, str(report)
+
+
+def test_a_warp_needs_no_shared_memory(exercise: ModuleType) -> None:
+    counts = exercise.softmax.prepare(pg.zeros(1, 64, device="CUDASIM")).counts()
+    assert counts["shuffles"] == 10, "five steps for the greatest, five for the sum"
+    assert counts["shared_stores"] == 0
