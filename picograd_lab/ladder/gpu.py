@@ -23,8 +23,9 @@ from picograd.dtype import DType
 from picograd.engine.compiler import Compiler
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.stages import Binary, Launch, Param, Source
-from picograd.record import Record
+from picograd.record import Record, replace
 from picograd_lab.ladder.counts import compile_counted, take_counts
+from picograd_lab.ladder.roofline import clock_hz, least_seconds, library_seconds
 from picograd_lab.ladder.runnable import Array, Runnable
 
 Lengths = Mapping[str, int]
@@ -86,6 +87,7 @@ class Ladder(Record):
     bound:    (lengths, roundoff, *inputs): how far each element may be off
     flops:    of lengths
     switches: those lengths that are 0 or 1
+    library:  (torch, *inputs): how PyTorch computes it, by the library of `library_name`
     """
 
     folder: Path
@@ -97,6 +99,8 @@ class Ladder(Record):
     flops: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
     switches: tuple[str, ...] = ()
+    library: Callable[..., Any] | None = None
+    library_name: str = "PyTorch"
 
     @property
     def name(self) -> str:
@@ -186,6 +190,8 @@ class Figure(Record):
     counts:     of one run, on the simulator
     samples_s:  seconds of one run, on a GPU
     copy_s:     seconds of a copy that moves as many bytes, on a GPU
+    least_s:    seconds by the roofline; 0 where it is not known
+    library_s:  seconds of the ladder's library, on the same operands; 0 where it is not there
     registers:  of a thread, as NVRTC has them; None where there is none
     """
 
@@ -197,6 +203,8 @@ class Figure(Record):
     counts: dict[str, int] = {}
     samples_s: tuple[float, ...] = ()
     copy_s: float = 0.0
+    least_s: float = 0.0
+    library_s: float = 0.0
     registers: int | None = None
 
     @property
@@ -223,23 +231,31 @@ def climb(ladder: Ladder, lengths: Lengths, compiler: Compiler) -> Iterator[Figu
 
 
 def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) -> Figure:
-    device, source, counts = compiler.device, ladder.source(rung, lengths), dict[str, int]()
+    device, source, given = compiler.device, ladder.source(rung, lengths), ladder.given(rung, lengths)
     is_simulated = device.target.arch == "sim"
     binary: Binary = compile_counted(source) if is_simulated else compiler.backend.compile(source, device.target)
     executable = device.load(binary)
-    given = ladder.given(rung, lengths)
     made = Runnable(device, executable, given)
     made.run()
-    if is_simulated:
-        counts = take_counts(executable)
+    counts = take_counts(executable) if is_simulated else {}
     error, nbytes = checked(ladder, rung, lengths, given, made.results()), ladder.least_nbytes(rung, lengths)
-    samples = () if is_simulated else _timed(device, made.run)
-    copy_s = 0.0 if is_simulated else _copy_seconds(device, nbytes)
     try:
         registers = machine_code(ladder, rung, lengths, "" if is_simulated else device.target.arch).registers
     except CompileError:
         registers = None
-    return Figure(rung.name, ladder.idea(rung), "", error, nbytes, counts, samples, copy_s, registers)
+    figure = Figure(rung.name, ladder.idea(rung), error=error, nbytes=nbytes, counts=counts, registers=registers)
+    return figure if is_simulated else _timed_beside(figure, ladder, rung, lengths, device, made)
+
+
+def _timed_beside(
+    figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, device: Any, made: Runnable
+) -> Figure:
+    """Returns a figure with the times of a rung, of a copy, by the roofline and of a library."""
+    samples, copy_s = _timed(device, made.run), _copy_seconds(device, figure.nbytes)
+    arch, multiprocessors = device.target.arch, device.num_multiprocessors
+    least_s = least_seconds(ladder.flops(lengths), rung.dtype, arch, multiprocessors, clock_hz(), copy_s)
+    library_s = library_seconds(ladder.library, ladder.given(rung, lengths))
+    return replace(figure, samples_s=samples, copy_s=copy_s, least_s=least_s, library_s=library_s)
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
@@ -248,17 +264,17 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
     Raises:
       VerifyError: it is more than 1.
     """
-    wide, error = _wide(given), 0.0
+    wide, errors = _wide(given), [0.0]
     for result, meant, most in zip(results, ladder.meaning(lengths, *wide), ladder.bound(lengths, rung.roundoff, *wide)):
         off = np.abs(result.reshape(meant.shape).astype(np.float64) - meant)
-        error = max(error, float(np.max(off / np.maximum(most, np.finfo(np.float64).tiny), initial=0.0)))
-        if not error <= 1:
+        errors.append(float(np.max(off / np.maximum(most, np.finfo(np.float64).tiny), initial=0.0)))
+        if not errors[-1] <= 1:  # be it NaN
             values = ", ".join(f"{name} = {value}" for name, value in lengths.items())
             raise VerifyError(
-                f"ladder: rung {rung.name} of {ladder.name} with {values} is off by {error:.3g} times what its roundings "
-                "explain. This is a bug in picograd."
+                f"ladder: rung {rung.name} of {ladder.name} with {values} is off by {errors[-1]:.3g} times what its "
+                "roundings explain. This is a bug in picograd."
             )
-    return error
+    return max(errors)
 
 
 def _timed(device: Any, work: Callable[[], None]) -> tuple[float, ...]:

@@ -19,7 +19,9 @@ COUNTED = (
     "", "what it adds", "arithmetic", "loads", "stores", "sectors", "of the least", "FLOP a byte", "shared loads",
     "shared stores", "bank conflicts", "FLOP a shared byte", "shuffles", "barriers", "atomics", "registers",
 )  # fmt: skip
-TIMED = ("", "what it adds", "us", "GFLOP/s", "GB/s", "of a copy", "gain", "registers")
+TIMED = (
+    "", "what it adds", "us", "GFLOP/s", "GB/s", "of a copy", "of the roofline", "of the library", "gain", "registers",
+)  # fmt: skip
 ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"), ("exponentials", "exp"))
 PER_THREAD = ("multiply_adds", "exponentials")  # all else is counted by warps
 COLUMNS_EXPLAINED = (
@@ -67,12 +69,14 @@ def table_of(
         else:
             gain = f"{before.seconds / figure.seconds:.3g}x" if before else ""
             rate = ladder.flops(lengths) / figure.seconds / 1e9
-            moved = (f"{figure.nbytes / figure.seconds / 1e9:.4g}", f"{figure.copy_s / figure.seconds:.1%}")
-            cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", *moved, gain, _registers(figure))
+            moved, others = f"{figure.nbytes / figure.seconds / 1e9:.4g}", (figure.copy_s, figure.least_s, figure.library_s)
+            shares = (f"{other / figure.seconds:.1%}" if other else "" for other in others)
+            cells = (figure.adds, f"{figure.seconds * 1e6:.4g}", f"{rate:.4g}", moved, *shares, gain, _registers(figure))
             before = figure
         rows.append((figure.name, *cells))
     kept = [i for i in range(len(heads)) if i < 2 or any(row[i] not in ("", "0") for row in rows)]
-    return tuple(heads[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
+    names = [head.replace("the library", ladder.library_name) for head in heads]
+    return tuple(names[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
 
 def _counted(figure: Figure, flops: int) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -218,6 +217,16 @@ def test_a_wrong_rung_is_no_figure(tmp_path: Path) -> None:
         list(gpu.climb(ladder, {"M": 4, "N": 4, "K": 4}, compiler_for("CUDASIM")))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.51])
+def test_one_wrong_element_is_no_figure(value: float) -> None:
+    rung, lengths = GEMM.rungs[0], {"M": 2, "N": 2, "K": 1}
+    given = (np.full((2, 1), 0.5, np.float32), np.ones((1, 2), np.float32))
+    right = np.full(4, 0.5, np.float32)
+    assert gpu.checked(GEMM, rung, lengths, given, [right]) == 0
+    with pytest.raises(VerifyError):
+        gpu.checked(GEMM, rung, lengths, given, [np.array([0.5, 0.5, value, 0.5], np.float32)])
+
+
 @needs_compiler
 def test_a_rung_that_does_not_compile_is_left_out_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "02_coalesced.cu").write_text(GEMM.text(GEMM.rungs[1]).replace("row * N + column", "row * N + colum"))
@@ -300,109 +309,3 @@ def test_the_command_shows_a_file(rung: Rung, capsys: pytest.CaptureFixture[str]
 def test_what_cannot_be_climbed_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ladder", "gemm", "--device", "CUDASIM", *words]) == 1
     assert capsys.readouterr().err.startswith(said)
-
-
-# ---- counts of the products ----
-FLOPS = 2 * 128 * 128 * 64
-
-
-@cache
-def counts_of_rung(name: str) -> dict[str, int]:
-    """Returns the counts of a rung of a product of 128 x 128 x 64."""
-    (rung,) = (rung for rung in GEMM.rungs if rung.name == name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "machine_code", missing)
-        (figure,) = gpu.climb(replace(GEMM, rungs=(rung,)), {"M": 128, "N": 128, "K": 64}, compiler_for("CUDASIM"))
-    return figure.counts
-
-
-def of(*names: str) -> list[dict[str, int]]:
-    return [counts_of_rung(name) for name in names]
-
-
-@needs_compiler
-def test_neighbours_along_a_row_ask_for_an_eighth_of_the_sectors() -> None:
-    naive, coalesced = of("naive", "coalesced")
-    assert coalesced["stored_sectors"] * 8 == naive["stored_sectors"]
-    # a column of a and an element of b against an element of a and a row of b: 32 + 1 and 1 + 4 sectors a step of K
-    assert (naive["loaded_sectors"], coalesced["loaded_sectors"]) == (33 * 512 * 64, 5 * 512 * 64)
-
-
-@needs_compiler
-def test_a_shared_tile_reads_memory_once_for_32_threads() -> None:
-    coalesced, tile = of("coalesced", "shared tile")
-    assert coalesced["global_loads"] == 32 * tile["global_loads"]
-    assert tile["shared_loads"] == coalesced["global_loads"] and tile["bank_conflicts"] == 0
-
-
-@needs_compiler
-def test_registers_serve_several_multiply_adds() -> None:
-    tile, column, square = of("shared tile", "register column", "register tile")
-    assert [FLOPS / 64 / each["shared_loads"] for each in (tile, column, square)] == [1 / 2, 8 / 9, 4]
-    assert tile["loaded_sectors"] == 2 * column["loaded_sectors"] == 4 * square["loaded_sectors"]
-
-
-@needs_compiler
-def test_vectors_are_a_quarter_of_the_instructions() -> None:
-    scalars, vectors = of("register tile", "vectors")
-    for name in ("global_loads", "global_stores", "shared_loads"):
-        assert scalars[name] == 4 * vectors[name], name
-    assert scalars["shared_bytes"] == vectors["shared_bytes"] and scalars["loaded_sectors"] == vectors["loaded_sectors"]
-    assert scalars["bank_conflicts"] == 4 * vectors["bank_conflicts"] > 0
-
-
-@needs_compiler
-def test_a_warp_tile_has_no_conflicts_and_reads_two_thirds() -> None:
-    vectors, warp = of("vectors", "warp tile")
-    assert warp["bank_conflicts"] == 0 and warp["shared_loads"] == vectors["shared_loads"]
-    filled = 2 * 128 * 64 * 4  # both tiles are stored once
-    assert (warp["shared_bytes"] - filled) * 144 == (vectors["shared_bytes"] - filled) * 96
-
-
-@needs_compiler
-def test_async_copies_pass_no_register_and_want_fewer_barriers() -> None:
-    before, copies = of("warp tile", "async copies")
-    assert copies["async_copies"] == copies["global_loads"] == before["global_loads"]
-    assert copies["loaded_sectors"] == before["loaded_sectors"]
-    assert copies["barriers"] * 4 == before["barriers"], "one for 16 of K, where two were for 8"
-
-
-@needs_compiler
-def test_matrix_instructions_multiply_all_and_nothing_else_does() -> None:
-    mma, wgmma = of("mma", "wgmma and tma")
-    assert mma["mmas"] * 2 * 16 * 16 * 8 == wgmma["wgmmas"] * 2 * 64 * 128 * 16 == FLOPS
-    assert mma["multiply_adds"] == wgmma["multiply_adds"] == 0
-
-
-@needs_compiler
-def test_the_copy_engine_leaves_threads_nothing_to_load() -> None:
-    for counts in of("wgmma and tma", "warp specialised", "persistent", "wide tile"):
-        assert counts["global_loads"] == counts["shared_loads"] == 0 and counts["tile_loads"] >= 3
-        assert counts["loaded_sectors"] == 2 * 128 * 64 * 2 // 32, "each element comes once"
-    plain, roles, stays = of("wgmma and tma", "warp specialised", "persistent")
-    assert plain["global_stores"] and not plain["tile_stores"]
-    assert stays["tile_stores"] == 2 * 4 and not stays["global_stores"]
-    assert roles["barriers"] == 12, "one, of twelve warps, and none for a step"
-
-
-@needs_compiler
-@pytest.mark.parametrize("rung", GEMM.rungs[-2:], ids=lambda rung: rung.name)
-@pytest.mark.parametrize("order", ORDERS)
-def test_blocks_that_stay_compute_one_tile_after_the_other(rung: Rung, order: str) -> None:
-    lengths = {"M": 264, "N": 520, "K": 200}
-    source = GEMM.source(rung, lengths)
-    (launch,) = source.launches
-    assert launch.grid == (15 if "persistent" in rung.file else 9)
-    given = GEMM.given(rung, lengths)
-    few = replace(source, launches=(replace(launch, grid=2),))
-    device = CudaSimDevice(order, seed=1)
-    made = Runnable(device, device.load(simulated.compile_source(few, TARGET)), given)
-    made.run()
-    gpu.checked(GEMM, rung, lengths, given, made.results())
-
-
-def test_rungs_that_move_16_bytes_say_which_lengths_they_take() -> None:
-    rules = {rung.name: rung.accepts({"M": 3, "N": 12, "K": 6}) for rung in GEMM.rungs}
-    assert not any(rules[name] for name in ("naive", "coalesced", "shared tile", "register column", "register tile"))
-    assert rules["vectors"] == "N and K must be multiples of 4" and rules["mma"] == "N and K must be multiples of 8"
-    assert GEMM.rungs[-1].launches({"M": 4096, "N": 4096, "K": 8})[0].grid == 132
