@@ -280,7 +280,7 @@ def _results(
         buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
         if Graphless.living:
             buffer = like_its_sources(buffer, root, inputs)
-        results.append(Op(OpCode.BUFFER, root.dtype, (), (buffer, root.shape)))
+        results.append(memory_op(buffer, root.shape))
     return results
 
 

@@ -23,7 +23,7 @@ from picograd.engine.host_memory import own_copy, shared
 from picograd.errors import ShapeError
 from picograd.interrupts import LivingKeys, rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where
-from picograd.ir.op import Buffer, Dim, Op, Shape, filled
+from picograd.ir.op import Buffer, Dim, Op, Shape, filled, memory_op
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import FixedMemory
 from picograd.ir.symbolic import add, subtract
@@ -179,7 +179,7 @@ class Cell:
                 return value
         named = self._named
         if named is None or named[0] is not value:
-            self._named = named = value, Op(OpCode.BUFFER, value[0].dtype, (), value)
+            self._named = named = value, memory_op(*value)
         return named[1]
 
     @op.setter
@@ -442,18 +442,17 @@ def set_op(cell: Cell, op: Op) -> int:
     if active is not None:
         active.on_write(cell)
     while True:
-        cell._released()
         with changing:
-            if isinstance(cell.content, TakenBuffers):
-                continue  # a plan was faster
-            if active is None and op.code is not OpCode.BUFFER:
-                # What a network began with may still be pending: the order of a step is that of its own writes.
-                before = pending.writes.pop(cell, [])
-                before.append(cell.op)
-                pending.writes[cell] = before
-                num_pending = len(before)
-            cell._set(op)
-            return num_pending
+            if not isinstance(cell.content, TakenBuffers):  # else a plan has it
+                if active is None and op.code is not OpCode.BUFFER:
+                    # What a network began with may still be pending: the order of a step is that of its own writes.
+                    before = pending.writes.pop(cell, [])
+                    before.append(cell.op)
+                    pending.writes[cell] = before
+                    num_pending = len(before)
+                cell._set(op)
+                return num_pending
+        cell._released()
 
 
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:

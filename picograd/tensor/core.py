@@ -267,7 +267,7 @@ class TensorCore:
         if active is not None:
             active.on_read(cell)
         before = cell.op
-        op = cast(value, before.dtype)
+        op = value if value.dtype is before.dtype else cast(value, before.dtype)
         if self.steps:
             op = write_through(before, self.steps, op)
         if active is None and begins_apart(before):

@@ -29,8 +29,7 @@ from picograd.engine.profile import Profiling
 from picograd.engine.realize import from_host, new_outputs, run, to_host
 from picograd.interrupts import AtDeath, later
 from picograd.ir.host import Refused
-from picograd.ir.op import Buffer, Op, Shape
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.ir.origin import Graphless
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.look import active
@@ -75,7 +74,7 @@ def runs_in(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], li
 
 def moved(buffer: Buffer, device: str) -> Buffer:
     """Returns a copy of a number on another device."""
-    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
+    op = memory_op(buffer, ())
     return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])
 
 
@@ -391,7 +390,7 @@ class Replay:
         num_returned = self.results.num_returned
         if aliases.updated:
             for i, value in zip(aliases.updated, held[-len(aliases.updated) :]):
-                tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
+                tensors[i].write("jit", memory_op(*value))
         return self.returned.hand_out(held[:num_returned], tensors)
 
     def _form_of(self, given: Arguments | None) -> Template:
