@@ -208,6 +208,11 @@ def _compute_starts() -> None:
     compute_unasked(rest)
 
 
+def evaluate_beginnings() -> None:
+    """Computes what was written before anything was computed, such as random weights, where that needs no kernel."""
+    evaluate_first([cell.op for cell in pending.writes.living()])
+
+
 def _compute_but_failures(
     wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
 ) -> list[Op]:

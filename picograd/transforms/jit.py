@@ -48,6 +48,7 @@ from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import replace
 from picograd.tensor.cell import grad_mode, last_change, trace
+from picograd.tensor.compute import evaluate_beginnings
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
@@ -323,6 +324,8 @@ class Jit:
         Args:
           exact:  the plan is to be one of these very lengths
         """
+        if self.latest is None:
+            evaluate_beginnings()  # else they have a part in the plan of the first arguments, which no later ones have
         given = Arguments(args, kwargs, self.name, self.donate, buffers)
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs, exact)

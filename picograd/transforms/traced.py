@@ -19,6 +19,7 @@ import numpy as np
 
 from picograd.control.closure import FunctionTrace
 from picograd.dtype import DType
+from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
@@ -160,6 +161,7 @@ class TraceOfFunction(FunctionTrace):
         """Computes what a cell holds that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
             with Mode(trace, None):
+                evaluate_first([cell.op])
                 buffer = realize([placed(cell, cell.op)])[0]
             if not cell.op.needs_grad:
                 cell.op = buffer
