@@ -201,11 +201,16 @@ def _compute_starts() -> None:
     for op, device in left.items():
         if begins_apart(op):
             with suppress(OutOfMemoryError):  # then it stays a constant
-                value = np.broadcast_to(np.asarray(op.src[0].arg, op.dtype.numpy), cast("tuple[int, ...]", op.shape))
-                op.realized = from_host(value, op.dtype, device or default_device())
+                op.realized = stored_fill(op, device)
     rest = [op for op in left if not begins_apart(op)]
     evaluate_first(rest)
     compute_unasked(rest)
+
+
+def stored_fill(fill: Op, device: str | None) -> Op:
+    """Returns memory that holds a constant in a fixed shape, written by the host: a kernel would run once."""
+    value = np.broadcast_to(np.asarray(fill.src[0].arg, fill.dtype.numpy), cast("tuple[int, ...]", fill.shape))
+    return from_host(value, fill.dtype, device or default_device())
 
 
 def evaluate_beginnings() -> None:

@@ -28,7 +28,7 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import lines_of, named_anew
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
-from picograd.tensor.compute import placed
+from picograd.tensor.compute import is_fill, placed, stored_fill
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.gradients import UsedUp
 from picograd.tensor.hooks import LeafNumber
@@ -162,7 +162,8 @@ class TraceOfFunction(FunctionTrace):
         if cell.op.code is not OpCode.BUFFER:
             with Mode(trace, None):
                 evaluate_first([cell.op])
-                buffer = realize([placed(cell, cell.op)])[0]
+                is_constant = is_fill(cell.op) and cell.op.realized is None
+                buffer = stored_fill(cell.op, cell.device) if is_constant else realize([placed(cell, cell.op)])[0]
             if not cell.op.needs_grad:
                 cell.op = buffer
         if cell.op.code is OpCode.BUFFER:
