@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console, JustifyMethod
@@ -186,13 +186,20 @@ class LadderConfig:
     # Device to measure: CPU; CUDA, a GPU; CUDASIM, a simulated one, where counts take the place of times.
     device: str = "CPU"
     # Every length of the problem, rows and columns: by default 1024 on the CPU, on GPUs what the ladder says.
-    size: int | None = None
+    # mnist: small (784-256-10) or large (784-1024-10).
+    size: int | Literal["small", "large"] | None = None
     # Single lengths, on GPUs. Example: --lengths M=100,K=60
     lengths: str = ""
     # Rounds in which everything is measured once, in turn, on the CPU.
     repeats: int = 7
     # Prints one rung instead, by name: its loops on the CPU, its file on GPUs.
     show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
+    # mnist: epochs of training; 0 compares the first steps alone.
+    epochs: int = 10
+    # mnist: the rungs to climb, with commas; all if none is named. Example: --rungs torch,c-O3,jit
+    rungs: str = ""
+    # mnist: plants a mistake in programs by hand and finds it: missing-batch-division, transposed-layout, stale-buffer.
+    inject: str = ""
     # File for the raw samples, or counts.
     json: Path | None = None
     # A page whose marked parts are rewritten, such as docs/ladder.md or docs/ladder_gpu.md.
@@ -207,12 +214,14 @@ def ladder(config: LadderConfig) -> int:
       DeviceError:   there is no such device.
       DataError:     a file cannot be written.
     """
+    if config.name == "mnist":
+        return int(import_module("picograd_lab.ladder.mnist.run").climb_mnist(config))
     compiler = _compiler(config)
     return _climb_gpu(config, compiler) if config.device.upper() in GPUS else _climb_cpu(config, compiler)
 
 
 def _climb_cpu(config: LadderConfig, compiler: Compiler) -> int:
-    size = config.size or SIZE
+    size = _length(config) or SIZE
     product = product_for(size, size, size, compiler.device.target)
     console = Console(highlight=False, soft_wrap=True)
     if config.show:
@@ -266,20 +275,26 @@ def _print(table: Table) -> None:
 def _compiler(config: LadderConfig) -> Compiler:
     """Returns the Compiler to climb with, once everything asked for is there."""
     device = config.device.upper()
-    known = sorted({*ON_CPU, *ON_GPU})
+    known = sorted({"mnist", *ON_CPU, *ON_GPU})
     if config.name not in known:
         raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(known)}.")
     check_exists(device)
     climbed = [*["CPU"] * (config.name in ON_CPU), *(GPUS if config.name in ON_GPU else ())]
     if device not in climbed:
         raise ArgumentError(f"ladder: {config.name} climbs on {', '.join(climbed)}; {device} has no ladder.")
-    for name, value in (("size", config.size), ("repeats", config.repeats)):
+    for name, value in (("size", _length(config)), ("repeats", config.repeats)):
         if value is not None and value < 1:
             raise ArgumentError(f"ladder: {name} must be at least 1, got {value}.")
     for path in filter(None, (config.json, config.docs)):
         if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
             raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
     return compiler_for(device)
+
+
+def _length(config: LadderConfig) -> int | None:
+    if isinstance(config.size, str):
+        raise ArgumentError(f"ladder: {config.name} has lengths, not sizes: --size 1024, not {config.size}.")
+    return config.size
 
 
 def _check_rung(name: str, names: Sequence[str]) -> None:
@@ -289,9 +304,8 @@ def _check_rung(name: str, names: Sequence[str]) -> None:
 
 def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
     """Returns the lengths to climb with: those of the ladder, but for what is asked for."""
-    lengths = {
-        name: length if name in chosen.switches else config.size or length for name, length in chosen.lengths.items()
-    }
+    asked = _length(config)
+    lengths = {name: length if name in chosen.switches else asked or length for name, length in chosen.lengths.items()}
     for part in filter(None, config.lengths.split(",")):
         name, _, value = part.strip().partition("=")
         if name not in lengths or not value.isdecimal():

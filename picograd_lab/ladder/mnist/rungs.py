@@ -1,0 +1,220 @@
+"""The rungs of the ladder: how each program is built and run, on what machine, and what it printed.
+
+In:    the file of prepare.py
+Out:   `RUNGS`; `run`: an `Outcome`
+
+Each runs as a reader would run it, in a process of its own: no rung is picograd's to change.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from picograd.compilers.host_compiler import find_compiler
+from picograd.engine.devices import why_not as device_missing
+from picograd.errors import CompileError, DataError
+from picograd.record import Record, field
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[3]  # where picograd is
+HALF_ROUNDOFF = 2.0**-11  # of float16 and TF32
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PICOGRAD_THREADS")
+
+
+class Rung(Record):
+    """One program.
+
+    name:     of the rung
+    file:     in programs/
+    adds:     its idea, in a line
+    options:  of the compiler
+    device:   of picograd
+    unit:     greatest relative error of an operand of its products
+    bits:     the rung whose results it has bit for bit; "" where sums have another order
+    after:    the rung over which its gain is told
+    """
+
+    name: str
+    file: str
+    adds: str
+    options: tuple[str, ...] = ()
+    device: str = ""
+    unit: float = 2.0**-24
+    bits: str = ""
+    after: str = ""
+
+    @property
+    def source(self) -> Path:
+        """The program's file."""
+        return PROGRAMS / self.file
+
+    @property
+    def is_by_hand(self) -> bool:
+        """True where gradients are written by hand, kernel by kernel."""
+        return self.source.suffix in (".c", ".cu") or self.name == "numpy"
+
+
+EXACT = "-ffp-contract=off"
+RUNGS = (
+    Rung("torch", "mlp_torch.py", "PyTorch, the gold standard"),
+    Rung("numpy", "mlp_numpy.py", "gradients by hand, products by BLAS", after="torch"),
+    Rung("c-O0", "mlp.c", "loops, compiled word by word", ("-O0", EXACT)),
+    Rung("c-O3", "mlp.c", "loops, compiled well", ("-O3", EXACT), bits="c-O0", after="c-O0"),
+    Rung("c-native", "mlp.c", "for this machine's vectors", ("-O3", "-march=native", EXACT), bits="c-O0", after="c-O3"),
+    Rung("picograd", "mlp_picograd.py", "a plan for each phase", device="CPU", after="c-native"),
+    Rung("jit", "mlp_jit.py", "the step in one plan", device="CPU", after="picograd"),
+    *(
+        Rung(f"jit-{device}", "mlp_jit.py", f"the same on {device}", device=device, after="jit")
+        for device in ("C", "OPENCL", "NUMPY", "CUDASIM", "CUDA", "PTX")
+    ),
+)
+BY_NAME = {rung.name: rung for rung in RUNGS}
+
+
+# ---- what a rung needs ----
+def is_simulated(rung: Rung) -> bool:
+    """Returns whether a simulator of a GPU, which is slow, runs it."""
+    return rung.device == "CUDASIM" or (rung.source.suffix == ".cu" and not has_gpu())
+
+
+@cache
+def has_gpu() -> bool:
+    """Returns whether CUDA programs can be compiled and run."""
+    return device_missing("CUDA") is None and shutil.which("nvcc") is not None
+
+
+def why_not(rung: Rung) -> str:
+    """Returns the reason why this machine cannot run it; "" if it can."""
+    if rung.file == "mlp_torch.py" and find_spec("torch") is None:
+        return "PyTorch is not installed"
+    if rung.device and rung.device != "NUMPY":
+        return device_missing(rung.device) or ""
+    try:
+        if rung.source.suffix == ".c":
+            c_compiler()
+        elif rung.source.suffix == ".cu" and not has_gpu():
+            cpp_compiler()
+    except CompileError as error:
+        return error.fact
+    return ""
+
+
+def c_compiler() -> str:
+    """Returns the path of the C compiler.
+
+    Raises:
+      CompileError: there is none on PATH.
+    """
+    return find_compiler("ladder", "C", "CC", ("cc", "gcc", "clang"))
+
+
+def cpp_compiler() -> str:
+    """Returns the path of the C++ compiler.
+
+    Raises:
+      CompileError: there is none on PATH.
+    """
+    return find_compiler("ladder", "C++", "CXX", ("c++", "g++", "clang++"))
+
+
+# ---- building and running ----
+def built(rung: Rung, folder: Path, source: Path | None = None) -> list[str]:
+    """Compiles a program if it needs that, and returns the command that runs it; `source` takes the place of its own.
+
+    Raises:
+      CompileError: the compiler rejected it.
+    """
+    source = source or rung.source
+    if source.suffix == ".py":
+        return [sys.executable, str(source)]
+    target = folder / f"{source.stem}_{rung.name}"
+    command = compile_command(rung, source, target)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(f"ladder: rung {rung.name}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return [str(target)]
+
+
+def compile_command(rung: Rung, source: Path, target: Path) -> list[str]:
+    """Returns the command that compiles a rung in C or CUDA."""
+    return [c_compiler(), *rung.options, f"-I{PROGRAMS}", str(source), "-o", str(target), "-lm"]
+
+
+class Outcome(Record):
+    """The report of one run.
+
+    epochs, steps:  mean losses of epochs; losses of steps, where these were few
+    accuracy:       share of the images to test with, in percent
+    weights:        checksum of the weights at the end
+    seconds:        of each phase
+    """
+
+    epochs: tuple[float, ...]
+    steps: tuple[float, ...]
+    accuracy: float
+    weights: str
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all phases but loading."""
+        return sum(seconds for phase, seconds in self.seconds.items() if phase != "load")
+
+
+def run(
+    rung: Rung, command: Sequence[str], problem: Path, epochs: int,
+    steps: int = 0, dump: Path | None = None, threads: int = 1,
+) -> Outcome:  # fmt: skip
+    """Runs a rung and returns its report.
+
+    Raises:
+      DataError: it ended with an error, or printed no report.
+    """
+    words = [*command, str(problem), str(epochs), str(steps), *([str(dump)] if dump else [])]
+    device = {"PICOGRAD_DEVICE": rung.device} if rung.device else {}
+    return read_report(rung.name, start(words, f"rung {rung.name}", dict.fromkeys(THREADS, str(threads)) | device))
+
+
+def start(words: Sequence[str], what: str, variables: Mapping[str, str] | None = None) -> str:
+    """Runs a program to its end, with picograd and the ladder's programs to import, and returns what it printed.
+
+    Raises:
+      DataError: it ended with an error.
+    """
+    paths = os.pathsep.join(filter(None, (str(PROGRAMS), str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": paths}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise DataError(f"ladder: {what} ended with status {done.returncode}:\n{done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def read_report(name: str, text: str) -> Outcome:
+    """Reads the lines that a program printed.
+
+    Raises:
+      DataError: a line is missing.
+
+    >>> read_report("c", "epoch 1 loss 0.5\\ntest accuracy 90.0 %\\nweights 0a\\nseconds load 0.1 copy 2.0").total
+    2.0
+    """
+    lines = [line.split() for line in text.splitlines()]
+    first = {line[0]: line for line in lines if line}
+    missing = [word for word in ("test", "weights", "seconds") if word not in first]
+    if missing:
+        raise DataError(f"ladder: rung {name} printed no line that begins with {missing[0]!r}.")
+    seconds = first["seconds"][1:]
+    return Outcome(
+        tuple(float(line[3]) for line in lines if line[:1] == ["epoch"]),
+        tuple(float(line[3]) for line in lines if line[:1] == ["step"]),
+        float(first["test"][2]),
+        first["weights"][1],
+        {phase: float(value) for phase, value in zip(seconds[::2], seconds[1::2])},
+    )
