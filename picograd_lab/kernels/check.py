@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from picograd import dtype as dtypes
 from picograd.autograd import grad
 from picograd.dtype import DType
 from picograd.errors import UnsupportedOp
@@ -23,13 +22,9 @@ from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 from picograd_lab.kernels.prepared import Array, Prepared
 from picograd_lab.kernels.signature import Signature
+from picograd_lab.verify.bounds import of_given
 
 SIMULATOR, ORDERS = "CUDASIM", ("forward", "backward", "shuffled")
-TOLERANCES: dict[DType, float] = {  # of a result's greatest element
-    dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
-    dtypes.float8_e4m3: 0.2, dtypes.float8_e5m2: 0.4,
-}  # fmt: skip
-TINY = 1e-37
 STEP, DIRECTIONS, SLOPE_TOLERANCE = 1e-4, 3, 2e-3  # of slopes: along random directions, in parts of what is summed up
 
 
@@ -145,8 +140,7 @@ def _compared(name: str, found: Array, meant: Array, dtype: DType) -> Line:
     far = ~(plain == meant) & ~(np.isnan(plain) & np.isnan(meant)) if dtype.is_float else plain != meant
     error, limit = np.zeros(found.shape), 1.0
     if dtype.is_float:
-        finite = np.abs(meant[np.isfinite(meant)])
-        limit = TOLERANCES[dtype] * max(float(finite.max(initial=0.0)), TINY)
+        limit = float(of_given(meant, dtype).flat[0])
         with np.errstate(invalid="ignore"):
             error = np.where(far, np.abs(plain - meant), 0.0)
         far &= ~(error <= limit)

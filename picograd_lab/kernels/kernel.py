@@ -115,7 +115,7 @@ class Kernel:
             names = ", ".join(one.name for one in parameters)
             raise ArgumentError(
                 f"{self.name}: {len(values)} values, and the parameters that are no results are {names or 'none'}.",
-                "inputs=lambda ...: (...) gives a value for each, from the arguments of the call.",
+                "inputs=lambda ...: (...) gives a value for each; a pointer to what is not const is a result.",
             )
         tensors = [value for value in (*values, *args) if isinstance(value, Tensor)]
         device = meeting_device(self.name, *tensors) if tensors else None
@@ -135,6 +135,12 @@ class Kernel:
             places.append(number(value_at(arg, device) if isinstance(arg, Tensor) else arg.op) if is_operand else None)
             others += [] if is_operand else [arg]
         outputs = self._outputs(args)
+        try:
+            hash(tuple(others))
+        except TypeError:
+            kinds = ", ".join(type(other).__name__ for other in others)
+            fact = f"{self.name}: arguments that are no Tensors must be hashable, got {kinds}."
+            raise ArgumentTypeError(fact, "a tuple in place of a list.") from None
         meaning = None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
         in_order, numbers, wanted = iter(given), iter(range(len(outputs))), []
         for one in self.signature.parameters:

@@ -76,6 +76,8 @@ HEAD = re.compile(
     r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\((?P<bounds>(?:[^()]|\([^()]*\))*)\)\s*)?(?:void\s+)?(?P<name>\w+)\s*\("
 )
 
+TEMPLATE = re.compile(r"\btemplate\s*<([^<>]*)>\s*\Z")
+
 
 def signature_of(text: str, entry: str | None) -> Signature:
     """Returns the head of the kernel that `entry` names, such as "product<16>"; None: of the only one.
@@ -93,8 +95,11 @@ def signature_of(text: str, entry: str | None) -> Signature:
     if wanted not in heads:
         raise ArgumentError(f"kernel: the source has no __global__ function {wanted}, only {', '.join(heads)}.")
     head = heads[wanted]
-    listed = _until_closed(plain, head.end())
-    return Signature(wanted, (head["bounds"] or "").strip(), tuple(map(_parameter, _split(listed))))
+    listed, bounds = _until_closed(plain, head.end()), (head["bounds"] or "").strip()
+    template = TEMPLATE.search(plain, 0, head.start())
+    if template is not None and not set(re.findall(r"\w+", bounds)).isdisjoint(re.findall(r"\w+", template[1])):
+        bounds = ""  # only the source knows its parameters
+    return Signature(wanted, bounds, tuple(map(_parameter, _split(listed))))
 
 
 def _until_closed(text: str, start: int) -> str:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, double
 from picograd.evaluator.graph import CONTRACTION_RULES, RULES, Variables, apply, shape_value
@@ -30,6 +31,10 @@ from picograd.ir.shape import takes_tf32
 from picograd.rewrites.contract import compose_attention
 from picograd.rewrites.simplify import is_lossless
 
+GIVEN_TOLERANCES: dict[DType, float] = {  # of a user's kernel, as a part of a result's greatest element
+    dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
+    dtypes.float8_e4m3: 0.2, dtypes.float8_e5m2: 0.4,
+}  # fmt: skip
 LAMBDA = 4.0  # of a sum: roundings agree in sign as often as by chance
 PLAIN_ROUNDINGS = 2  # of + - * / and a square root, each half an ulp
 FUNCTION_ROUNDINGS = 8  # tests/numerics holds every function of every device to half of that
@@ -82,12 +87,21 @@ def _bounded(op: Op, args: Sequence[Any], variables: Variables) -> Any:
     if op.code in SEVERAL_RESULTS:
         results = apply(op, [arg.value for arg in args], variables)
         assert isinstance(results, tuple)
+        if op.code is OpCode.KERNEL:
+            return [Bounded(result, of_given(result, dtype) / 2) for result, (dtype, _) in zip(results, op.arg.outputs)]
         return [Bounded(result, _unknown(result)) for result in results]
     if op.code is OpCode.OUTPUT:
         return args[0][op.arg]
     value = np.asarray(apply(op, [arg.value for arg in args], variables))
     error = _error(op, value, args, variables)
     return Bounded(value, None if error is None or not error.any() else error)
+
+
+def of_given(value: Array, dtype: DType) -> Array:
+    """Returns how far each element of a user's kernel may be off its meaning; nobody knows its operations."""
+    size = np.abs(value.astype(np.float64))
+    most = float(size[np.isfinite(size)].max(initial=0.0))
+    return np.full(value.shape, GIVEN_TOLERANCES[dtype] * max(most, 1e-37) if dtype.is_float else 0.0)
 
 
 def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array | None:

@@ -273,3 +273,14 @@ for i in range(3):
     print((turned == x.T + 1).all().item(), pg.allclose(sums, x.sum(1)), pg.allclose(bent, expected, atol=1e-5))
 """
     assert run_on(tmp_path, code, PICOGRAD_DEVICE="CUDA").splitlines() == ["True True True"] * 3
+
+
+def test_verify_holds_a_kernel_against_its_meaning() -> None:
+    text = sources.GELU.replace("0.5f * x[i]", "0.6f * x[i]")
+    launch = {"grid": gelu.grid, "block": 64, "entry": "gelu"}
+    wrong = pg.kernel(text, output=gelu.output, inputs=gelu.inputs, meaning=gelu.meaning, **launch)
+    with pg.device("CUDASIM"):
+        x = pg.linspace(-2, 2, 70)
+        assert pg.verify(lambda: gelu(x + 1).sum().item())
+        verdict = pg.verify(lambda: wrong(x + 1).sum().item())
+    assert not verdict and "kernel gelu_70 on CUDASIM: " in str(verdict) and "0.6f * x[i]" in str(verdict)

@@ -27,6 +27,9 @@ typedef int32 int32_t;
 typedef uint32 uint32_t;
 typedef int64 int64_t;
 typedef uint64 uint64_t;
+typedef unsigned int uint;
+typedef unsigned short ushort;
+typedef unsigned char uchar;
 #define GIVEN(memory, name) memory
 // A user's kernel is inlined into one whose arguments are those of a plan.
 #define GIVEN_KERNEL(...) extern "C" __attribute__((global)) void __attribute__((launch_bounds(__VA_ARGS__)))

@@ -36,6 +36,11 @@ OPTIONS = (
 NUMBERS = r"(?:(?:unsigned|signed|long|short|int|char)\s+)*(?:unsigned|signed|long|short|int|char|float|double|bool)\d?"
 OTHERS = r"u?int(?:8|16|32|64)(?:_t)?|float(?:16|32|64)|(?:__)?half|bfloat16|__nv_bfloat16|size_t|(?:uint|uchar|ushort)\d"
 DECLARED = re.compile(r"\b(?:typename|class|struct|using)\s+(\w+)|\btypedef\b[^;]*?(\w+)\s*;")
+# In `c ? x[i] : 0` a float of memory would become an integer, for it is of a class here; on a GPU the 0 becomes a float.
+TURNS_TO_INTEGER = (
+    r"[^\n]*warning: (?:conversion from [^\n]*\b(?:float|double)\b[^\n]* to [^\n]*\b(?:int|short|char)\b[^\n]* may "
+    r"change value|implicit conversion turns floating-point number into integer)[^\n]*"
+)
 SEVERAL = re.compile(r"\bPointer<[^<>;{}]*> \w+[^;{}]*;")
 SHARED = re.compile(
     r"(?P<extern>\bextern\s+)?\b__shared__\s+(?:__align__\s*\([^()]*\)\s*|alignas\s*\([^()]*\)\s*)?"
@@ -117,10 +122,11 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     """
     header = precompiled((*OPTIONS, *options)).name
     launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
-    written = None
+    flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
+    written = refused = None
     if INCLUDES_GIVEN in source.text:
         launchers.append(f'extern "C" const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
-        written = checked(without_comments(source.text))
-    flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
-    library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written)
+        written, refused = checked(without_comments(source.text)), TURNS_TO_INTEGER
+        flags = [*[flag for flag in flags if flag != "-w"], "-Wfloat-conversion"]
+    library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written, refused)
     return Binary(source.name, library, source.params, source.variables, source.launches)

@@ -173,6 +173,16 @@ template <class T, int64 N, int64... M> static auto array_in(const Memory& memor
   else return Rows<T, N, M...>{memory, 0};
 }
 
+// Shared memory that the launch asks for; it may be declared outside of functions, before there is any.
+template <class T> struct Dynamic {
+  const char* name;
+  Pointer<T> start() const { return {{dynamic_shared, dynamic_nbytes, name, dynamic_cells, sizeof(T), false}, 0}; }
+  template <class U> operator Pointer<U>() const { return (Pointer<U>)start(); }
+  Item<T> operator[](Place place) const { return start()[place]; }
+  Pointer<T> operator+(Place n) const { return start() + n; }
+  Item<T> operator*() const { return *start(); }
+};
+
 // ---- vectors ----
 #define VECTOR2(V, T)                                                                                 \
   struct alignas(2 * sizeof(T)) V { T x, y; };                                                        \
@@ -228,8 +238,7 @@ template <class T> using Pointer = cudasim::Pointer<T>;
 #define SHARED_ARRAY(T, name, ...)                            \
   static cudasim::SharedBytes<T, ##__VA_ARGS__> name##_memory; \
   const auto name = name##_memory.array(#name)
-#define DYNAMIC_SHARED(T, name) \
-  const Pointer<T> name({cudasim::dynamic_shared, cudasim::dynamic_nbytes, #name, cudasim::dynamic_cells, sizeof(T), false}, 0)
+#define DYNAMIC_SHARED(T, name) const cudasim::Dynamic<T> name = {#name}
 
 namespace cudasim {
 template <class T, int64... N> struct SharedBytes {
@@ -254,8 +263,11 @@ template <class T> struct SharedBytes<T> {
 #define warpSize 32
 #define __syncwarp(...) sync_warp(__LINE__)
 
-template <class T> static inline T __ldg(const Pointer<const T>& at) { return *at; }
-template <class T> static inline T __ldg(const Pointer<T>& at) { return *at; }
+template <class T> static inline std::remove_const_t<T> __ldg(const Pointer<T>& at) { return *at; }
+#define HINTED(ending)                                                                                     \
+  template <class T> static inline std::remove_const_t<T> __ld##ending(const Pointer<T>& at) { return *at; } \
+  template <class T> static inline void __st##ending(const Pointer<T>& at, std::common_type_t<T> value) { *at = value; }
+HINTED(ca) HINTED(cg) HINTED(cs) HINTED(cv) HINTED(wb) HINTED(wt)
 
 #define OF_WARP(name, from)                                                                                     \
   template <class T>                                                                                            \
