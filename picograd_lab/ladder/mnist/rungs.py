@@ -24,7 +24,7 @@ from picograd.record import Record, field
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[3]  # where picograd is
-HALF_ROUNDOFF = 2.0**-11  # of float16 and TF32
+DEVICES = ROOT / "picograd" / "devices"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PICOGRAD_THREADS")
 
 
@@ -62,12 +62,14 @@ class Rung(Record):
 
 
 EXACT = "-ffp-contract=off"
+SIMULATED = ("-std=c++17", "-O2", "-w", "-fno-strict-aliasing", EXACT)
 RUNGS = (
     Rung("torch", "mlp_torch.py", "PyTorch, the gold standard"),
     Rung("numpy", "mlp_numpy.py", "gradients by hand, products by BLAS", after="torch"),
     Rung("c-O0", "mlp.c", "loops, compiled word by word", ("-O0", EXACT)),
     Rung("c-O3", "mlp.c", "loops, compiled well", ("-O3", EXACT), bits="c-O0", after="c-O0"),
     Rung("c-native", "mlp.c", "for this machine's vectors", ("-O3", "-march=native", EXACT), bits="c-O0", after="c-O3"),
+    Rung("cuda-naive", "mlp_naive.cu", "a thread for each element", ("-fmad=false",), bits="c-O0", after="c-native"),
     Rung("picograd", "mlp_picograd.py", "a plan for each phase", device="CPU", after="c-native"),
     Rung("jit", "mlp_jit.py", "the step in one plan", device="CPU", after="picograd"),
     *(
@@ -143,7 +145,12 @@ def built(rung: Rung, folder: Path, source: Path | None = None) -> list[str]:
 
 
 def compile_command(rung: Rung, source: Path, target: Path) -> list[str]:
-    """Returns the command that compiles a rung in C or CUDA."""
+    """Returns the command that compiles a rung in C or CUDA; the latter for the simulator where there is no GPU."""
+    if source.suffix == ".cu" and has_gpu():
+        return ["nvcc", "-O3", "-arch=native", *rung.options, f"-I{PROGRAMS}", str(source), "-o", str(target)]
+    if source.suffix == ".cu":
+        folders = [f"-I{folder}" for folder in (PROGRAMS, DEVICES, DEVICES / "cuda")]
+        return [cpp_compiler(), *SIMULATED, *folders, "-x", "c++", str(source), "-o", str(target)]
     return [c_compiler(), *rung.options, f"-I{PROGRAMS}", str(source), "-o", str(target), "-lm"]
 
 

@@ -124,7 +124,7 @@ def finding_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
 def place_of(rung: Rung, kernel: str) -> str:
     """Returns the file and line where a kernel is defined in a rung's program, or the file alone."""
     name = re.escape(kernel.removeprefix("line:"))
-    pattern = rf"^\s*{name} = " if kernel.startswith("line:") else rf"^[\w\s*]*\b{name}\("
+    pattern = rf"^\s*{name} = " if kernel.startswith("line:") else rf"^\w[\w\s*]*\b{name}\("
     for number, line in enumerate(rung.source.read_text().splitlines(), 1):
         if re.match(pattern, line):
             return f"{rung.file}:{number}"

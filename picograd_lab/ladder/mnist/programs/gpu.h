@@ -1,0 +1,83 @@
+// The parts of CUDA that the .cu programs use: nvcc compiles them for a GPU, a C++ compiler for picograd's simulator of one.
+//
+// LAUNCH(kernel, threads)(arguments) runs a kernel with a thread for each of so many elements. Global<T> is a pointer to memory of
+// the device; in the simulator each access through it is checked: bounds, races, values that nothing has written.
+#ifndef GPU_H
+#define GPU_H
+
+#include "common.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+template <class T> using Global = T *;
+static const int BLOCK = 256;
+#define LAUNCH(kernel, threads) kernel<<<((threads) + BLOCK - 1) / BLOCK, BLOCK>>>
+
+static void check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(error));
+  exit(1);
+}
+template <class T> static T *device_memory(size_t count) {
+  T *memory;
+  check(cudaMalloc((void **)&memory, sizeof(T) * count));
+  return memory;
+}
+template <class T> static void to_device(T *to, const T *from, size_t count) {
+  check(cudaMemcpy(to, from, sizeof(T) * count, cudaMemcpyHostToDevice));
+}
+template <class T> static void to_host(T *to, const T *from, size_t count) {
+  check(cudaMemcpy(to, from, sizeof(T) * count, cudaMemcpyDeviceToHost));
+}
+static void tick_device(int phase) {  // kernels run beside the host: a phase ends when they do
+  check(cudaDeviceSynchronize());
+  tick(phase);
+}
+#else
+#include "primitives.h"
+#include <iterator>
+#include <map>
+static const int BLOCK = 64;
+static std::map<const char *, size_t> lengths;  // bytes of each piece of memory, by its beginning
+
+template <class T> static T *device_memory(size_t count) {
+  T *memory = (T *)allocate(sizeof(T) * count);
+  memset((void *)memory, 0xff, sizeof(T) * count);  // NaN: a value that nothing has written shows
+  lengths[(const char *)memory] = sizeof(T) * count;
+  return memory;
+}
+template <class T> static void to_device(T *to, const T *from, size_t count) { memcpy(to, from, sizeof(T) * count); }
+template <class T> static void to_host(T *to, const T *from, size_t count) { memcpy(to, from, sizeof(T) * count); }
+static void tick_device(int phase) { tick(phase); }
+
+template <class T> static cudasim::Argument argument(T *memory) {
+  const auto piece = std::prev(lengths.upper_bound((const char *)memory));
+  return {(int64)memory, (int64)(piece->first + piece->second - (const char *)memory)};
+}
+static cudasim::Argument argument(int number) { return {number, -1}; }
+
+template <class Function, Function kernel> struct Launched {
+  const char *name;
+  int threads;
+  template <class... Values> void operator()(Values... values) const {
+    const cudasim::Argument all[] = {argument(values)...};
+    const int64 shape[] = {(threads + BLOCK - 1) / BLOCK, 1, 1, BLOCK, 1, 1, 0};
+    const char *wrong = cudasim::launch(name, cudasim::Call<Function, kernel>::run, all, shape, 0, 0);
+    if (!wrong) return;
+    fprintf(stderr, "simulator: %s\n", wrong);
+    exit(1);
+  }
+};
+#define LAUNCH(kernel, threads) Launched<decltype(&kernel), &kernel>{#kernel, threads}
+#endif
+
+// Writes a tensor of the device, if this step is dumped.
+static void dump_device(const char *name, const char *kernel, const float *tensor, int rows, int columns) {
+  if (!dump_file || !is_shown()) return;
+  float *copy = (float *)allocate(sizeof(float) * rows * columns);
+  to_host(copy, tensor, (size_t)rows * columns);
+  dump(name, kernel, copy, rows, columns);
+  free(copy);
+}
+
+#endif
