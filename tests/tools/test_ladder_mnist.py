@@ -19,7 +19,7 @@ from picograd_lab.ladder.mnist.table import bits_of, place_of, sentence, step_ro
 from picograd_programs import cli
 
 pytestmark = [pytest.mark.req("F1"), pytest.mark.req("F2")]
-RUNGS = "torch,numpy,c-O0,c-O3,cuda-naive,picograd,jit"
+RUNGS = "torch,numpy,c-O0,c-O3,cuda-naive,cuda-fused,cuda-half,picograd,jit"
 IMAGES, TESTS = 128, 50
 
 
@@ -44,7 +44,7 @@ def test_losses_of_all_rungs_are_the_gold_standards(figures: dict[str, Figure]) 
     assert list(figures) == RUNGS.split(",")
     for figure in figures.values():
         assert figure.is_right, f"{figure.failed}{figure.wrong}"
-        assert figure.off <= 1e-6  # after two epochs of 16 steps
+        assert figure.off <= (1e-6 if figure.rung.unit == 2.0**-24 else 1e-3)  # after two epochs of 16 steps
         assert figure.outcome is not None
         assert len(figure.outcome.steps) == 3
         if not rungs.is_simulated(figure.rung):
@@ -99,6 +99,9 @@ PLANTED = [
     ("mlp_naive.cu", FAULTS["missing-batch-division"]["mlp_naive.cu"], 1, "dlogits", "loss_gradient", "the batch (8)"),
     ("mlp_naive.cu", FAULTS["transposed-layout"]["mlp_naive.cu"], 1, "dh", "input_gradient", "reads w2 as (10, 256)"),
     ("mlp_naive.cu", FAULTS["stale-buffer"]["mlp_naive.cu"], 2, "x", "to_device", "still holds the step before's"),
+    ("mlp_fused.cu", FAULTS["stale-buffer"]["mlp_fused.cu"], 2, "x", "to_device", "still holds the step before's"),
+    ("mlp_fused.cu", FAULTS["missing-batch-division"]["mlp_fused.cu"], 1, "dlogits", "softmax_loss", "the batch (8)"),
+    ("mlp_fused.cu", FAULTS["transposed-layout"]["mlp_fused.cu"], 1, "dz1", "hidden_gradient", "reads w2 as (10, 256)"),
     ("mlp_numpy.py", FAULTS["missing-batch-division"]["mlp_numpy.py"], 1, "dlogits", "line:dlogits", "the batch (8)"),
     ("mlp_numpy.py", FAULTS["transposed-layout"]["mlp_numpy.py"], 1, "dh", "line:dh", "reads w2 as (10, 256)"),
     ("mlp_numpy.py", FAULTS["stale-buffer"]["mlp_numpy.py"], 2, "h", "line:h", "still holds the step before's"),

@@ -95,6 +95,9 @@ def _tensor(path: Path, line: bytes, file: BinaryIO) -> tuple[int, str, Dumped]:
 
 
 # ---- the comparison ----
+Inner = dict[str, tuple[Rule, list[Near]]]  # tensors that the program keeps to itself: how they are computed, of what
+
+
 class Finding(Record):
     """One tensor of one step beside its meaning.
 
@@ -136,14 +139,15 @@ def compared(problem: Problem, steps: list[Step], unit: float, gold: list[Step])
         known = {name: exactly(last[f"new {name}"], unit) for name in WEIGHTS}
         batch = Rule("x", "copy", ("x",), lambda x, labels: x)
         known["x"] = exactly(problem.images[rows], unit)
+        inner: Inner = {}
         for rule in (batch, *RULES):
             given = [known[source] for source in rule.sources]
             meant = rule.formula(*given, labels)
             dumped = step.get(rule.name)
             if dumped is None:
-                known[rule.name] = meant
+                known[rule.name], inner[rule.name] = meant, (rule, given)
                 continue
-            finding = _finding(rule, given, meant, dumped, labels, before)
+            finding = _finding(rule, given, meant, dumped, labels, before, inner)
             beside = gold[number].get(rule.name) if number < len(gold) else None
             yield replace(finding, step=number + 1, beside_gold=_beside(dumped, beside))
             known[rule.name] = exactly(dumped.value, unit)
@@ -161,7 +165,7 @@ def _beside(dumped: Dumped, gold: Dumped | None) -> float | None:
 
 
 def _finding(
-    rule: Rule, given: list[Near], meant: Near, dumped: Dumped, labels: Array, before: Mapping[str, Array]
+    rule: Rule, given: list[Near], meant: Near, dumped: Dumped, labels: Array, before: Mapping[str, Array], inner: Inner
 ) -> Finding:
     if dumped.value.shape != meant.value.shape:
         fact = f"has shape {dumped.value.shape}, and should have {meant.value.shape}"
@@ -177,7 +181,7 @@ def _finding(
         f"{int((share > 1).sum())} of {share.size} elements deviate; the farthest at {tuple(map(int, worst))}: "
         f"{got[worst]:.6g} instead of {meant.value[worst]:.6g}, where roundings may change {allowed[worst]:.2g}"
     )
-    return replace(found, fact=fact, guess=next(_guesses(rule, given, meant, got, labels, before), ""))
+    return replace(found, fact=fact, guess=next(_guesses(rule, given, meant, got, labels, before, inner), ""))
 
 
 def _allowed(meant: Near) -> Array:
@@ -187,7 +191,7 @@ def _allowed(meant: Near) -> Array:
 
 # ---- the guess: a known mistake that gives these numbers ----
 def _guesses(
-    rule: Rule, given: list[Near], meant: Near, got: Array, labels: Array, before: Mapping[str, Array]
+    rule: Rule, given: list[Near], meant: Near, got: Array, labels: Array, before: Mapping[str, Array], inner: Inner
 ) -> Iterator[str]:
     def fits(candidate: Near) -> bool:
         return candidate.value.shape == got.shape and bool(np.all(np.abs(got - candidate.value) <= _allowed(candidate)))
@@ -208,10 +212,9 @@ def _guesses(
     rows, columns = got.shape
     if min(rows, columns) > 1 and fits_transposed(meant, got):
         yield f"a transposed layout: it is written as ({columns}, {rows}), not ({rows}, {columns})"
-    for place, source in enumerate(rule.sources):
-        for words, other in _others(source, given[place], before):
-            if fits(rule.formula(*given[:place], other, *given[place + 1 :], labels)):
-                yield words
+    for words, candidate in _others(rule, given, labels, before, inner):
+        if fits(candidate):
+            yield words
 
 
 def fits_transposed(meant: Near, got: Array) -> bool:
@@ -238,7 +241,18 @@ def _ratio(meant: Near, got: Array, batch: int, fits: Callable[[Near], bool]) ->
         yield f"a constant factor: every element is {ratio:.6g} times what is meant"
 
 
-def _others(source: str, given: Near, before: Mapping[str, Array]) -> Iterator[tuple[str, Near]]:
+def _others(
+    rule: Rule, given: list[Near], labels: Array, before: Mapping[str, Array], inner: Inner
+) -> Iterator[tuple[str, Near]]:
+    """Yields results of a rule with another array in place of a source, with the guess; a source may be inner itself."""
+    for place, source in enumerate(rule.sources):
+        for words, other in _instead(source, given[place], labels, before, inner):
+            yield words, rule.formula(*given[:place], other, *given[place + 1 :], labels)
+
+
+def _instead(
+    source: str, given: Near, labels: Array, before: Mapping[str, Array], inner: Inner
+) -> Iterator[tuple[str, Near]]:
     """Yields arrays that a kernel may have read in place of a source, with the guess."""
     rows, columns = given.value.shape
     if min(rows, columns) > 1:
@@ -246,4 +260,6 @@ def _others(source: str, given: Near, before: Mapping[str, Array]) -> Iterator[t
         yield f"a transposed layout: it reads {source} as ({columns}, {rows}), not ({rows}, {columns})", turned
     if source in before:
         yield f"a stale buffer: it reads the step before's {source}", exactly(before[source], given.unit)
+    if source in inner:
+        yield from _others(*inner[source], labels, before, inner)
     yield f"it leaves out {source}", exactly(np.zeros_like(given.value), given.unit)

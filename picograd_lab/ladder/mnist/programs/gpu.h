@@ -8,7 +8,12 @@
 #include "common.h"
 
 #ifdef __CUDACC__
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
+typedef __half Half;
+static __host__ __device__ float widened(Half value) { return __half2float(value); }
+template <class T> static __host__ __device__ T narrowed(float value) { return T(value); }
+#define BOTH __host__ __device__
 template <class T> using Global = T *;
 static const int BLOCK = 256;
 #define LAUNCH(kernel, threads) kernel<<<((threads) + BLOCK - 1) / BLOCK, BLOCK>>>
@@ -38,6 +43,11 @@ static void tick_device(int phase) {  // kernels run beside the host: a phase en
 #include <iterator>
 #include <map>
 static const int BLOCK = 64;
+typedef float16 Half;
+static float widened(Half value) { return to_float32(value); }
+template <class T> static T narrowed(float value) { return T{to_float16(value)}; }
+template <> float narrowed<float>(float value) { return value; }
+#define BOTH
 static std::map<const char *, size_t> lengths;  // bytes of each piece of memory, by its beginning
 
 template <class T> static T *device_memory(size_t count) {
@@ -70,6 +80,8 @@ template <class Function, Function kernel> struct Launched {
 };
 #define LAUNCH(kernel, threads) Launched<decltype(&kernel), &kernel>{#kernel, threads}
 #endif
+
+static BOTH float widened(float value) { return value; }
 
 // Writes a tensor of the device, if this step is dumped.
 static void dump_device(const char *name, const char *kernel, const float *tensor, int rows, int columns) {
