@@ -142,6 +142,13 @@ __global__ void scaled(Global<float> out, Global<const float> x) {
             pg.kernel(tmp_path / "scaled.cu", **given)(x).tolist()
         (tmp_path / "scaled.cu").write_text(text.replace("  oops;\n", "").replace("one, 8", "one, 32"))
         assert pg.kernel(str(tmp_path / "scaled.cu"), **given)(x)[:4].tolist() == [3.0, 0.0, 9.0, 6.0]
+        reader = "__device__ float at(const float *x) { return x[32]; }\n"
+        (tmp_path / "scale.h").write_text(f"#pragma once\n#define SCALE 3.0f\n{reader}")
+        (tmp_path / "first.cu").write_text(
+            '#include "scale.h"\n__global__ void first(float *out, const float *x) { out[0] = at(x); }\n// a third line\n'
+        )
+        with pytest.raises(DeviceError, match=r"line 3: reads x\[32\].*\n  scale.h:3 \| __dev.*\n  first.cu:3 \| // a"):
+            pg.kernel(tmp_path / "first.cu", output=lambda x: x, grid=1, block=1)(x).tolist()
         (tmp_path / "scaled.cu").write_text(text)
         with pytest.raises(CompileError, match="scaled.cu:9: error: .*oops"):
             pg.kernel(tmp_path / "scaled.cu", **given)(x).tolist()

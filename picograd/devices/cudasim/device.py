@@ -186,14 +186,17 @@ class CudaSimDevice:
 
 
 def _with_lines(message: str, function: Any) -> str:
-    """Returns a message with the lines of a user's kernel that it names."""
+    """Returns a message with the lines of a user's kernel that it names; of several files with such a line, all of them."""
     if not hasattr(function, GIVEN_TEXT):
         return message
     text = lines_of_files(getattr(function, GIVEN_TEXT), "")
-    of_user = next(file for file, _ in text if file)  # the first that is named
+    files = list(dict.fromkeys(file for file, _ in text if file))[:-1]  # the last has the function around the user's
     numbers = dict.fromkeys(int(number) for number in re.findall(r"\bline (\d+)", message))
-    lines = [f"\n     {number} | {text[of_user, number]}" for number in numbers if (of_user, number) in text]
-    return message.replace("line ", f"{of_user} line ", 1) + "".join(lines) if lines else message
+    places = [(file, number) for number in numbers for file in files if (file, number) in text]
+    if len(files) == 1:
+        lines = [f"\n     {number} | {text[file, number]}" for file, number in places]
+        return message.replace("line ", f"{files[0]} line ", 1) + "".join(lines)
+    return message + "".join([f"\n  {file}:{number} | {text[file, number]}" for file, number in places])
 
 
 def _simulated(
