@@ -15,7 +15,7 @@ from picograd_lab.ladder.mnist.blame import read_dump, read_problem
 from picograd_lab.ladder.mnist.climb import Climb, Figure, chosen_rungs, climbed, prepared, trained
 from picograd_lab.ladder.mnist.faults import FAULTS, Fault, edited
 from picograd_lab.ladder.mnist.rungs import BY_NAME, PROGRAMS, read_report
-from picograd_lab.ladder.mnist.table import bits_of, place_of, sentence, step_rows, time_rows
+from picograd_lab.ladder.mnist.table import bits_of, picture, place_of, sentence, step_rows, time_rows
 from picograd_programs import cli
 
 pytestmark = [pytest.mark.req("F1"), pytest.mark.req("F2")]
@@ -225,3 +225,14 @@ def test_a_wrong_word_is_refused(words: list[str], message: str, capsys: pytest.
 def test_the_other_ladders_have_lengths(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ladder", "gemm", "--size", "small"]) != 0
     assert "gemm has lengths, not sizes" in capsys.readouterr().err
+
+
+@pytest.mark.req("F3")
+def test_times_are_a_table_and_a_picture(climb: Climb, figures: dict[str, Figure]) -> None:
+    trained = [name for name, figure in figures.items() if figure.epochs]
+    rows = time_rows(list(figures.values()))
+    assert [row[0] for row in rows] == trained
+    assert rows[trained.index("c-O3")][10].endswith("x c-O0")
+    plot = picture(climb, list(figures.values()))
+    assert plot is not None and all(name in plot.text() for name in [*trained, "backward"])
+    assert picture(climb, []) is None

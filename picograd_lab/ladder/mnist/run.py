@@ -96,7 +96,10 @@ def _print(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], sour
 
 
 def _write_docs(page: Path, size: str, climb: Climb, figures: list[Figure], source: str) -> None:
-    """Replaces the tables of a size between the page's marks."""
+    """Replaces the tables of a size between the page's marks, and draws its picture in the page's folder."""
+    plot = table.picture(climb, figures)
+    if plot is not None:
+        plot.save(page.with_name(f"{page.stem}_{size}.svg"))
     texts = {
         f"ladder:mnist {size}": f"{table.markdown(table.TIME_HEADS, table.time_rows(figures))}\n\n*{source}*",
         f"ladder:mnist {size} steps": table.markdown(table.STEP_HEADS, table.step_rows(figures)),

@@ -15,6 +15,7 @@ from picograd_lab.ladder.mnist.blame import Finding
 from picograd_lab.ladder.mnist.climb import Climb, Figure
 from picograd_lab.ladder.mnist.faults import Planted
 from picograd_lab.ladder.mnist.rungs import Rung, is_simulated
+from picograd_lab.plots import Plot
 
 PHASES = ("load", "copy", "forward", "loss", "backward", "update", "step")
 TIME_HEADS = ("rung", "its idea", *PHASES, "without load", "gain", "final loss", "accuracy", "off by", "same bits as")
@@ -80,6 +81,21 @@ def _bits(figure: Figure, figures: Sequence[Figure]) -> str:
     assert figure.outcome
     same = (other for other in figures if other.outcome and other.outcome.steps == figure.outcome.steps)
     return "" if (owner := next(same)) is figure else owner.rung.name
+
+
+def picture(climb: Climb, figures: Sequence[Figure]) -> Plot | None:
+    """Draws the seconds of each rung that has trained: a bar for all, a point for each phase; None where none has."""
+    reports = {figure.rung.name: figure.outcome for figure in figures if figure.outcome and figure.epochs}
+    if not reports:
+        return None
+    plot = Plot(f"{title_of(climb)}, {climb.epochs} epochs", y="seconds", log="y")
+    plot.bars(list(reports), [report.total for report in reports.values()], "all but load")
+    for phase in PHASES[1:]:
+        spent = [(place, report.seconds.get(phase, 0.0)) for place, report in enumerate(reports.values())]
+        points = [point for point in spent if point[1] > 0]
+        if points:
+            plot.points([place for place, _ in points], [seconds for _, seconds in points], phase)
+    return plot
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
