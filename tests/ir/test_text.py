@@ -130,12 +130,12 @@ def test_equal_numbers_print_alike_whichever_came_first() -> None:
     assert "AttentionArg(scale=1.0, causal=False, window=0, soft_cap=0.0, tf32=False)" in format_graph([whole])
 
 
-def test_a_record_of_a_users_kernel_reads_back_once_it_is_known() -> None:
+def test_a_record_of_a_user_reads_back_once_it_is_known() -> None:
     class Paint(Record):
         colour: str
         layers: tuple[int, ...]
 
-    op = made(OpCode.CUSTOM, (X,), Paint("it's %1", (1, 2)))
+    op = made(OpCode.COLLECTIVE, (X,), Paint("it's %1", (1, 2)))
     text = format_graph([op])
     with pytest.raises(DataError, match="Paint is no record"):
         parse_graph(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def test_the_command_prints_a_table_and_keeps_the_samples(numpy_alone, tmp_path,
     words = ["ladder", "gemm", "--size", "13", "--repeats", "2", "--json", str(file), "--docs", str(page)]
     assert cli.main(words) == 0
     out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if "│" in line]
+    lines = [line for line in out.splitlines() if re.match("│ +[A-Za-z]", line)]  # a long idea goes on below
     names = [line.split("│")[1].strip() for line in lines]
     assert names == [*list(RUNGS)[:-1], "two passes", "fused", "numpy", "numpy", "FMA peak", "FMA peak"]
     for line in lines:
@@ -220,7 +221,7 @@ def test_help_shows_an_example(capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["conv"], "ArgumentError: ladder: there is no ladder 'conv'; there is gemm.\n"),
+        (["sort"], "ArgumentError: ladder: there is no ladder 'sort'; there is attention, attention_grad, gemm, "),
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--repeats", "0"], "ArgumentError: ladder: repeats must be at least 1, got 0.\n"),
         (["--device", "c"], "ArgumentError: ladder: gemm climbs on CPU, CUDA, CUDASIM; C has no ladder.\n"),
