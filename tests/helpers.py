@@ -9,6 +9,13 @@ import numpy as np
 import torch
 
 from picograd import Tensor
+from picograd.engine import realize
+
+
+def forgotten() -> None:
+    """Forgets all plans, and the lengths and numbers that graphs have had."""
+    realize._scalars = type(realize._scalars)()
+    realize._plans.clear()
 
 
 def as_arrays(result: Any) -> list[np.ndarray[Any, Any]]:

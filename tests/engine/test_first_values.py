@@ -12,6 +12,7 @@ from picograd import Tensor, nn, optim
 from picograd.engine import first_values
 from picograd.interrupts import Latest
 from picograd.look import watch
+from tests.helpers import forgotten
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,7 @@ def test_a_first_backward_pass_finds_its_weights_drawn() -> None:
 
 def test_a_first_jitted_call_compiles_nothing_that_draws_weights() -> None:
     """Weights that a layer drew in place, a tensor that was drawn, and a constant, beside an argument that is a graph."""
+    forgotten()
 
     def first_call() -> tuple[float, list[str]]:
         pg.manual_seed(7)

@@ -10,9 +10,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine import realize
 from picograd.engine.lengths import STARTS, Lengths, bucket, solve
 from picograd.look import watch
+from tests.helpers import forgotten
 
 F = nn.functional
 Array = np.ndarray[Any, Any]
@@ -103,11 +103,6 @@ FUNCTIONS: dict[str, Callable[[int], list[Tensor]]] = {
     "turned around": with_gradients(lambda x: x[pg.arange(len(x) - 1, -1, -1)], down),
     "REINFORCE": with_gradients(advantages, down, lambda n: (n,)),
 }
-
-
-def forgotten() -> None:
-    realize._scalars = type(realize._scalars)()
-    realize._plans.clear()
 
 
 ATTENTIONS: dict[str, Callable[[int], list[Tensor]]] = {

@@ -12,6 +12,7 @@ from picograd import Tensor
 from picograd.config import STAGES
 from picograd.engine.plan import parametrize, template
 from picograd.look import Counts, watch
+from tests.helpers import forgotten
 
 pytestmark = pytest.mark.req("G8")
 
@@ -131,6 +132,7 @@ def test_debug_shows_one_stage_more_with_each_step(
 
 @pytest.mark.req("G12")
 def test_a_plan_is_shown_when_it_is_made(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    forgotten()
     monkeypatch.setenv("PICOGRAD_SHOW", "plan")
     (numbers(13, 12) @ numbers(12, 11)).realize()
     assert capsys.readouterr().out.startswith("plan of 1 kernels, 1 launches")  # who reads a panel packs it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -120,22 +119,6 @@ def test_a_loop_of_no_steps_returns_its_carry() -> None:
     loop = made(OpCode.LOOP, X, arg=(body, 1, 0))
     last, rows = evaluate([made(OpCode.OUTPUT, loop, arg=i) for i in range(2)], {X: VALUE})
     assert last.tolist() == VALUE.tolist() and rows.shape == (0, 3)
-
-
-@dataclass(frozen=True)
-class Doubling:
-    """A custom kernel with a NumPy meaning."""
-
-    name: str = "doubling"
-
-    def numpy(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return x * 2
-
-
-def test_custom_kernels_have_the_meaning_they_state() -> None:
-    assert evaluate([made(OpCode.CUSTOM, const(4.0, dtypes.float32), arg=Doubling())], {})[0] == 8.0
-    with pytest.raises(UnsupportedOp, match="the kernel flash has no NumPy meaning"):
-        evaluate([made(OpCode.CUSTOM, X, arg="flash")], {X: VALUE})
 
 
 # ---- size ----

@@ -57,6 +57,7 @@ WITHOUT = {
         Tensor.register_post_accumulate_grad_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
         Tensor.dtype Tensor.grad_fn Tensor.itemsize Tensor.nbytes Tensor.ndim Tensor.retains_grad Tensor.shape
     """,
+    "makes a function of a user's source: tests/kernels": "kernel",
     "stores a value, whatever function it comes from: tests/tensor/test_inplace*.py, test_cell.py": """
         Tensor.assign Tensor.copy_ Tensor.fill_ Tensor.zero_
     """,

@@ -100,7 +100,8 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "CALL": (call, (A, A)),
     "LOOP": (loop, ((2,), (2,), (4, 2))),
 }
-WITHOUT = {OpCode.COLLECTIVE, OpCode.GRADIENT, OpCode.FORMULA}  # of which no trace makes any
+# Those that no trace makes; and a kernel of a user, which is refused (tests/kernels).
+WITHOUT = {OpCode.COLLECTIVE, OpCode.GRADIENT, OpCode.FORMULA, OpCode.KERNEL}
 
 
 def bits(number: Op, key: Op) -> Op:

@@ -15,6 +15,7 @@ from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import Lengths, bucket
 from picograd.look import watch
+from tests.helpers import forgotten
 
 F = nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore:jit.* has been captured for")
@@ -27,11 +28,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setenv("PICOGRAD_CACHE", "")
     forgotten()
-
-
-def forgotten() -> None:
-    realize._scalars = type(realize._scalars)()
-    realize._plans.clear()
 
 
 def drawn(*shape: int) -> Tensor:

@@ -36,6 +36,7 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(compiler, "_made", {})
     monkeypatch.setattr(compiler, "_by_entry", {})
     monkeypatch.setattr(realize, "_plans", Latest(1024))
+    monkeypatch.setattr(realize, "_scalars", type(realize._scalars)())
 
 
 # ---- emitters ----
