@@ -25,6 +25,7 @@ from tools.pages import ROOT, course
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
+AS_THEY_ARE = (".svg", ".png", ".html")
 # Pages for users; the others are for those who read on.
 USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
 STYLE = """
@@ -74,10 +75,10 @@ def copy_pages(folder: Path) -> None:
         place = folder / page.relative_to(ROOT).with_name("index.md" if page.name == "README.md" else page.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(LINK.sub(partial(relinked, page=page, linked=linked), page.read_text()))
-    for picture in [*ROOT.glob("docs/**/*.svg"), *ROOT.glob("docs/**/*.png")]:
-        place = folder / picture.relative_to(ROOT)
+    for path in [path for kind in AS_THEY_ARE for path in ROOT.glob(f"docs/**/*{kind}")]:
+        place = folder / path.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, place)
+        shutil.copy(path, place)
     for source in sorted(linked):
         write_source(source, folder)
     (folder / "api").mkdir()
@@ -91,7 +92,7 @@ def relinked(match: re.Match[str], page: Path, linked: set[Path]) -> str:
     there = (page.parent / target).resolve()
     if not there.exists():  # elsewhere, or a call in a line of code; the builder reports a wrong link
         return match[0]
-    if there.is_dir() or there.suffix not in (".md", ".svg", ".png"):
+    if there.is_dir() or there.suffix not in (".md", *AS_THEY_ARE):
         linked.add(there)
         target = posixpath.normpath(target) + ("/index.md" if there.is_dir() else ".md")
     elif there.name == "README.md":

@@ -85,9 +85,9 @@ def test_graphs_are_deep_and_know_every_opcode() -> None:
     assert several > 500
 
 
-# Made by users' state and devices (tests/devices, tests/transforms) and functions of the host (tests/engine/test_host.py), by
-# kernels of users (tests/kernels), by eager code (tests/autodiff/test_later.py), by schedule and codegen, or, attention, by
-# nothing yet.
+# Made by users' state and devices (tests/devices, tests/transforms), by functions of the host (tests/engine/test_host.py),
+# by kernels of users (tests/kernels), by eager code (tests/autodiff/test_later.py), by schedule and codegen, or, attention,
+# by nothing yet.
 NOT_DRAWN = {
     "BUFFER", "VARIABLE", "BIND", "LEAF", "COPY", "UPDATE", "CHECK", "COLLECTIVE", "CUSTOM", "KERNEL",
     "ATTENTION", "ATTENTION_GRAD", "GRADIENT", "FORMULA", "SINK", "RANGE", "LOAD", "ALLOC", "VAR", "LANES",
