@@ -11,6 +11,7 @@ Where no path is named there are as many processes as processors and one more, s
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import struct
@@ -22,6 +23,8 @@ from traceback import format_exc
 from typing import Any
 
 import pytest
+
+from picograd.config import num_processors
 
 PROCESSES_MAX = 9
 NUMBER = struct.Struct("i")
@@ -38,7 +41,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Chooses the number of processes."""
     if config.option.processes is None:
         is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.usepdb
-        config.option.processes = min(PROCESSES_MAX, 1 + len(os.sched_getaffinity(0))) if is_all else 0
+        config.option.processes = min(PROCESSES_MAX, 1 + math.ceil(num_processors())) if is_all else 0
 
 
 @pytest.hookimpl(tryfirst=True)

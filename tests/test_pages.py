@@ -79,3 +79,12 @@ def test_an_error_in_a_block_has_its_line_among_those_of_all_blocks() -> None:
             run(path)
     finally:
         path.unlink()
+
+
+def test_a_page_whose_process_ends_says_how(page: Path) -> None:
+    page.write_text("```python\nimport os\nos.kill(os.getpid(), 11)\n```\n")
+    with pytest.raises(RuntimeError, match=r"page.md does not run to its end: its process ended by SIGSEGV"):
+        run(page)
+    page.write_text("```python\nimport resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 2))\nwhile True: pass\n```\n")
+    with pytest.raises(RuntimeError, match="it took more than 60 s of processor time"):
+        run(page)

@@ -23,6 +23,7 @@ import linecache
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,9 @@ def run(page: Path) -> Ran:
         command = [sys.executable, "-m", "tools.pages", "--inside", str(page)]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
-            why = f"more than {CPU_SECONDS_MAX} s of processor time" if done.returncode < 0 else done.stderr
+            ended = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+            limit = f"it took more than {CPU_SECONDS_MAX} s of processor time" if ended == "SIGXCPU" else ""
+            why = limit or (ended and f"its process ended by {ended}\n") + done.stderr
             raise RuntimeError(f"{page.relative_to(ROOT)} does not run to its end: {why}")
         outputs, cpu_seconds = json.loads((Path(folder) / RAN).read_text())
         pictures = {path.name: path.read_text() for path in sorted((Path(folder) / "pictures").iterdir())}
@@ -87,7 +90,7 @@ def run(page: Path) -> Ran:
 
 def run_inside(page: Path) -> None:
     """Runs a page in this process, and leaves its outputs in the current folder."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX + 5))  # SIGXCPU, then SIGKILL
     blocks = [code for code, _ in PAIR.findall(page.read_text())]
     name = f"{page.stem}.py"
     linecache.cache[name] = (0, None, "".join(blocks).splitlines(keepends=True), name)  # for the lines that errors quote
