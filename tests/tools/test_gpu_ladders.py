@@ -31,11 +31,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 LADDERS = {name: import_module(f"picograd_lab.ladder.{name}").LADDER for name in ON_GPU}
 # Lengths that tiles do not divide, that they do, the least, and others; a rung that refuses some is tried with the next.
 LENGTHS: dict[str, list[tuple[int, ...]]] = {
+    "adamw": [(37,), (2048,), (1,), (4128,), (300,)],
     "attention": [(2, 1, 35, 16, 1), (2, 2, 70, 64, 0), (1, 1, 1, 1, 0), (4, 2, 64, 128, 1), (3, 3, 33, 5, 1)],
     "attention_grad": [(2, 1, 35, 16, 1), (2, 2, 66, 64, 0), (1, 1, 1, 1, 0), (4, 2, 64, 128, 1), (3, 3, 33, 5, 1)],
     "gemm": [(130, 136, 24), (33, 70, 37), (1, 1, 1), (8, 8, 328), (5, 264, 8)],
     "gemv": [(13, 35), (35, 300), (1, 1), (64, 1028), (3, 4)],
     "layernorm": [(13, 35), (9, 300), (1, 1), (2, 1024), (17, 4)],
+    "layernorm_grad": [(13, 35), (70, 300), (1, 1), (9, 1024), (17, 4)],
     "softmax": [(13, 35), (3, 300), (1, 1), (2, 2052), (300, 4)],
 }
 BY_DEFAULT = 2  # problems of a rung; --full tries the others, too

@@ -221,7 +221,7 @@ def test_help_shows_an_example(capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["sort"], "ArgumentError: ladder: there is no ladder 'sort'; there is attention, attention_grad, gemm, "),
+        (["sort"], "ArgumentError: ladder: there is no ladder 'sort'; there is adamw, attention, attention_grad, gemm, "),
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--repeats", "0"], "ArgumentError: ladder: repeats must be at least 1, got 0.\n"),
         (["--device", "c"], "ArgumentError: ladder: gemm climbs on CPU, CUDA, CUDASIM; C has no ladder.\n"),

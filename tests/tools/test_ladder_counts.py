@@ -18,7 +18,10 @@ from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
 from tests.host_compilers import needs_compiler
 
-LENGTHS = {"softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "attention": (2, 1, 64, 64, 1)}
+LENGTHS = {
+    "softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "layernorm_grad": (16, 512), "adamw": (2048,),
+    "attention": (2, 1, 64, 64, 1),
+}  # fmt: skip
 
 
 def ladder_of(name: str) -> Ladder:
@@ -97,6 +100,32 @@ def test_a_large_mean_does_not_drown_the_variance(rung: gpu.Rung) -> None:
     x = np.float32(4096) + np.arange(8, dtype=np.float32)[None] / 8  # its squares need 2 * 15 bits, of which float32 has 24
     (y,) = run("layernorm", rung.name, {"ROWS": 1, "COLS": 8}, x, np.ones(8, np.float32), np.zeros(8, np.float32))
     assert np.allclose(y, (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5), atol=1e-5)
+
+
+# ---- the gradients of layer norm ----
+@needs_compiler
+def test_partial_sums_read_x_and_g_once_and_need_no_atomics() -> None:
+    found, of_x = counts("layernorm_grad"), 16 * 512 // 8
+    assert found["atomics"]["global_atomics"] == 2 * 16 * 512 // 32, "two for each element"
+    assert not any(each["global_atomics"] for name, each in found.items() if name != "atomics")
+    # weight twice for each row, mean and scale; then two partial rows of two sums, or each row once more
+    rows = 2 * 16
+    assert found["atomics"]["loaded_sectors"] == (2 + 2 + 2) * of_x + rows + 2 * 16 * 512 // 8
+    assert found["columns"]["loaded_sectors"] == (2 + 2 + 2 + 2) * of_x + rows + 2 * 16 * 512 // 32
+    assert found["partial sums"]["loaded_sectors"] == (2 + 2) * of_x + rows + 2 * 2 * 512 // 8
+    assert found["vectors"]["loaded_sectors"] == found["partial sums"]["loaded_sectors"]
+    assert found["vectors"]["global_stores"] < found["partial sums"]["global_stores"] / 2
+
+
+# ---- AdamW ----
+@needs_compiler
+def test_a_fused_step_moves_seven_numbers_where_four_formulas_move_twelve() -> None:
+    found, of_all = counts("adamw"), (2048 + 1024 + 512 + 256) // 8  # sectors of one operand
+    moved = {name: (each["loaded_sectors"] + each["stored_sectors"]) / of_all for name, each in found.items()}
+    assert moved == {"kernel a formula": 12, "fused": 7, "vectors": 7, "one launch": 7}
+    assert found["vectors"]["global_loads"] * 4 == found["fused"]["global_loads"]
+    launches = [len(rung.launches({"N": 2048})) for rung in ladder_of("adamw").rungs]
+    assert launches == [16, 4, 4, 1]
 
 
 # ---- attention ----
