@@ -250,7 +250,8 @@ def segment_reduce(
     lengths = given.diff() if lengths is None else lengths
     count = known("segment_reduce", lengths.shape, 0)
     if not unsafe:
-        inside = (lengths >= 0) & (lengths.sum() == data.shape[0]) & (first == 0)
+        rows = Tensor.ones(data.shape[0], dtype=lengths.dtype, device=data.device).sum()  # a length may be symbolic
+        inside = (lengths >= 0) & (lengths.sum() == rows) & (first == 0)
         fact = f"segment_reduce: lengths must not be negative, and add up to {data.shape[0]}, the rows of data"
         fact += "." if offsets is None else "; offsets begin with 0."
         lengths = Tensor.from_op(guarded(lengths.read(), inside.read(), fact), lengths.cell.device)
