@@ -68,6 +68,20 @@ def test_what_fails_is_said_with_what_it_printed(run: Run) -> None:
         assert said in done.stdout, done.stdout
 
 
+def test_what_a_test_prints_is_its_own_beside_another_that_prints(run: Run) -> None:
+    says = """
+import os, time
+def test_{name}():
+    for i in range(40):
+        os.write(1, b"{name}%d," % i)
+        time.sleep(0.005)
+    assert 0
+def test_last(): pass  # while the first runs, another process takes the other file
+"""
+    done = run(a=says.format(name="a"), b=says.format(name="b"))
+    assert all("".join(f"{name}{i}," for i in range(40)) in done.stdout for name in "ab"), done.stdout
+
+
 @pytest.mark.parametrize("end, status", [("os._exit(3)", "3"), ("os.kill(os.getpid(), 9)", "-9"), ("os._exit(0)", "0")])
 def test_a_process_that_ends_has_failed_one_test_alone(end: str, status: str, run: Run) -> None:
     ends = f"import os\ndef test_first(): pass\ndef test_ends(): {end}\ndef test_last(): pass\n"
@@ -88,5 +102,5 @@ def test_one_file_runs_in_the_first_process(run: Run) -> None:
 
 
 def test_files_that_cannot_be_collected_run_nothing(run: Run, tmp_path: Path) -> None:
-    done = run(a="import nowhere\n", b=SAYS.format(count=1, name="b", seconds=0))
+    done = run(a="import nowhere\n", **{name: SAYS.format(count=1, name=name, seconds=0) for name in "bc"})
     assert done.returncode == 2 and not (tmp_path / "ran").exists()
