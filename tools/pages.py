@@ -53,7 +53,7 @@ def other_pages() -> list[Path]:
 
 
 class Ran(NamedTuple):
-    """What a page did.
+    """Outputs and pictures of a page that was run.
 
     outputs:      text printed by each block
     pictures:     text of each picture, by its name

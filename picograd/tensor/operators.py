@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ __all__ = [
     "logical_or", "lt", "mul", "multiply", "ne", "not_equal", "sub", "subtract", "true_divide",
 ]  # fmt: skip
 
-OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray)  # types accepted as the other operand
+OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray, Op)  # types of the other operand; of Ops: scalar_of
 
 
 # ---- operands ----
@@ -482,9 +483,12 @@ def scalar_of(function: str, value: Any) -> Scalar:
 
     Raises:
       DTypeError: it is none.
+      ShapeError: it is a symbolic length, which has no one value; Python would compare it as an object.
     """
     if isinstance(value, (int, float)):
         return value
+    if isinstance(value, Op):
+        return operator.index(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()  # type: ignore[no-any-return]
     raise DTypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -514,6 +515,14 @@ def test_errors_name_lengths_as_users_write_them() -> None:
         "(n + 1 = 5, 4)", "(n - 1 = 3, 4)", "(n - 1 = 3, 4)",
     ]  # fmt: skip
     assert str(Tensor(np.zeros(20))[: 2 * N + 1].shape) == "(2 * n + 1 = 9,)"
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "add", "sub", "mul", "truediv", "floordiv", "pow"])
+def test_a_length_beside_a_tensor_is_an_error_and_no_comparison_of_objects(name: str) -> None:
+    length, x = symbolic().shape[0], Tensor([4.0, 5.0])
+    for function in (getattr(operator, name), getattr(pg, {"truediv": "div", "floordiv": "floor_divide"}.get(name, name))):
+        with pytest.raises(ShapeError, match="a symbolic length, n=4, is used where one number is needed"):
+            function(x, length)
 
 
 @pytest.mark.req("G4")
