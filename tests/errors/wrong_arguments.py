@@ -340,6 +340,7 @@ CALLS["Tensor.float_power_"] = lambda: sample(Tensor(ROWS), 2.0)  # of float64
 CALLS["Tensor.item"] = lambda: sample(np.array(1.0))
 CALLS["Tensor.unsqueeze_"] = lambda: sample(ROWS, 0)
 CALLS["Tensor.retain_grad"] = lambda: sample(loss(parameter()))
+CALLS["kernel"] = lambda: sample("__global__ void half(float *out) { out[0] = 0.5f; }", lambda: ((1,), pg.float32), grid=1)
 for name in ("gcd_", "lcm_"):
     CALLS[name] = lambda: sample(INTS, INTS)
 
