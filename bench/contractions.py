@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 from bench.driver import bind_to_cores
-from bench.turns import Arguments, Bytes, Case, measure
+from bench.turns import Arguments, Bytes, Case, Compile, measure
 
 ATTENTIONS = [  # batch, heads, length, features
     (12, 4, 64, 32), (4, 8, 256, 64), (1, 8, 1024, 64), (1, 4, 2048, 128), (1, 2, 4096, 64), (1, 2, 8192, 32),
@@ -65,7 +65,7 @@ def _convolutions() -> dict[str, Case]:
     return found
 
 
-def network_step(m: Any) -> Callable[[], Any]:
+def network_step(m: Any, compiled: Compile) -> Callable[[], Any]:
     """Returns a step of training of a network for MNIST: convolutions of 32, 32, 64 and 64 channels, Adam."""
     nn = m.nn
     network = nn.Sequential(
@@ -85,7 +85,7 @@ def network_step(m: Any) -> Callable[[], Any]:
         optimizer.step()
         return loss
 
-    return step
+    return compiled(step)
 
 
 NETWORK_FLOPS = 6.0 * BATCH * (24**2 * 32 * 25 + 20**2 * 32 * 800 + 8**2 * 64 * 288 + 6**2 * 64 * 576 + 5760)

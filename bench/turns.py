@@ -20,6 +20,8 @@ import numpy as np
 
 from bench.driver import ROOT, environment
 
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 FRAMEWORKS: dict[str, dict[str, str]] = {"picograd": {}, "torch": {}}  # what measures -> its environment variables
 
 
@@ -47,14 +49,14 @@ class Case:
     shapes:   of its operands: float32, standard normal; or `Rows`, or `Bytes`
     compute:  of the framework's module, its nn.functional, and the operands
     is_pull:  time the gradient too: the last operand is the cotangent, the others are differentiated
-    make:     instead of all that, makes a step of training from the framework's module
+    make:     instead of all that, makes a step of training from the framework's module and what compiles a function
     """
 
     work: float
     shapes: tuple[Any, ...] = ()
     compute: Callable[..., Any] = lambda *_: None
     is_pull: bool = False
-    make: Callable[[Any], Callable[[], Any]] | None = None
+    make: Callable[[Any, Compile], Callable[[], Any]] | None = None
 
 
 # ---- one framework, in a process of its own ----
@@ -66,12 +68,12 @@ def _operand(shape: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return rng.standard_normal(shape, dtype=np.float32)
 
 
-def _picograd(case: Case) -> Callable[[], Any]:
+def _picograd(case: Case, variant: str) -> Callable[[], Any]:
     """Returns a function that computes a case once and waits for it."""
     import picograd as pg
 
     if case.make is not None:
-        return pg.jit(case.make(pg))
+        return case.make(pg, as_written if variant == "eager" else pg.jit)
 
     def gradients(*operands: Any) -> Any:
         *primals, cotangent = operands
@@ -83,12 +85,12 @@ def _picograd(case: Case) -> Callable[[], Any]:
     return lambda: step(*operands)
 
 
-def _torch(case: Case) -> Callable[[], Any]:
+def _torch(case: Case, variant: str) -> Callable[[], Any]:
     """The same in PyTorch."""
     import torch
 
     if case.make is not None:
-        return case.make(torch)
+        return case.make(torch, torch.compile if variant == "torch.compile" else as_written)
     rng = np.random.default_rng(0)
     operands = [torch.from_numpy(_operand(shape, rng)) for shape in case.shapes]
     if not case.is_pull:
@@ -99,15 +101,20 @@ def _torch(case: Case) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(case.compute(torch, torch.nn.functional, *primals), primals, cotangent)
 
 
-def serve(module: str, framework: str) -> None:
+def as_written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function as it is: nothing compiles it."""
+    return function
+
+
+def serve(module: str, variant: str) -> None:
     """Answers each line of standard input, the name of a case, with the seconds of some calls of it."""
-    table, make = import_module(module).CASES, _torch if framework == "torch" else _picograd
+    table, make = import_module(module).CASES, _torch if variant.startswith("torch") else _picograd
     ready: dict[str, Callable[[], Any]] = {}
     for line in sys.stdin:
         name = line.strip()
         if name not in ready:
             ready.clear()  # one case holds memory at a time
-            ready[name] = make(table[name])
+            ready[name] = make(table[name], variant)
             for _ in range(3):
                 ready[name]()
         print(json.dumps(times(ready[name])), flush=True)
@@ -132,7 +139,8 @@ def measure(
     """Prints for each case what `show` makes of its name and samples: those of each variant, and of what is `beside`.
 
     Args:
-      variants: names, torch or picograd's, and the environment variables of each
+      variants: names, of which torch and torch.compile are PyTorch's, and the environment variables of each; "eager" is
+                picograd without jit in steps of training
     """
     workers = {name: _start(module, name, num_threads, more) for name, more in variants.items()}
     try:
