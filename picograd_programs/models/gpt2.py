@@ -48,13 +48,13 @@ def read_gpt2(path: Path) -> GPT:
       DataError: one is damaged, or has another network.
     """
     try:
-        state = load(path)
+        weights = load(path)
     except FileError as error:
         hint = "--weights names model.safetensors or pytorch_model.bin, as GPT-2 is published."
         raise FileError(error.fact, hint) from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise DataError(f"{path}: has more than tensors by name, as files of GPT-2 do not.")
-    weights = {name.removeprefix("transformer."): value for name, value in state.items()}
+    weights = {name.removeprefix("transformer."): value for name, value in weights.items()}
     weights = {name: value for name, value in weights.items() if not MASK.fullmatch(name)}
     output, table = weights.pop("lm_head.weight", None), weights.get("wte.weight")
     said = path.with_name("config.json")
@@ -96,23 +96,26 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
     return GPTConfig(vocabulary, block, layers, heads, width, gelu="tanh")
 
 
-def network(config: GPTConfig, weights: Mapping[str, Tensor]) -> GPT:
-    """Returns the network with published weights.
+def network(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+    """Returns the network with published weights, which it takes out of the dict.
 
     Raises:
       DataError: a tensor is missing, has another shape, is not of floats, or belongs to no part.
     """
     model, state = GPT(config), dict[str, Tensor]()
     for name, parameter in model.named_parameters():
-        is_turned, value = CONV1D.fullmatch(name), weights.get(name)
+        is_turned, value = CONV1D.fullmatch(name), weights.pop(name, None)
         shape = parameter.shape[::-1] if is_turned else parameter.shape
         if value is None or value.shape != shape or not value.is_floating_point():
             found = "none" if value is None else f"one of {value.shape}, {value.dtype}"
             raise DataError(f"has to have a tensor {name} of {shape}, of floats; it has {found}.")
-        state[name] = (value.T if is_turned else value).float()
-    if more := [name for name in weights if name not in state]:
-        raise DataError(f"has a tensor {more[0][:60]!r}, which GPT-2 does not have.")
-    model.load_state_dict(state)
+        state[name] = (value.T.contiguous() if is_turned else value).float()
+    if weights:
+        raise DataError(f"has a tensor {next(iter(weights))[:60]!r}, which GPT-2 does not have.")
+    model.load_state_dict(state, assign=True)
+    del value, state
+    for parameter in model.parameters():
+        parameter.realize()  # one by one: a matrix and its transpose are not in memory for all of them
     model.requires_grad_(False)
     model.eval()
     return model

@@ -126,6 +126,16 @@ def test_without_config_json_heads_follow_from_the_width(tmp_path: Path, rng: np
 
 
 # ---- text ----
+def test_weights_are_in_memory_once_while_they_are_read(tmp_path: Path) -> None:
+    save_file(published(128), path := tmp_path / "model.safetensors")
+    before = pg.memory_allocated()
+    pg.reset_peak_memory_stats()
+    model = read_gpt2(path)
+    model.logits(model.hidden(Tensor([[1, 2]]))).realize()
+    nbytes = sum(parameter.nbytes for parameter in model.parameters())
+    assert nbytes < pg.max_memory_allocated() - before < 1.4 * nbytes  # blocks of size classes; the largest is a seventh
+
+
 @pytest.mark.req("D8")
 def test_the_command_continues_a_prompt_as_the_equations_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, weights = write_model(tmp_path), published()
