@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,9 +113,9 @@ def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
 
 
 # ---- exercises ----
-def run_exercises(*options: str) -> subprocess.CompletedProcess[str]:
+def run_exercises(*options: str, folder: Path = EXERCISES) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(EXERCISES)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(folder)]
     return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
@@ -133,3 +134,32 @@ def test_no_exercise_passes_before_it_is_done() -> None:
     done = run_exercises()
     failed = set(re.findall(r"^(?:FAILED|ERROR) .*?/test_(\w+)\.py", done.stdout, re.MULTILINE))
     assert failed == set(NAMES), done.stdout[-3000:]
+
+
+# ---- answers of readers: a chapter, a part of its solution, and what a reader wrote instead ----
+WRONG = (
+    ("03_views_and_strides", "tuple(strides), view.offset)\n\n\ndef reshape", "tuple(strides))\n\n\ndef reshape"),
+    ("03_views_and_strides", "else View(shape, tuple(strides), view.offset)", "else View(shape, tuple(strides))"),
+    ("03_views_and_strides", "return View(shape, tuple(strides))\n", "return View((), tuple(strides))\n"),
+    ("09_lazy_graphs_and_fusion", "nbytes + readers * nbytes", "2 * nbytes"),
+    ("14_attention", "return one  # neither", "return m, 0.0, one[2] * np.nan  # neither"),
+    ("18_bert_and_gpt", "scores = k @", "k @ w_k, v @ w_v\n    scores = k @"),
+)
+RIGHT = (
+    ("18_bert_and_gpt", "(word @ w_k)[None], (word @ w_v)[None]", "(w_k.T @ word)[None], np.dot(word[None], w_v)"),
+    ("18_bert_and_gpt", "k @ (word @ w_q)", "k @ np.einsum('c,cd->d', word, w_q)"),
+)
+
+
+def test_wrong_answers_fail_and_other_right_ones_pass(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "docs" / "conftest.py", tmp_path)
+    for number, (name, part, instead) in enumerate(WRONG + RIGHT):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        solution = (EXERCISES / "solutions" / f"{name}.py").read_text()
+        assert solution.count(part) == 1, f"{name} has no {part!r}"
+        (folder / f"{name}.py").write_text(solution.replace(part, instead))
+        shutil.copy(EXERCISES / f"test_{name}.py", folder)
+    done = run_exercises("--import-mode=importlib", folder=tmp_path)
+    failed = {int(number) for number in re.findall(r"^FAILED .*?/(\d+)/test_\w+\.py", done.stdout, re.MULTILINE)}
+    assert failed == set(range(len(WRONG))), done.stdout[-3000:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,10 @@ NAMES = {path.stem for path in EXERCISES.glob("[0-9]*.py")}
 pytestmark = needs_compiler
 
 
-def run_exercises(*options: str) -> subprocess.CompletedProcess[str]:
+def run_exercises(*options: str, folder: Path = EXERCISES) -> subprocess.CompletedProcess[str]:
     """Runs the tests as a reader does."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(EXERCISES), *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(folder), *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
@@ -40,3 +41,34 @@ def test_no_exercise_passes_before_it_is_done() -> None:
     done = run_exercises()
     failed = set(re.findall(r"^(?:FAILED|ERROR) .*?/test_(\w+)\.py", done.stdout, re.MULTILINE))
     assert failed == NAMES, done.stdout[-3000:]
+
+
+# ---- answers of readers ----
+TREE = """  __syncthreads();
+  for (int step = 64; step > 0; step /= 2) {
+    if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+    __syncthreads();
+  }
+"""
+BARRIER_FIRST = """  for (int step = 64; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+  }
+"""
+ONE_THREAD = """  __syncthreads();
+  for (int i = 1; i < 128; i++)
+    if (threadIdx.x == 0) sums[0] += sums[i];
+"""
+
+
+def test_sums_may_wait_before_each_step_but_not_be_made_by_one_thread(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "docs" / "conftest.py", tmp_path)
+    solution = (EXERCISES / "solutions" / "2_sum.py").read_text()
+    assert TREE in solution
+    for name, instead in (("right", BARRIER_FIRST), ("wrong", ONE_THREAD)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "2_sum.py").write_text(solution.replace(TREE, instead))
+        shutil.copy(EXERCISES / "test_2_sum.py", tmp_path / name)
+    done = run_exercises("--import-mode=importlib", "-k", "threads_share", folder=tmp_path)
+    assert re.findall(r"^FAILED .*?/(\w+)/test_2_sum", done.stdout, re.MULTILINE) == ["wrong"], done.stdout[-3000:]
+    assert "1 passed" in done.stdout

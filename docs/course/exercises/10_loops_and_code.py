@@ -8,6 +8,8 @@ The loop language is that of the chapter:
     ("store", memory, index, value)
 
 An expression is a number, a name, ("load", memory, index), ("+", a, b) or ("*", a, b).
+
+Test it:  python -m pytest docs/course/exercises/test_10_loops_and_code.py
 """
 
 

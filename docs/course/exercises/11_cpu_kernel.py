@@ -1,4 +1,7 @@
-"""Exercise of chapter 11: an order of steps that a small cache likes."""
+"""Exercise of chapter 11: an order of steps that a small cache likes.
+
+Test it:  python -m pytest docs/course/exercises/test_11_cpu_kernel.py
+"""
 
 N = 16
 

@@ -1,4 +1,7 @@
-"""Exercise of chapter 12: a tile in shared memory without bank conflicts and without unused words."""
+"""Exercise of chapter 12: a tile in shared memory without bank conflicts and without unused words.
+
+Test it:  python -m pytest docs/course/exercises/test_12_what_a_gpu_is.py
+"""
 
 
 def place(row: int, column: int) -> int:

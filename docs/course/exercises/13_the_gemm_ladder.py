@@ -5,6 +5,8 @@ not. Let the tile pass through shared memory, so that both are; and see to it th
 
     SHARED(float32, name, number)   memory of the block
     __syncthreads();                all threads of the block wait for each other
+
+Test it:  python -m pytest docs/course/exercises/test_13_the_gemm_ladder.py
 """
 
 KERNEL = """

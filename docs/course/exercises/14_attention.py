@@ -1,4 +1,7 @@
-"""Exercise of chapter 14: the results of two workers that have seen different keys of one query."""
+"""Exercise of chapter 14: the results of two workers that have seen different keys of one query.
+
+Test it:  python -m pytest docs/course/exercises/test_14_attention.py
+"""
 
 
 def join(one, other):

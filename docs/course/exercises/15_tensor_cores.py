@@ -1,4 +1,7 @@
-"""Exercise of chapter 15: the addresses that ldmatrix is given."""
+"""Exercise of chapter 15: the addresses that ldmatrix is given.
+
+Test it:  python -m pytest docs/course/exercises/test_15_tensor_cores.py
+"""
 
 
 def row_of(thread):

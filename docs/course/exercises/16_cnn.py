@@ -1,4 +1,7 @@
-"""Exercise of chapter 16: a convolution as a matrix product."""
+"""Exercise of chapter 16: a convolution as a matrix product.
+
+Test it:  python -m pytest docs/course/exercises/test_16_cnn.py
+"""
 
 import numpy as np
 

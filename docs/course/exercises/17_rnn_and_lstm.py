@@ -1,4 +1,7 @@
-"""Exercise of chapter 17: one step of a GRU."""
+"""Exercise of chapter 17: one step of a GRU.
+
+Test it:  python -m pytest docs/course/exercises/test_17_rnn_and_lstm.py
+"""
 
 
 def gru_step(h, x, w, u, b, d):

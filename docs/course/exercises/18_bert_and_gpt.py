@@ -1,4 +1,7 @@
-"""Exercise of chapter 18: a causal attention, one word at a time."""
+"""Exercise of chapter 18: a causal attention, one word at a time.
+
+Test it:  python -m pytest docs/course/exercises/test_18_bert_and_gpt.py
+"""
 
 import numpy as np
 

@@ -1,4 +1,7 @@
-"""Exercise of chapter 19: a schedule of noise, and a step of the sampler."""
+"""Exercise of chapter 19: a schedule of noise, and a step of the sampler.
+
+Test it:  python -m pytest docs/course/exercises/test_19_diffusion.py
+"""
 
 import numpy as np
 

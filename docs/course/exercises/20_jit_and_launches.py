@@ -1,4 +1,7 @@
-"""Exercise of chapter 20: a tape without steps that nobody needs."""
+"""Exercise of chapter 20: a tape without steps that nobody needs.
+
+Test it:  python -m pytest docs/course/exercises/test_20_jit_and_launches.py
+"""
 
 
 def shorten(steps, results):

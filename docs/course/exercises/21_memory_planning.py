@@ -1,4 +1,7 @@
-"""Exercise of chapter 21: a planner that lets values be written over their inputs."""
+"""Exercise of chapter 21: a planner that lets values be written over their inputs.
+
+Test it:  python -m pytest docs/course/exercises/test_21_memory_planning.py
+"""
 
 from typing import NamedTuple
 

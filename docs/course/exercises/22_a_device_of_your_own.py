@@ -2,6 +2,8 @@
 
 Each function returns Python text. Its arguments are text, too, names or expressions in brackets; only `lanes` is a number.
 In the text `np` is NumPy.
+
+Test it:  python -m pytest docs/course/exercises/test_22_a_device_of_your_own.py
 """
 
 

@@ -1,4 +1,7 @@
-"""Exercise of chapter 23: the time of each function itself."""
+"""Exercise of chapter 23: the time of each function itself.
+
+Test it:  python -m pytest docs/course/exercises/test_23_profiling.py
+"""
 
 
 def own_times(events):

@@ -1,4 +1,7 @@
-"""Exercise of chapter 24: two layers that several devices share, relu(x @ w1) @ w2, of which no device has all."""
+"""Exercise of chapter 24: two layers that several devices share, relu(x @ w1) @ w2, of which no device has all.
+
+Test it:  python -m pytest docs/course/exercises/test_24_many_devices.py
+"""
 
 import numpy as np
 

@@ -50,6 +50,7 @@ def test_the_latest_source_decides(exercise: ModuleType) -> None:
         (16, 1, 32, False),  # a sum of two arrays, read once: the same bytes
         (16, 1, 48, True),
         (16, 3, 32, True),  # of two arrays, read three times
+        (16, 3, 20, False),  # each of the three would read the stored value, too
         (4, 1, 4096, True),  # a total
         (16, 2, 0, False),  # a range: nothing to read
     ],

@@ -1,4 +1,4 @@
-"""Test of the exercise of chapter 16: a convolution beside picograd's, and how many products it makes."""
+"""Test of the exercise of chapter 16: a convolution beside picograd's."""
 
 from __future__ import annotations
 

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 
-class Counted:
-    """A weight that counts the vectors it was multiplied with."""
+class Counted(np.ndarray):
+    """A weight that counts the vectors it was multiplied with by @; its transpose has the same `counts`."""
 
-    __array_ufunc__ = None  # so that NumPy leaves `x @ weight` to this class
+    def __array_finalize__(self, source: Any) -> None:
+        self.counts = getattr(source, "counts", [0])
 
-    def __init__(self, value: Any):
-        self.value, self.vectors = value, 0
-
-    def __rmatmul__(self, x: Any) -> Any:
-        self.vectors += 1 if np.ndim(x) == 1 else len(x)
-        return x @ self.value
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is np.matmul:
+            self.counts[0] += sum(np.size(x) // len(self) for x in inputs if x is not self)
+        return getattr(ufunc, method)(*map(np.asarray, inputs), **options)
 
 
 def test_each_word_gives_what_the_whole_text_gives(exercise: ModuleType) -> None:
@@ -32,8 +31,8 @@ def test_each_word_gives_what_the_whole_text_gives(exercise: ModuleType) -> None
 
 def test_a_step_multiplies_one_vector_with_each_weight(exercise: ModuleType) -> None:
     rng = np.random.default_rng(3)
-    weights = [Counted(rng.standard_normal((4, 4))) for _ in range(3)]
+    weights = [rng.standard_normal((4, 4)).view(Counted) for _ in range(3)]
     cache = None
     for t in range(6):
         _, cache = exercise.step(rng.standard_normal(4), cache, *weights)
-        assert [weight.vectors for weight in weights] == [t + 1] * 3, "old words were multiplied again"
+        assert max(weight.counts[0] for weight in weights) <= t + 1, "old words were multiplied again"

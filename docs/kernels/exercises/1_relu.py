@@ -1,4 +1,7 @@
-"""Exercise 1: a first kernel, out = max(x, 0)^2 for each element of x, however many there are."""
+"""Exercise 1: a first kernel, out = max(x, 0)^2 for each element of x, however many there are.
+
+Test it:  python -m pytest docs/kernels/exercises/test_1_relu.py
+"""
 
 from __future__ import annotations
 

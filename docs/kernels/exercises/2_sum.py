@@ -1,4 +1,9 @@
-"""Exercise 2: the sum of each row, by a block of 128 threads. It has a race: run the test, and read what it says."""
+"""Exercise 2: the sum of each row, by a block of 128 threads, which read sums before other threads have stored them.
+
+The simulator stops at the first such read: run the test, mend the line that it names, and run it again.
+
+Test it:  python -m pytest docs/kernels/exercises/test_2_sum.py
+"""
 
 from __future__ import annotations
 

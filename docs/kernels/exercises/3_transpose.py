@@ -1,4 +1,7 @@
-"""Exercise 3: a transpose. This one is right, but its stores touch a sector of 32 bytes for each 4 bytes."""
+"""Exercise 3: a transpose. This one is right, but its stores touch a sector of 32 bytes for each 4 bytes.
+
+Test it:  python -m pytest docs/kernels/exercises/test_3_transpose.py
+"""
 
 from __future__ import annotations
 

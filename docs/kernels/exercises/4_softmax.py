@@ -1,4 +1,7 @@
-"""Exercise 4: softmax of each row, by one warp a row. It must not overflow where a row has 1000 in it."""
+"""Exercise 4: softmax of each row, by one warp a row. It must not overflow where a row has 1000 in it.
+
+Test it:  python -m pytest docs/kernels/exercises/test_4_softmax.py
+"""
 
 from __future__ import annotations
 

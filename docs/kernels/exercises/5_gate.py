@@ -1,4 +1,7 @@
-"""Exercise 5: the gradient of silu(x) y, the gate of a Llama. One kernel computes that of x and that of y."""
+"""Exercise 5: the gradient of silu(x) y, the gate of a Llama. One kernel computes that of x and that of y.
+
+Test it:  python -m pytest docs/kernels/exercises/test_5_gate.py
+"""
 
 from __future__ import annotations
 
