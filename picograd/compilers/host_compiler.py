@@ -57,7 +57,7 @@ def find_compiler(device: str, language: str, variable: str, names: Sequence[str
 
 def compile_library(
     compiler: str, options: Sequence[str], source: Source, arch: str, suffix: str, wrappers: Sequence[str],
-    written: str | None = None, refused: str | None = None,
+    written: str | None = None, refused: tuple[str, str] | None = None,
 ) -> bytes:  # fmt: skip
     """Returns the shared library of a source.
 
@@ -65,7 +65,7 @@ def compile_library(
       suffix:    of the file, by which messages name it
       wrappers:  lines after the text
       written:   a text with the same lines that is compiled instead
-      refused:   a regular expression of warnings that are errors
+      refused:   a regular expression of warnings that are errors, and the hint of their errors
 
     Raises:
       CompileError: the compiler rejected the source, and the message shows the line; or there is no room for its files.
@@ -79,9 +79,9 @@ def compile_library(
             if done.returncode != 0:
                 log = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
                 raise rejected(Path(compiler).name, source, arch, log, suffix)
-            warned = None if refused is None else re.search(refused, done.stderr)
-            if warned is not None:
-                raise rejected(Path(compiler).name, source, arch, warned[0].replace("warning:", "error:"), suffix)
+            if refused is not None and (warned := re.search(refused[0], done.stderr)) is not None:
+                log = warned[0].replace("warning:", "error:")
+                raise CompileError(rejected(Path(compiler).name, source, arch, log, suffix).fact, hint=refused[1])
             return library.read_bytes()
     except OSError as error:
         fact = f"{Path(compiler).name} cannot be given kernel {source.name} in {gettempdir()} ({error.strerror})."

@@ -281,7 +281,8 @@ def _compiler(config: LadderConfig) -> Compiler:
     check_exists(device)
     climbed = [*["CPU"] * (config.name in ON_CPU), *(GPUS if config.name in ON_GPU else ())]
     if device not in climbed:
-        raise ArgumentError(f"ladder: {config.name} climbs on {', '.join(climbed)}; {device} has no ladder.")
+        fact = f"ladder: {config.name} climbs on {', '.join(climbed)}; {device} has no ladder."
+        raise ArgumentError(fact, hint=f"--device {climbed[-1]}")
     for name, value in (("size", _length(config)), ("repeats", config.repeats)):
         if value is not None and value < 1:
             raise ArgumentError(f"ladder: {name} must be at least 1, got {value}.")

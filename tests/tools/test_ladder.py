@@ -225,6 +225,10 @@ def test_help_shows_an_example(capsys) -> None:
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--repeats", "0"], "ArgumentError: ladder: repeats must be at least 1, got 0.\n"),
         (["--device", "c"], "ArgumentError: ladder: gemm climbs on CPU, CUDA, CUDASIM; C has no ladder.\n"),
+        (
+            ["softmax"],
+            "ArgumentError: ladder: softmax climbs on CUDA, CUDASIM; CPU has no ladder.\n  hint: --device CUDASIM",
+        ),
         (["--device", "tpu"], "DeviceError: TPU: there is no device of that name; there are CPU, C, NULL, "),
         (
             ["--show", "simd"],

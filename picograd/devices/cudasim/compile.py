@@ -41,6 +41,7 @@ TURNS_TO_INTEGER = (
     r"[^\n]*warning: (?:conversion from [^\n]*\b(?:float|double)\b[^\n]* to [^\n]*\b(?:int|short|char)\b[^\n]* may "
     r"change value|implicit conversion turns floating-point number into integer)[^\n]*"
 )
+KEEP_FLOAT = "write 0.0f for 0 where the other branch is an element of memory, or (int) where an integer is meant"
 SEVERAL = re.compile(r"\bPointer<[^<>;{}]*> \w+[^;{}]*;")
 SHARED = re.compile(
     r"(?P<extern>\bextern\s+)?\b__shared__\s+(?:__align__\s*\([^()]*\)\s*|alignas\s*\([^()]*\)\s*)?"
@@ -126,7 +127,7 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     written = refused = None
     if INCLUDES_GIVEN in source.text:
         launchers.append(f'extern "C" const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
-        written, refused = checked(without_comments(source.text)), TURNS_TO_INTEGER
+        written, refused = checked(without_comments(source.text)), (TURNS_TO_INTEGER, KEEP_FLOAT)
         flags = [*[flag for flag in flags if flag != "-w"], "-Wfloat-conversion"]
     library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written, refused)
     return Binary(source.name, library, source.params, source.variables, source.launches)
