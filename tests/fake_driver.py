@@ -41,6 +41,13 @@ device = make_device()
 def load(program):
     return device.load(hostcxx.compile_source(render(program, device.target), device.target))
 """
+# What is done at exit is done; that every object of the process is then let go, a tenth of a second, is not waited for.
+END = """
+import atexit, os, sys
+atexit._run_exitfuncs()
+sys.stdout.flush()
+os._exit(0)
+"""
 # Tensors on CUDA: their kernels are compiled for this machine, which is what the fake driver runs.
 TENSORS = """
 import picograd as pg
@@ -100,7 +107,7 @@ def build(folder: Path) -> None:
 def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str:
     """Runs lines of Python, after those of `head`, with the fake driver as libcuda; returns what they print."""
     headers = hostcxx.precompiled(hostcxx.OPTIONS).name
-    done = _forks(driver).run(head + code, {"FAKE_DRIVER_HEADERS": headers, **environment})
+    done = _forks(driver).run(head + code + END, {"FAKE_DRIVER_HEADERS": headers, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 
@@ -108,5 +115,6 @@ def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str
 @cache
 def _forks(driver: Path) -> Forks:
     """The process that those on a driver are forks of; where libraries are is settled when a process starts."""
-    modules = "picograd.engine.compiler", "picograd.devices.cuda.backend", "picograd.devices.cuda.cublaslt"
-    return Forks("tests.gpu_programs", *modules, LD_LIBRARY_PATH=str(driver))
+    ours = "tests.gpu_programs", "picograd.engine.compiler", "picograd.devices.cudasim.compile"
+    cuda = "picograd.devices.cuda.backend", "picograd.devices.cuda.cublaslt", "cuda.bindings.driver"
+    return Forks(*ours, *cuda, "llvmlite.binding", "numpy.random", LD_LIBRARY_PATH=str(driver))

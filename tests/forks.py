@@ -11,11 +11,14 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 # Imports, then forks for each line: a program, its environment and the files of what it prints. Tells how each ended.
-# A fork leaves the loop, so that it ends as any program does; this process ends with the one that writes the lines.
+# A fork leaves the loop, so that it ends as any program does; its collections of garbage pass over what was imported.
+# This process ends with the one that writes the lines.
 SERVER = """
-import importlib, json, os, sys
+import gc, importlib, json, os, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     child = os.fork()
     if child == 0:

@@ -148,7 +148,7 @@ print(allocated[2:] == [([40 * 50 * 4], 1)] * 4)
     ("optimizer", "amp", "added"),
     [
         ("SGD(net.parameters(), lr=0.05)", False, "1 0"),  # a rate is an input, and the library's scale is a number
-        ("SGD(net.parameters(), lr=0.05, momentum=0.9)", False, "4 3"),
+        ("SGD(net.parameters(), lr=0.05, momentum=0.9)", False, "3 2"),
         ("SGD(net.parameters(), lr=0.05, momentum=0.9)", True, "0 0"),  # a gradient of 16 bits is widened first
         ("Adam(net.parameters(), lr=0.01)", True, "0 0"),
     ],
@@ -168,8 +168,7 @@ def looked_at(self, addresses, stream, call=cublaslt.ProductCall.__call__):
 cublaslt.ProductCall.__call__ = looked_at
 def losses(device):
     pg.manual_seed(0)
-    layers = pg.nn.Linear(20, 32), pg.nn.GELU(), pg.nn.Linear(32, 24), pg.nn.ReLU(), pg.nn.Linear(24, 10)
-    net = pg.nn.Sequential(*layers).to(device)
+    net = pg.nn.Sequential(pg.nn.Linear(20, 32), pg.nn.GELU(), pg.nn.Linear(32, 10)).to(device)
     steps = pg.optim.{optimizer}
     def step(x, y):
         with pg.autocast(dtype=h, enabled={amp}):
@@ -189,8 +188,8 @@ print(len(calls), *in_place)
 eps = 5e-3 if {amp} else 1e-4
 np.testing.assert_allclose(cuda, losses("NUMPY"), rtol=eps)
 """
-    # three products forward, two of gradients by what came in, three by weights
-    assert run_on(fake_driver, code, **cache) == f"8 {added}"
+    # two products forward, one of a gradient by what came in, two by weights
+    assert run_on(fake_driver, code, **cache) == f"5 {added}"
 
 
 def test_an_index_out_of_range_is_an_error_and_the_next_run_is_right(fake_driver: Path, cache: dict[str, str]) -> None:
@@ -346,9 +345,10 @@ print(counts.library_failures)
 
 
 def test_memory_that_is_too_small_for_a_split_leaves_it_out(fake_driver: Path, cache: dict[str, str]) -> None:
-    """The fake driver has 64 MB: the result fits, but not a second one beside it."""
+    """The fake driver has 64 MB, of which 58 are held: the result fits, but not a second one beside it."""
     code = FORMS + """
-x, w = held(2900, 8), held(2900, 8)
+others = device.allocate(58 << 20)
+x, w = held(900, 8), held(900, 8)
 with watch() as counts:
     got = pg.jit(lambda: (x @ w.T).sigmoid(), tune=True)()
 expected = 1 / (1 + np.exp(-x[:9].numpy() @ w.numpy().T))

@@ -77,40 +77,42 @@ def test_every_call_goes_by_way_of_a_check() -> None:
     assert sorted(re.findall(r"\bask\(([^,)]*)", text)) == ['"cuDevicePrimaryCtxRelease"', "name", "name: str", "query"]
 
 
+# What the driver may say, and what is told of it.
+STATUSES = [
+    (800, "{} failed with 800 (CUDA_ERROR_NOT_PERMITTED)"),
+    (2, "{} failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
+    (9999, "{} failed with a status without a name here (9999 "),
+]
+
+
+@pytest.mark.variants(every=3)
 @pytest.mark.req("B6")
-@pytest.mark.parametrize(
-    "status, told, only_last",
-    [
-        (800, "{} failed with 800 (CUDA_ERROR_NOT_PERMITTED)", False),
-        (2, "{} failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)", True),
-        (9999, "{} failed with a status without a name here (9999 ", True),
-    ],
-    ids=["not permitted", "out of memory", "unknown"],
-)
-def test_a_call_that_fails_is_an_error_and_the_device_goes_on(
-    fake_driver: Path, status: int, told: str, only_last: bool
-) -> None:
-    code = FAILING + f"status, told, only_last = {status}, {told!r}, {only_last}" + """
+@pytest.mark.parametrize("turn", range(3))
+def test_a_call_that_fails_is_an_error_and_the_device_goes_on(fake_driver: Path, turn: int) -> None:
+    """Each call with one status; all turns together, each with all."""
+    code = FAILING + f"statuses, turn = {STATUSES!r}, {turn}" + """
 expected = program()
 calls.clear()
 assert program() == expected
 before, counts = held(), dict(calls)
-for name, count in sorted(counts.items()):
-    for number in sorted({count if only_last else 1, count}):
-        fail(name, number, status)
-        try:
-            program()
-            has_failed = fail("", 0, 0)
-            if has_failed and (name, status) != ("cuMemAlloc", 2):  # of which another try is right
-                print("not told:", name, number)
-        except (DeviceError, OutOfMemoryError) as error:
-            if told.format(name) not in str(error) or "hint: " not in str(error) or "<string>:" not in str(error):
-                print("said:", name, number, error)
-            if isinstance(error, OutOfMemoryError) != (status == 2):
-                print("raised:", name, number, type(error))
-        fail("", 0, 0)
-        if program() != expected or held() != before:
-            print("after it:", name, number, program() == expected, held() - before)
+faults = [(name, number) for name, count in sorted(counts.items()) for number in sorted({1, count})]
+gc.freeze()  # each program collects garbage
+for place, (name, number) in enumerate(faults):
+    status, told = statuses[(place + turn) % len(statuses)]
+    fail(name, number, status)
+    try:
+        program()
+        has_failed = fail("", 0, 0)
+        if has_failed and (name, status) != ("cuMemAlloc", 2):  # of which another try is right
+            print("not told:", name, number)
+    except (DeviceError, OutOfMemoryError) as error:
+        if told.format(name) not in str(error) or "hint: " not in str(error) or "<string>:" not in str(error):
+            print("said:", name, number, error)
+        if isinstance(error, OutOfMemoryError) != (status == 2):
+            print("raised:", name, number, type(error))
+    fail("", 0, 0)
+    if program() != expected or held() != before:
+        print("after it:", name, number, program() == expected, held() - before)
 print(*sorted(counts))
 """
     said = run_on(fake_driver, code).splitlines()
