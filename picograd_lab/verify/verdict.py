@@ -123,7 +123,7 @@ class Verdict(Struct):
         if self.first is None:
             return f"right: {seen}, held against {self.against}{grads}; nothing deviates"
         count = len(self.mismatches)
-        deviate = f"{count} deviate{'s' * (count == 1)}, first {self.first.what}"
+        deviate = f"{count} deviate{'s' * (count == 1)}, the first is {self.first.what}"
         return f"WRONG: {seen}, held against {self.against}{grads}; {deviate}"
 
 

@@ -87,7 +87,7 @@ def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_pa
     script.write_text(FAULTY + TRAINING)
     saved = tmp_path / "shown.py"
     done = watched(script, "7", own=("--save", str(saved)))
-    assert done.returncode == 1 and ", first kernel" in done.stderr and "program.py:" in done.stderr
+    assert done.returncode == 1 and ", the first is kernel" in done.stderr and "program.py:" in done.stderr
     assert f"saved: python {saved}" in done.stderr
     saved.write_text(FAULTY + saved.read_text())
     assert "elements are wrong" in run([str(saved)]).stderr
