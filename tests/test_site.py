@@ -23,6 +23,9 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
     for path, text in pages.items():
         fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(https?:[^"> ]+)', text)
         assert not [url for url in fetched if "canonical" not in url], f"{path} fetches {fetched}"
+    outputs = [len(re.findall("^```text$", path.read_text(), re.MULTILINE)) for path in course()]
+    marked = [pages[Path(f"docs/course/{path.stem}.html")].count('class="output highlight"') for path in course()]
+    assert marked == outputs and ".output" in (tmp_path / "site" / "style.css").read_text()
     found = (tmp_path / "site" / "search.js").read_text()
     assert all(path.read_text().split("\n")[0].removeprefix("# ")[:20] in found for path in course())
 

@@ -24,14 +24,19 @@ from tools.pages import ROOT, course
 
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
+OUTPUT = re.compile("^```text$", re.MULTILINE)  # of the block above; the builder writes its class, not its language
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
 AS_THEY_ARE = (".svg", ".png", ".html")
 # Pages for users; the others are for those who read on.
 USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
+# What a block prints has a line at its left and no copy button; a line of code fits a wide screen; a number in a table is narrow.
 STYLE = """
-.md-typeset .language-text pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
-.md-typeset .language-text .md-code__nav { display: none; }
+@media (min-width: 76.25em) { .md-grid { max-width: 74rem; } }
+.md-typeset .output pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
+.md-typeset .output .md-code__nav { display: none; }
 .md-typeset img { background: #fff; border-radius: 4px; }
+.md-typeset table:not([class]) th { min-width: 0; }
+.md-typeset table:not([class]) td code { white-space: nowrap; }
 """
 # Search runs in a worker, which browsers refuse to pages that are opened as files: there its script runs in a hidden frame.
 WORKER = """
@@ -74,7 +79,8 @@ def copy_pages(folder: Path) -> None:
     for page in waiting:
         place = folder / page.relative_to(ROOT).with_name("index.md" if page.name == "README.md" else page.name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(LINK.sub(partial(relinked, page=page, linked=linked), page.read_text()))
+        text = OUTPUT.sub("```{.text .output}", page.read_text())
+        place.write_text(LINK.sub(partial(relinked, page=page, linked=linked), text))
     for path in [path for kind in AS_THEY_ARE for path in ROOT.glob(f"docs/**/*{kind}")]:
         place = folder / path.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
