@@ -29,7 +29,8 @@ LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml":
 AS_THEY_ARE = (".svg", ".png", ".html")
 # Pages for users; the others are for those who read on.
 USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
-# What a block prints has a line at its left and no copy button; a line of code fits a wide screen; a number in a table is narrow.
+# Outputs have a line at their left and no copy button; lines of code fit a wide screen; columns are as wide as what is in
+# them, and in tables of eight columns or more, such as those of ladders, words have room and numbers little around them.
 STYLE = """
 @media (min-width: 76.25em) { .md-grid { max-width: 74rem; } }
 .md-typeset .output pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
@@ -37,6 +38,8 @@ STYLE = """
 .md-typeset img { background: #fff; border-radius: 4px; }
 .md-typeset table:not([class]) th { min-width: 0; }
 .md-typeset table:not([class]) td code { white-space: nowrap; }
+.md-typeset table:not([class]):has(th:nth-child(8)) :is(th, td) { padding: .5em .6em; }
+.md-typeset table:not([class]):has(th:nth-child(8)) td:nth-child(2) { min-width: 14em; }
 """
 # Search runs in a worker, which browsers refuse to pages that are opened as files: there its script runs in a hidden frame.
 WORKER = """
