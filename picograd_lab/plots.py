@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from os import PathLike
 
+from picograd.files import write_whole
 from picograd.record import Record, Struct, field
 from picograd.tensor.printing import escaped
 
@@ -90,9 +91,14 @@ class Plot(Struct):
         self.series.append(Series(kind, tuple(map(float, xs)), tuple(map(float, ys)), label, color))
         return self
 
-    def save(self, path: str | Path) -> None:
-        """Writes the figure to a file."""
-        Path(path).write_text(self.text())
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the figure to a file.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
+        text = self.text().encode()
+        write_whole("Plot.save", path, lambda file: file.write(text))
 
     def text(self) -> str:
         """Returns the figure as SVG.

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as tree
 
 import pytest
 
+from picograd.errors import MissingFileError
 from picograd_lab.plots import HEIGHT, WIDTH, Axis, Plot, grid
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -62,6 +63,8 @@ def test_wrong_data_are_refused() -> None:
         Plot("a").text()
     with pytest.raises(ValueError, match="logarithmic axis has positive values, got 0"):
         Plot("a", log="y").line([1, 2], [0, 1]).text()
+    with pytest.raises(MissingFileError, match=r"Plot.save: .*\n.*\n  hint: os.makedirs\('no_such_folder'\)"):
+        Plot("a").line([1, 2], [1, 2]).save("no_such_folder/a.svg")
 
 
 @pytest.mark.parametrize("value", [0, 5, -2])
