@@ -76,7 +76,7 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
     """
     again = set()
     for op in seen.costly:
-        if hasattr(op, "was_computed"):
+        if op.was_computed:
             again.add(op)
         else:
             op.was_computed = True

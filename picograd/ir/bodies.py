@@ -9,7 +9,7 @@ A FORMULA is one Op for all that a function of Ops builds, until a plan is made.
 none of these graphs, so it makes none.
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
-    y = one_op(gelu, (x,), (False,), {})                               # FORMULA: what has one result is that
+    y = gelu_op(x, False)      # a @formula (tensor/compute.py)           FORMULA: what has one result is that
 """
 
 from __future__ import annotations
@@ -226,29 +226,8 @@ def by_formula(
     ]
 
 
-def one_op(function: Callable[..., Op], src: tuple[Op, ...], others: tuple[Any, ...], named: dict[str, Any]) -> Op:
-    """Returns the result of a function, whose graph is made later, as one Op.
-
-    Args:
-      others, named:  its other arguments; 0.0 and -0.0 are one
-    """
-    kinds, depth, needs_grad = [], 0, False  # in one loop: every function of several Ops comes by here
-    for s in src:
-        kinds.append((s.dtype, s.shape))
-        if s.depth > depth:
-            depth = s.depth
-        if s.needs_grad:
-            needs_grad = True
-    formula = _formula((function, others, tuple(named.items()) if named else ()), tuple(kinds))
-    dtype, shape = formula.kinds[0]
-    op = object.__new__(Op)  # `unshared` written out
-    op.code, op.dtype, op.src, op.arg, op.realized, op.lines = OpCode.FORMULA, dtype, src, formula, None, ()
-    op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + formula.depth
-    return op
-
-
 @lru_cache(maxsize=1024)
-def _formula(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
+def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     """Returns the formula of a call with operands of such dtypes and shapes: a trial says what it gives, or raises."""
     stand_ins = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, greatest_numel(s)), s)) for dtype, s in kinds]
     results = _at_once(_called, options, stand_ins)

@@ -80,7 +80,7 @@ class Op:
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
-    was_computed: bool  # of a costly Op: a plan computed it, perhaps without keeping its value; so the next one stores it
+    was_computed: bool | None  # a costly Op that a plan computed, perhaps without keeping its value: the next one stores it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
     # Filled by ir/shape.py: rules, and the opcodes whose result has the shape that all sources have, which need none.
@@ -96,7 +96,7 @@ class Op:
             if found is not None:
                 return found
         op = object.__new__(cls)
-        op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
+        op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
         depth, needs_grad, is_alike = -1, code is OpCode.LEAF, code in _alike
         shape = src[0].shape if is_alike else ()
         for s in src:
@@ -204,7 +204,7 @@ def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashabl
 def memory_op(buffer: Buffer, shape: Shape) -> Op:
     """Returns the BUFFER Op of memory, which is new for most: at half the cost of `Op`, and each result is one."""
     op = object.__new__(Op)
-    op.code, op.dtype, op.src, op.realized, op.lines = OpCode.BUFFER, buffer.dtype, (), None, ()
+    op.code, op.dtype, op.src, op.realized, op.was_computed, op.lines = OpCode.BUFFER, buffer.dtype, (), None, None, ()
     op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
     key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
     entry = weakref.ref(op, MethodType(_leave, key))
@@ -223,7 +223,7 @@ def unshared(
       depth:  default: one more than that of its sources
     """
     op = object.__new__(Op)
-    op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
+    op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
     op.shape, op.needs_grad = shape, needs_grad
     op.depth = 1 + max([s.depth for s in src]) if depth is None else depth
     return op

@@ -455,6 +455,19 @@ def set_op(cell: Cell, op: Op) -> int:
         cell._released()
 
 
+def replace_ops(values: Iterable[tuple[Cell, Op, Op]]) -> None:
+    """Replaces values of cells by other forms of the same values, those of a plan at once: see `replace_op`."""
+    late = []
+    with changing:
+        for cell, before, op in values:
+            if cell.content is before:
+                cell._set(op)
+            else:
+                late.append((cell, before, op))
+    for value in late:
+        replace_op(*value)
+
+
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
     while True:

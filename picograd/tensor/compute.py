@@ -16,9 +16,9 @@ import inspect
 import sys
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any, ParamSpec, cast
 
 import numpy as np
@@ -36,7 +36,7 @@ from picograd.ir.op import Buffer, Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.tensor.anomaly import Anomaly, look_at
-from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, trace
+from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
 
 # ---- computing ----
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
@@ -288,9 +288,7 @@ def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
     """Computes cells and Ops in one plan; the cells then hold memory. Returns the BUFFERs of the Ops."""
     at_home = [op if _reads_memory(op) else placed(cell, op) for cell, op in wanted.items()]
     buffers = realize([*at_home, *ops])
-    for (cell, op), buffer in zip(wanted.items(), buffers):
-        if not op.needs_grad:
-            replace_op(cell, op, buffer)
+    replace_ops([(cell, op, buffer) for (cell, op), buffer in zip(wanted.items(), buffers) if not op.needs_grad])
     return buffers[len(wanted) :]
 
 
@@ -401,9 +399,23 @@ def formula(function: Callable[P, Op]) -> Callable[P, Op]:
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Op:
         others = args[count:]
-        if trace.get() is None and not later.at_once.get() and PLAIN.issuperset(map(type, others)):
-            return later.one_op(function, args[:count], others, named)
-        return function(*args, **named)
+        if trace.get() is not None or later.at_once.get() or not PLAIN.issuperset(map(type, others)):
+            return function(*args, **named)
+        src = args[:count]
+        kinds, depth, needs_grad = [], 0, False  # in one loop: every function of several Ops comes by here
+        for s in src:
+            kinds.append((s.dtype, s.shape))
+            if s.depth > depth:
+                depth = s.depth
+            if s.needs_grad:
+                needs_grad = True
+        known = later.formula_of((function, others, tuple(named.items()) if named else ()), tuple(kinds))
+        dtype, shape = known.kinds[0]
+        op = object.__new__(Op)  # `unshared` written out
+        op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
+        op.realized = op.was_computed = None
+        op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
+        return op
 
     return call
 
@@ -443,7 +455,8 @@ NEWEST = 16  # values, one of which may be a loop's carry
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
-plain_cells: LivingSet[Cell] = LivingSet()  # made where no gradients are recorded, maybe not computed yet
+# The latest made where no gradients are recorded, maybe not computed yet, maybe dead: a finalizer for each costs too much.
+plain_cells: deque[weakref.ref[Cell]] = deque(maxlen=4096)
 _mentioned: set[Line | None] = set()
 
 
@@ -494,7 +507,7 @@ def settle_choice(chosen: Cell) -> None:
     on, such as a cache, is what PyTorch would hold in memory.
     """
     if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
-        compute([chosen], (), plain_cells.living())
+        compute([chosen], (), _living_plain())
         plain_cells.clear()
 
 
@@ -506,12 +519,17 @@ def settle_step() -> None:
     """
     if grad_mode.get() or trace.get() is not None:
         return
-    references = islice(reversed(list(plain_cells.values())), NEWEST)
-    newest = [cell for reference in references if (cell := reference()) is not None]
-    graphs = [op for cell in newest if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
+    living = _living_plain()
+    plain_cells.clear()
+    graphs = [op for cell in living[-NEWEST:] if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
     if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
-        compute((), (), plain_cells.living())
-        plain_cells.clear()
+        compute((), (), living)
+    else:
+        plain_cells.extend(map(weakref.ref, living))
+
+
+def _living_plain() -> list[Cell]:
+    return [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
 
 
 def expect(cell: Cell) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Union
+from weakref import ref
 
 import numpy as np
 
@@ -176,7 +177,7 @@ class TensorCore:
         if op.needs_grad:
             differentiable_cells.add(cell)
         elif not grad_mode.get():
-            plain_cells.add(cell)
+            plain_cells.append(ref(cell))
         record(op)
         if settles and (op.depth >= NextLook.depth or len(Op.interned) >= NextLook.limit):  # mostly neither
             settle(cell, op)

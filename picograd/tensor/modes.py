@@ -245,7 +245,11 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 def lowered(dtype: DType) -> DType:
     """Returns the dtype that operands of a product are to have."""
-    precision = precision_mode.get()
+    return lowered_to(precision_mode.get(), dtype)
+
+
+def lowered_to(precision: DType | None, dtype: DType) -> DType:
+    """Returns the dtype that operands of a product are to have where this is the precision of products."""
     return dtype if precision is None or not dtype.is_float or dtype is dtypes.float64 else precision
 
 

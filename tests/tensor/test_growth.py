@@ -147,6 +147,19 @@ def test_what_is_chosen_among_is_computed_with_the_choice() -> None:
     assert counts.plans == 2
 
 
+def test_values_that_died_where_no_gradients_are_recorded_are_forgotten() -> None:
+    x = Tensor([1.0]).realize()
+    compute.plain_cells.clear()
+    with pg.no_grad():
+        kept = x + 1.0
+        for _ in range(compute.plain_cells.maxlen or 1):
+            x * 2.0
+        assert len(compute.plain_cells) == compute.plain_cells.maxlen
+        kept = x + 3.0
+        pg.rand_like(x)  # looks through them
+    assert kept.cell in [reference() for reference in compute.plain_cells] and len(compute.plain_cells) <= 2
+
+
 def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
     """As a sampler of a diffusion model, of which every step is a network with numbers of its own."""
 

@@ -232,7 +232,7 @@ class CPUDevice:
         Raises:
           OutOfMemoryError: the system gives no memory.
         """
-        return self.memory.allocate(nbytes)
+        return self.memory.allocate_all((nbytes,))[0]
 
     def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
         """Returns memory of at least each number of bytes.

@@ -37,15 +37,15 @@ class Memory:
 
     word:  the address as a word in a plan's table: joining words costs less than packing addresses
 
-    Its finalizer is a slot that the pool fills (see interrupts.py): C gives the block back, wherever that may be.
+    The pool fills its slots. One is its finalizer (see interrupts.py): C gives the block back, wherever that may be.
     """
 
     __slots__ = ("address", "word", "nbytes", "__del__", "__weakref__")
 
+    address: int
+    word: bytes
+    nbytes: int
     __del__: Callable[[], object]
-
-    def __init__(self, address: int, nbytes: int):
-        self.address, self.word, self.nbytes = address, _word(address), nbytes
 
     def __repr__(self) -> str:
         return f"Memory({self.nbytes} bytes at {self.address:#x})"
@@ -183,7 +183,8 @@ class MemoryPool:
         except IndexError:  # memory has been asked for since a run ended, or another thread has the arena
             pass
         with self._lock:
-            self._collect()
+            if self._returned or self._came_back or self._lost:
+                self._collect()
             found = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
             if found is None or found.room < nbytes:
                 found = None  # first, so that its memory can be part of what is dropped if the system gives none
@@ -193,7 +194,8 @@ class MemoryPool:
             use.lent, use.scratch = nbytes - scratch, scratch
             self._in_use += nbytes - scratch
             self._scratch += scratch
-            self._note_peaks()
+            if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
+                self._note_peaks()
         return found
 
     def return_arena(self, arena: Arena) -> None:
@@ -237,7 +239,8 @@ class MemoryPool:
         if not free:
             free = self._free.setdefault(length, [])
             self._add_block(length, free)
-        memory = Memory(address := free[-1], nbytes)
+        memory, address = Memory(), free[-1]
+        memory.address, memory.word, memory.nbytes = address, _word(address), nbytes
         give_back = partial(self._returned.append, (address, nbytes, length))
         del free[-1]
         self._kept -= length

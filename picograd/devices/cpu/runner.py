@@ -14,6 +14,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -102,6 +103,7 @@ class HostCode:
 
 
 # ---- runs ----
+WORD = attrgetter("memory.word")  # of a Buffer
 NO_REPORTS = np.zeros((0, REPORT_WORDS), np.int64)
 LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
 
@@ -200,7 +202,7 @@ class Runner:
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
         """Writes where inputs and outputs are."""
-        words = [buffer.memory.word for buffer in (*inputs, *outputs)]
+        words = [*map(WORD, (*inputs, *outputs))]
         if words != self._words:
             self._words, self._fixed = [], None  # until they are written, lest an interrupt comes meanwhile
             self._outer_bytes[:] = b"".join(words)

@@ -18,7 +18,7 @@ from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.compute import formula
 from picograd.tensor.indexing import along_axis, gather_op
-from picograd.tensor.modes import lowered, no_grad, precision_mode, uses_tf32
+from picograd.tensor.modes import float32_mode, lowered_to, no_grad, precision_mode
 from picograd.tensor.products import matmul_op
 from picograd.tensor.tensor import Tensor
 
@@ -43,20 +43,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
     Tensor([[11.5]])
     """
-    x, w = input.read(), weight.read()
-    if len(w.shape) != 2 or x.shape[-1:] != w.shape[1:]:
-        raise ShapeError(
-            f"linear: input {input.shape} does not fit weight {weight.shape}: the last axes must be equal.",
-            hint=_hint(x.shape, w.shape),
-        )
-    device = input.other_device("linear", weight) if bias is None else input.other_device("linear", weight, bias)
-    dtype = lowered(x.dtype if x.dtype is w.dtype else promoted(x, w))
-    if dtype.kind == "b":
-        raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
+    x, w, precision, may_round = input.read(), weight.read(), precision_mode.get(), float32_mode.get() != "highest"
     if bias is None:
-        return Tensor.from_op(linear_op(x, w, dtype, uses_tf32(dtype)), device)
-    narrow = precision_mode.get() is not None  # an autocast block: the bias does not widen the result again
-    return Tensor.from_op(linear_with_bias_op(x, w, bias.read(), dtype, uses_tf32(dtype), narrow), device)
+        return Tensor.from_op(linear_op(x, w, precision, may_round), input.other_device("linear", weight))
+    op = linear_with_bias_op(x, w, bias.read(), precision, may_round)
+    return Tensor.from_op(op, input.other_device("linear", weight, bias))
 
 
 def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
@@ -68,21 +59,30 @@ def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
 
 
 @formula
-def linear_op(x: Op, weight: Op, dtype: DType, tf32: bool) -> Op:
-    """Returns x @ weight.T, computed in a dtype."""
-    return _product(x, weight, dtype, tf32)
+def linear_op(x: Op, weight: Op, precision: DType | None, may_round: bool) -> Op:
+    """Returns x @ weight.T, computed in the precision of products; `may_round`: float32 may be rounded to TF32."""
+    return _product(x, weight, precision, may_round)
 
 
 @formula
-def linear_with_bias_op(x: Op, weight: Op, bias: Op, dtype: DType, tf32: bool, narrow: bool) -> Op:
-    """Returns x @ weight.T + bias; `narrow`: in the dtype of the product, however wide the bias is."""
-    product = _product(x, weight, dtype, tf32)
-    wide = dtype if narrow else promoted(product, bias)
+def linear_with_bias_op(x: Op, weight: Op, bias: Op, precision: DType | None, may_round: bool) -> Op:
+    """Returns x @ weight.T + bias; with a precision of products the bias, however wide it is, does not widen the result."""
+    product = _product(x, weight, precision, may_round)
+    wide = product.dtype if precision is not None else promoted(product, bias)
     shape = broadcast_shapes("add", product.shape, bias.shape)
     return broadcast_to(cast(product, wide), shape) + broadcast_to(cast(bias, wide), shape)
 
 
-def _product(x: Op, weight: Op, dtype: DType, tf32: bool) -> Op:
+def _product(x: Op, weight: Op, precision: DType | None, may_round: bool) -> Op:
+    if len(weight.shape) != 2 or x.shape[-1:] != weight.shape[1:]:
+        raise ShapeError(
+            f"linear: input {x.shape} does not fit weight {weight.shape}: the last axes must be equal.",
+            hint=_hint(x.shape, weight.shape),
+        )
+    dtype = lowered_to(precision, promoted(x, weight))
+    if dtype.kind == "b":
+        raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
+    tf32 = may_round and dtype is dtypes.float32
     return matmul_op(cast(x, dtype), permute(cast(weight, dtype), (1, 0)), "linear", tf32)
 
 
