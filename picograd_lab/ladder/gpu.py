@@ -30,6 +30,7 @@ from picograd_lab.ladder.runnable import Array, Runnable
 
 Lengths = Mapping[str, int]
 SAMPLES, LEAST_S, MOST_RUNS = 7, 5e-3, 1000  # of a time; so long is one at least, of so many runs at most
+LEAST_BOUND = 2.0**-960  # in the place of 0: errors are divided by it
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -266,8 +267,10 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
     """
     wide, errors = _wide(given), [0.0]
     for result, meant, most in zip(results, ladder.meaning(lengths, *wide), ladder.bound(lengths, rung.roundoff, *wide)):
-        off = np.abs(result.reshape(meant.shape).astype(np.float64) - meant)
-        errors.append(float(np.max(off / np.maximum(most, np.finfo(np.float64).tiny), initial=0.0)))
+        off, result = np.zeros(meant.shape), result.reshape(meant.shape).astype(np.float64)
+        is_same = (result == meant) | (np.isnan(result) & np.isnan(meant))  # of infinities, too
+        np.abs(np.subtract(result, meant, out=off, where=~is_same), out=off)
+        errors.append(float(np.max(off / np.maximum(most, LEAST_BOUND), initial=0.0)))
         if not errors[-1] <= 1:  # be it NaN
             values = ", ".join(f"{name} = {value}" for name, value in lengths.items())
             raise VerifyError(

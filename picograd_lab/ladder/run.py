@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
@@ -125,12 +126,19 @@ def source_of(record: dict[str, Any]) -> str:
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], source: str) -> Table:
-    """Returns a table for a terminal, with what was computed above and on what below."""
-    table = Table(title=title, caption=source, title_justify="left", caption_justify="left")
+    """Returns a table for a terminal, with what was computed above and on what below.
+
+    Many columns are narrow, and a rung's name and idea share one, so that counts fit into 120 letters.
+    """
+    table = Table(title=title, caption=source, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    idea, table.pad_edge = 1, False
+    if len(heads) > len(HEADS):
+        heads = [head.replace(" ", "\n") for head in ("rung", *heads[2:])]
+        rows = [(f"{name}: {adds}", *cells) for name, adds, *cells in rows]
+        idea, table.padding = 0, 0
     for place, head in enumerate(heads):
-        justify: JustifyMethod = "left" if place < 2 else "right"
-        in_lines = head.replace(" ", "\n") if len(heads) > len(HEADS) else head  # many columns are narrow
-        table.add_column(in_lines, justify=justify, no_wrap=place != 1, width=IDEA if place == 1 else None)
+        justify: JustifyMethod = "left" if place <= idea else "right"
+        table.add_column(head, justify=justify, no_wrap=place != idea, width=IDEA if place == idea else None)
     for row in rows:
         table.add_row(*row)
     return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -17,16 +16,12 @@ from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
 from tests.host_compilers import needs_compiler
+from tests.ladders import ladder_of, rung_of
 
 LENGTHS = {
     "softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "layernorm_grad": (16, 512), "adamw": (2048,),
     "attention": (2, 1, 64, 64, 1),
 }  # fmt: skip
-
-
-def ladder_of(name: str) -> Ladder:
-    ladder: Ladder = import_module(f"picograd_lab.ladder.{name}").LADDER
-    return ladder
 
 
 @cache
@@ -40,8 +35,8 @@ def counts(name: str) -> dict[str, dict[str, int]]:
 def run(name: str, rung: str, lengths: dict[str, int], *arrays: Array) -> list[Array]:
     """Returns the results of a rung for given arrays."""
     ladder, device = ladder_of(name), CudaSimDevice()
-    (found,) = (each for each in ladder.rungs if each.name == rung)
-    made = Runnable(device, device.load(simulated.compile_source(ladder.source(found, lengths), TARGET)), arrays)
+    source = ladder.source(rung_of(ladder, rung), lengths)
+    made = Runnable(device, device.load(simulated.compile_source(source, TARGET)), arrays)
     made.run()
     return made.results()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +13,6 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.devices.cudasim import compile as simulated
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
-from picograd.engine.devices import compiler_for
-from picograd.errors import CompileError, DeviceError, VerifyError
 from picograd.record import replace
 from picograd_lab.ladder import gpu, gpu_table, roofline
 from picograd_lab.ladder.gemm import LADDER as GEMM
@@ -23,32 +20,15 @@ from picograd_lab.ladder.gpu import Rung
 from picograd_lab.ladder.runnable import Runnable
 from tests.fake_driver import HEAD, TENSORS, build, run_on
 from tests.host_compilers import needs_compiler
-
-
-def missing(*_: object) -> None:
-    raise CompileError("nvrtc: cannot be loaded (gone).")
-
-
-def rung_of(name: str) -> Rung:
-    (rung,) = (rung for rung in GEMM.rungs if rung.name == name)
-    return rung
-
+from tests.ladders import counts_of_rung, found_with_bug
 
 # ---- counts of the products ----
 FLOPS = 2 * 128 * 128 * 64
 
 
-@cache
-def counts_of_rung(name: str) -> dict[str, int]:
-    """Returns the counts of a rung of a product of 128 x 128 x 64."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "machine_code", missing)
-        (figure,) = gpu.climb(replace(GEMM, rungs=(rung_of(name),)), {"M": 128, "N": 128, "K": 64}, compiler_for("CUDASIM"))
-    return figure.counts
-
-
 def of(*names: str) -> list[dict[str, int]]:
-    return [counts_of_rung(name) for name in names]
+    """Returns the counts of rungs of a product of 128 x 128 x 64."""
+    return [counts_of_rung("gemm", name, 128, 128, 64) for name in names]
 
 
 @needs_compiler
@@ -167,21 +147,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_in_a_rung_is_found(bug: str) -> None:
     name, pattern, becomes, says = BUGS[bug]
-    rung, found = rung_of(name), []
-    source = GEMM.source(rung, LENGTHS)
-    text, count = re.subn(pattern, becomes, source.text, count=1)
-    assert count == 1, "the text has such a place"
-    binary, given = simulated.compile_source(replace(source, text=text), TARGET), GEMM.given(rung, LENGTHS)
-    for order in ORDERS:
-        device = CudaSimDevice(order, seed=1)
-        made = Runnable(device, device.load(binary), given)
-        try:
-            made.run()
-            gpu.checked(GEMM, rung, LENGTHS, given, made.results())
-        except DeviceError as error:
-            found.append(str(error))
-        except VerifyError:
-            found.append("")
+    found = found_with_bug(GEMM, name, LENGTHS, pattern, becomes)
     assert any(re.search(says, each) for each in found), found
 
 

@@ -1,0 +1,64 @@
+"""Rungs of GPU ladders on the simulator: their counts, and whether a planted bug is found."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+
+import pytest
+
+from picograd.devices.cudasim import compile as simulated
+from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from picograd.engine.devices import compiler_for
+from picograd.errors import CompileError, DeviceError, VerifyError
+from picograd.record import replace
+from picograd_lab.ladder import gpu
+from picograd_lab.ladder.gpu import Ladder, Rung
+from picograd_lab.ladder.runnable import Runnable
+
+
+def missing(*_: object) -> None:
+    """Is NVRTC where it is not installed."""
+    raise CompileError("nvrtc: cannot be loaded (gone).")
+
+
+def ladder_of(name: str) -> Ladder:
+    ladder: Ladder = import_module(f"picograd_lab.ladder.{name}").LADDER
+    return ladder
+
+
+def rung_of(ladder: Ladder, name: str) -> Rung:
+    (rung,) = (rung for rung in ladder.rungs if rung.name == name)
+    return rung
+
+
+@cache
+def counts_of_rung(name: str, rung: str, *values: int) -> dict[str, int]:
+    """Returns the counts of a rung of a ladder at these lengths."""
+    ladder = ladder_of(name)
+    one = replace(ladder, rungs=(rung_of(ladder, rung),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "machine_code", missing)
+        (figure,) = gpu.climb(one, dict(zip(ladder.lengths, values, strict=True)), compiler_for("CUDASIM"))
+    return figure.counts
+
+
+def found_with_bug(ladder: Ladder, name: str, lengths: dict[str, int], pattern: str, becomes: str) -> list[str]:
+    """Returns what is said of a rung whose text is changed, once for each order that finds it; "" for a wrong result."""
+    rung, found = rung_of(ladder, name), list[str]()
+    source = ladder.source(rung, lengths)
+    text, count = re.subn(pattern, becomes, source.text, count=1)
+    assert count == 1, "the text has such a place"
+    binary, given = simulated.compile_source(replace(source, text=text), TARGET), ladder.given(rung, lengths)
+    for order in ORDERS:
+        device = CudaSimDevice(order, seed=1)
+        made = Runnable(device, device.load(binary), given)
+        try:
+            made.run()
+            gpu.checked(ladder, rung, lengths, given, made.results())
+        except DeviceError as error:
+            found.append(str(error))
+        except VerifyError:
+            found.append("")
+    return found
