@@ -141,9 +141,13 @@ WRONG = (
     ("03_views_and_strides", "tuple(strides), view.offset)\n\n\ndef reshape", "tuple(strides))\n\n\ndef reshape"),
     ("03_views_and_strides", "else View(shape, tuple(strides), view.offset)", "else View(shape, tuple(strides))"),
     ("03_views_and_strides", "return View(shape, tuple(strides))\n", "return View((), tuple(strides))\n"),
+    ("03_views_and_strides", "if length == 1:\n            strides", "if length == 1 and merged:\n            strides"),
+    ("04_ngrams", "logits.max(axis=-1, keepdims=True)", "logits.max()"),
+    ("05_mnist", "(logits.argmax(axis=1) == labels)", "(logits.argmax(axis=1) != labels)"),
     ("09_lazy_graphs_and_fusion", "nbytes + readers * nbytes", "2 * nbytes"),
     ("14_attention", "return one  # neither", "return m, 0.0, one[2] * np.nan  # neither"),
     ("18_bert_and_gpt", "scores = k @", "k @ w_k, v @ w_v\n    scores = k @"),
+    ("21_memory_planning", "key=lambda n: -chains[n][0]", "key=lambda n: chains[n][1]"),
 )
 RIGHT = (
     ("18_bert_and_gpt", "(word @ w_k)[None], (word @ w_v)[None]", "(w_k.T @ word)[None], np.dot(word[None], w_v)"),

@@ -34,9 +34,10 @@ def test_perplexity_is_a_geometric_mean(exercise: ModuleType) -> None:
 def test_softmax_along_the_last_axis(exercise: ModuleType) -> None:
     found = exercise.softmax(np.log([[1.0, 2.0, 5.0], [4.0, 4.0, 0.5]]))
     assert np.allclose(found, [[1 / 8, 2 / 8, 5 / 8], [4 / 8.5, 4 / 8.5, 0.5 / 8.5]])
+    assert np.allclose(exercise.softmax(np.log([1.0, 2.0, 5.0])), found[0])
 
 
 def test_softmax_of_large_logits(exercise: ModuleType) -> None:
     with np.errstate(all="raise"):
-        found = exercise.softmax(np.array([1000.0, 1000.0, 999.0]))
-    assert np.allclose(found, np.array([1, 1, np.exp(-1)]) / (2 + np.exp(-1)))
+        found = exercise.softmax(np.array([[1000.0, 1000.0, 999.0], [-1000.0, -1000.0, -1001.0]]))
+    assert np.allclose(found, [np.array([1, 1, np.exp(-1)]) / (2 + np.exp(-1))] * 2), "each row has a maximum of its own"

@@ -15,6 +15,10 @@ CASES: dict[str, tuple[list[Row], int]] = {  # temporaries, the most bytes
     "over something that is read later": ([(10, 0, 2, None), (10, 1, 3, 0)], 20),
     "over something shorter": ([(10, 0, 1, None), (20, 1, 2, 0)], 30),
     "two that would go over the same": ([(10, 0, 1, None), (10, 1, 2, 0), (10, 1, 3, 0)], 20),
+    "those of the chapter": (
+        [(40, 0, 2, None), (20, 0, 1, None), (10, 1, 6, None), (20, 2, 3, None), (30, 3, 5, None), (10, 4, 6, None),
+         (30, 5, 6, None)], 80,
+    ),
     "a training step": (
         [(10, n, 9 - n, None) for n in range(5)] + [(10, 5 + n, 6 + n, 5 + n - 1 if n else None) for n in range(5)], 60,
     ),
