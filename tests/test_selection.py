@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,57 +31,51 @@ def test_long(): pass
 """
 
 
+RUNS = {  # options, and how many tests run and are left out
+    (): (2 * (2 + 2 + 9), 2 * (18 + 2 + 1)),
+    ("-n", "0"): (2 * (2 + 2 + 9), 2 * (18 + 2 + 1)),
+    ("--full",): (2 * 34, 0),
+    ("--in-full", "test_a.py"): (34 + 13, 21),
+    ("test_a.py",): (13, 21),
+    ("test_a.py::test_many",): (20, 0),
+    ("test_a.py::test_many[5]",): (1, 0),
+}
+TENTHS = [("--collect-only", "--tenth", str(tenth)) for tenth in range(10)]
+LISTS = [*TENTHS, ("--collect-only",), ("--collect-only", "--full")]
+PROGRAM = """
+import os, pytest
+os.chdir({folder!r})
+plugins = ["-ptests.selection", "-ptests.processes", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:xdist"]
+for options in {runs!r}:
+    assert pytest.main(["-q", *plugins, *options]) == 0
+    print({end!r}, flush=True)
+"""
+END = "---- the end of a run ----"
+
+
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Forks]:
-    """A process that has imported pytest, and not these tests."""
-    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as forks:
-        yield forks
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], str]:
+    """What pytest prints, by its options, in a folder of two files: in one process, which these tests are not in."""
+    folder, runs = tmp_path_factory.mktemp("tests"), [*RUNS, *LISTS]
+    (folder / "test_a.py").write_text(FILE)
+    (folder / "test_b.py").write_text(FILE)
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as processes:
+        ran = processes.run(PROGRAM.format(folder=str(folder), runs=runs, end=END), {})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return dict(zip(runs, ran.stdout.split(END)[:-1], strict=True))
 
 
-@pytest.fixture
-def said(tmp_path: Path, processes: Forks):
-    """What pytest prints, with some options, in a folder of two files."""
-    (tmp_path / "test_a.py").write_text(FILE)
-    (tmp_path / "test_b.py").write_text(FILE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
-
-    def run(*options: str) -> str:
-        plugins = ["-ptests.selection", "-ptests.processes", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:xdist"]
-        arguments = ["-q", *plugins, *options]
-        program = f"import os, pytest\nos.chdir({str(tmp_path)!r})\nraise SystemExit(pytest.main({arguments}))"
-        ran = processes.run(program, {})
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
-
-    return run
-
-
-@pytest.mark.parametrize(
-    "options, ran, left",
-    [
-        ((), 2 * (2 + 2 + 9), 2 * (18 + 2 + 1)),
-        (("-n", "0"), 2 * (2 + 2 + 9), 2 * (18 + 2 + 1)),
-        (("--full",), 2 * 34, 0),
-        (("--in-full", "test_a.py"), 34 + 13, 21),
-        (("test_a.py",), 13, 21),
-        (("test_a.py::test_many",), 20, 0),
-        (("test_a.py::test_many[5]",), 1, 0),
-    ],
-    ids=str,
-)
-def test_variants_are_left_out_unless_they_are_asked_for(said, options, ran, left) -> None:
-    text = said(*options)
+@pytest.mark.parametrize("options", RUNS, ids=str)
+def test_variants_are_left_out_unless_they_are_asked_for(said, options) -> None:
+    text, (ran, left) = said[options], RUNS[options]
     assert f"{ran} passed" in text
     assert (f"\n{left} variants were left out: python -m pytest --full runs them, too.\n" in text) == (left > 0)
     assert ("variants were left out" in text) == (left > 0)
 
 
 def test_tenths_are_all_variants_once(said) -> None:
-    rows = [
-        {line for line in said("--collect-only", "--tenth", str(tenth)).splitlines() if "::" in line} for tenth in range(10)
-    ]
-    default = {line for line in said("--collect-only").splitlines() if "::" in line}
-    everything = {line for line in said("--collect-only", "--full").splitlines() if "::" in line}
+    *rows, default, everything = ({line for line in said[run].splitlines() if "::" in line} for run in LISTS)
     assert set().union(*rows) == everything
     assert sum(len(each - default) for each in rows) == len(everything - default)
 

@@ -6,9 +6,8 @@ computes the same.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from picograd import ArgumentError
 from picograd.compilers import llvm
 from picograd.compilers.llvm import GENERATIONS, host_generations, host_target
+from tests.forks import Forks
 
 PROGRAM = """
 import hashlib, sys
@@ -68,31 +68,30 @@ print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.h
 """
 
 
-def printed(generation: str, threads: int, cache: Path, before: str = "") -> str:
-    settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache)}
-    program = [sys.executable, "-c", before + PROGRAM]
-    done = subprocess.run(program, env=os.environ | settings, capture_output=True, text=True, check=False)
+def printed(processes: Forks, generation: str, threads: int, short_work: int, cache: Path) -> str:
+    settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache / str(threads))}
+    done = processes.run(f"from picograd.compilers import llvm\nllvm.SHORT_WORK = {short_work}" + PROGRAM, settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
-def test_steps_rows_and_threads_have_the_same_bits(generation: str, tmp_path: Path) -> None:
-    if generation not in host_generations():
-        pytest.skip("this processor has no such instructions")
-    features = GENERATIONS[generation][1]
-    width = llvm.processor_target(host_target().triple, "", features).vector_bytes
-    found = {printed(generation, threads, tmp_path) for threads in (1, 3)}
-    assert len(found) == 1 and found.pop().startswith(f"{width} ")
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Forks]:
+    """A process that has imported picograd, and computed nothing."""
+    with closing(Forks("picograd", "picograd.compilers.llvm", "numpy.random")) as forks:
+        yield forks
 
 
-@pytest.mark.parametrize("generation", ["native", *GENERATIONS])
-def test_kernels_compiled_in_haste_have_the_same_bits(generation: str, tmp_path: Path) -> None:
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("generation", ["sse", "avx2", "native", "avx512"])
+def test_steps_rows_threads_and_haste_have_the_same_bits(generation: str, tmp_path: Path, processes: Forks) -> None:
+    """One thread, for which all kernels are compiled in haste, beside three, for which none is."""
     if generation not in ["native", *host_generations()]:
         pytest.skip("this processor has no such instructions")
-    before = "from picograd.compilers import llvm; llvm.SHORT_WORK = "
-    found = {printed(generation, 2, tmp_path / str(work), f"{before}{work}") for work in (-1, 1 << 60)}
-    assert len(found) == 1
+    features = GENERATIONS[generation][1] if generation in GENERATIONS else llvm.host_target().features
+    width = llvm.processor_target(host_target().triple, "", features).vector_bytes
+    found = {printed(processes, generation, threads, work, tmp_path) for threads, work in ((1, 1 << 60), (3, -1))}
+    assert len(found) == 1 and found.pop().startswith(f"{width} ")
 
 
 def test_a_generation_that_the_host_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

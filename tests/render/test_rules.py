@@ -34,7 +34,7 @@ DTYPES_OF_CLASS = {
     "i": (dtypes.int64, dtypes.int8, dtypes.uint16),
     "x": (dtypes.int32, dtypes.uint64),
 }
-CASES_AT_ONCE = 20  # in one program
+CASES_AT_ONCE = 60  # in one program
 NUM_OPERANDS = {OpCode.WHERE: 3, OpCode.FMA: 3}
 # Rounding of a result in units in the last place. The C library's functions are within 2 ulp of the exact value (glibc
 # manual, "Errors in Math Functions"); on narrow floats both sides are a last rounding away from that.
