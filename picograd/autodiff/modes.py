@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from picograd.errors import GradientError
 from picograd.ir.build import zeros_like
+from picograd.ir.host import name_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import Following, copy_lines, line_of, lines_of, spread
@@ -255,7 +256,7 @@ def _checked(rule: Rule, op: Op, needed: Sequence[int], parts: list[Op | None]) 
 def no_rule(function: str, op: Op) -> GradientError:
     """Returns the error that names an Op without a row, and the line that made it."""
     if op.code is OpCode.KERNEL:
-        fact = f"{function}: the kernel {op.arg.name} has no gradient."
+        fact = f"{function}: the kernel {name_of(op)} has no gradient."
         return GradientError(fact, "give pg.kernel(..., gradient=...), or .detach() its operands.", line_of(op))
     name = describe(op)
     made = "".join(f"\n  {name} was made at {line}" for line in lines_of(op)[:1])

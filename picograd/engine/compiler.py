@@ -31,6 +31,7 @@ from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.interrupts import lock
 from picograd.ir.backend import Device, HostDevice
+from picograd.ir.host import name_of
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
@@ -199,7 +200,7 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
     value = given_kernel(kernel) or kernel.phases[0][0].outputs[0][1]
     if not isinstance(device, HostDevice):
         raise UnsupportedOp(
-            f"{value.arg.name}: plans of {device.name} cannot call a function of the host.",
+            f"{name_of(value)}: plans of {device.name} cannot call a function of the host.",
             'x.to("CPU") moves a tensor to a device whose plans can.',
             line_of(value),
         )

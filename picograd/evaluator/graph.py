@@ -492,18 +492,19 @@ def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, ...]:
     """Computes what a user's kernel means."""
-    given: GivenKernel = op.arg
+    given: GivenKernel = op.arg[0]
     if given.meaning is None:
         fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where no CUDA C runs."
         raise UnsupportedOp(fact, "give pg.kernel(..., meaning=...).", line_of(op))
     found = given.meaning(args)
     results = found if isinstance(found, tuple) else (found,)
     shapes = [np.shape(result) for result in results]
-    if shapes != [shape for _, shape in given.outputs]:
-        wanted = ", ".join(str(shape) for _, shape in given.outputs)
+    expected = [shape_value(shape, variables) for shape in op.arg[1]]
+    if shapes != expected:
+        wanted = ", ".join(map(str, expected))
         fact = f"kernel {given.name}: the meaning gives shapes {', '.join(map(str, shapes))}, the output says {wanted}."
         raise ShapeError(fact, line=line_of(op))
-    return tuple([rounded(np.asarray(result), dtype) for result, (dtype, _) in zip(results, given.outputs)])
+    return tuple([rounded(np.asarray(result), dtype) for result, dtype in zip(results, given.dtypes)])
 
 
 RULES: dict[OpCode, Rule] = {

@@ -84,7 +84,9 @@ class Meaning(Record):
 
 
 class GivenKernel(Record):
-    """The argument of a KERNEL: a function in CUDA C that a user has given, and its launch.
+    """A function in CUDA C that a user has given, and its launch.
+
+    The argument of a KERNEL is (GivenKernel, shape of each result, blocks along x); lengths in it may be symbolic.
 
     name:     in messages, profiles and schedules
     text:     its source, whole; lines are counted from those that `#line` names
@@ -92,8 +94,8 @@ class GivenKernel(Record):
     bounds:   of its launch, as the source has them: "256, 2"; "" where it has none
     names, types:     of its parameters
     given:    by parameter the number of its operand, or -1 - i for result i
-    outputs:  (dtype, shape) of each result
-    blocks, threads:  of the grid, and of a block, along x, y and z
+    dtypes:   of the results
+    axes:     blocks along y and z, then threads of a block along x, y and z
     shared_nbytes:    of dynamic shared memory
     meaning:  what it should compute; None: nobody says
     """
@@ -105,11 +107,16 @@ class GivenKernel(Record):
     names: tuple[str, ...]
     types: tuple[str, ...]
     given: tuple[int, ...]
-    outputs: tuple[tuple[DType, tuple[int, ...]], ...]
-    blocks: tuple[int, int, int]
-    threads: tuple[int, int, int]
+    dtypes: tuple[DType, ...]
+    axes: tuple[int, int, int, int, int]
     shared_nbytes: int
     meaning: Meaning | None
+
+
+def name_of(op: Op) -> str:
+    """Returns the name of the function or kernel that a CUSTOM or KERNEL calls."""
+    called: HostCall | GivenKernel = op.arg[0] if op.code is OpCode.KERNEL else op.arg
+    return called.name
 
 
 def without_comments(text: str) -> str:

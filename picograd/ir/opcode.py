@@ -133,7 +133,7 @@ class OpCode(Named):
     FORMULA: ClassVar[OpCode]  #         operands             Formula: what a function gives (ir/bodies.py)
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
     CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
-    KERNEL: ClassVar[OpCode]  #          operands             GivenKernel: source of the user's (ir/host.py)
+    KERNEL: ClassVar[OpCode]  #          operands             GivenKernel, shapes, blocks (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
     # ---- inside kernels and programs ----
     PARAM: ClassVar[OpCode]  #           ()                   (slot, shape): the slot-th argument

@@ -16,7 +16,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
-from picograd.ir.host import HOST_SHAPES, GivenKernel, HostCall
+from picograd.ir.host import HOST_SHAPES, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import ATTENTIONS, BINARY, IDENTITY, MOVEMENT, SOURCES, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, dim_value, floordiv, subtract
@@ -287,9 +287,10 @@ def _custom(src: tuple[Op, ...], arg: HostCall) -> Shape:
     return HOST_SHAPES[arg.name](src, arg.options)
 
 
-def _kernel(src: tuple[Op, ...], arg: GivenKernel) -> Shape:
+def _kernel(src: tuple[Op, ...], arg: Any) -> Shape:
     """Shape of the first result; all are seen by OUTPUTs."""
-    return arg.outputs[0][1]
+    first: Shape = arg[1][0]
+    return first
 
 
 def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
@@ -319,7 +320,7 @@ def _result_shapes(producer: Op) -> list[Shape]:
     if producer.code is OpCode.ATTENTION_GRAD:
         return [s.shape for s in producer.src[:3]]
     if producer.code is OpCode.KERNEL:
-        return [shape for _, shape in producer.arg.outputs]
+        return list(producer.arg[1])
     if producer.code is OpCode.CALL:
         return [s.shape for s in producer.arg.src]
     if producer.code is OpCode.LOOP:

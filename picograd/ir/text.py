@@ -33,7 +33,7 @@ from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.record import Record
 
 # ---- arguments ----
-# Records that may be in an argument, by name; that of a KERNEL is shown, and not read.
+# Records that may be in an argument, by name; those of a KERNEL are shown, and not read.
 RECORDS: dict[str, type[Any]] = {
     "MatmulArg": MatmulArg, "ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall
 }  # fmt: skip

@@ -18,6 +18,7 @@ from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, body_of, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
+from picograd.ir.host import name_of
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.origin import copy_lines, line_of
@@ -334,7 +335,7 @@ class _Rewrite:
             if rule is None:
                 name, hint = op.code.name, None
                 if op.code is OpCode.KERNEL:
-                    name, hint = f"the kernel {op.arg.name}", "give it arrays with an axis for examples, or loop over them."
+                    name, hint = f"the kernel {name_of(op)}", "give it arrays with an axis for examples, or loop over them."
                 raise UnsupportedOp(f"vmap: {name} has no rule for several examples.", hint, line_of(op))
             self._keep(op, Operand(rule(op, operands, self.examples), True))
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.ir.host import MAY_FAIL, site_of, with_site
+from picograd.ir.host import MAY_FAIL, name_of, site_of, with_site
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, MemorySpace, OpCode
 from picograd.ir.origin import copy_lines
@@ -426,5 +426,5 @@ def _name(chosen: Group) -> str:
     first = chosen.phases[0][0]
     shape = "_".join(str(greatest(dim)) for dim in first.domain) or "scalar"
     count = len(chosen.nests)
-    kind = first.anchors[0].arg.name if first.kind is NestKind.HOST else first.kind.value
+    kind = name_of(first.anchors[0]) if first.kind is NestKind.HOST else first.kind.value
     return f"{kind}_{shape}" + (f"_and_{count - 1}" if count > 1 else "")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from picograd.ir.op import Dim, Op, Shape, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
-from picograd.ir.symbolic import Coords, affine, flatten, move, placeholders, with_values
+from picograd.ir.symbolic import Coords, affine, flatten, is_length, move, placeholders, with_values
 from picograd.record import Record, Struct, field
 
 # ---- a nest and the Ops in it ----
@@ -90,7 +90,7 @@ def sources_in_memory(op: Op) -> list[Op]:
     looked for by divisions is stored. A convolution with gaps in x would compute its elements again for each tap.
     """
     if op.code is OpCode.KERNEL:  # contiguous arrays; numbers are arguments
-        return [s.src[0] if _is_whole(s) else s for s in op.src if s.shape or s.code not in SOURCES]
+        return [s.src[0] if _is_whole(s) else s for s in op.src if s.shape or not is_length(s)]
     found: list[Op] = []
     read = op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ()
     if op.code is OpCode.CONV and max(op.arg.input_dilation) > 1:

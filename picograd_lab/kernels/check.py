@@ -97,8 +97,8 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
     found = _results(prepared)
     lines = [
         _compared(one.name, result, np.asarray(value), dtype)
-        for one, result, value, (dtype, _) in zip(
-            kernel.signature.results, found, meant, prepared.given.outputs, strict=True
+        for one, result, value, dtype in zip(
+            kernel.signature.results, found, meant, prepared.given.dtypes, strict=True
         )
     ]
     if prepared.name == SIMULATOR:

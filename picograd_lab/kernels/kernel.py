@@ -24,19 +24,23 @@ from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.realize import default_device
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedOp
 from picograd.ir.host import GivenKernel, Meaning
-from picograd.ir.op import Op, const, filled
+from picograd.ir.op import Dim, Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
+from picograd.ir.symbolic import bounds
 from picograd.tensor.arguments import meeting_device, value_at
+from picograd.tensor.cell import trace
 from picograd.tensor.host import fitting
 from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 from picograd_lab.kernels.check import Report, check
+from picograd_lab.kernels.extents import Extent, Shaped, dim_of, extent, shaped
 from picograd_lab.kernels.prepared import Prepared
 from picograd_lab.kernels.signature import Parameter, included, signature_of
 
 THREADS_MAX, BLOCKS_MAX, LAST_THREADS_MAX = 1024, (2**31 - 1, 65535, 65535), 64  # CUDA C++ Programming Guide, limits
+BLOCK_HINT = "block=256, and a loop in the kernel or more blocks where there is more to do."
 Extents = int | Sequence[int] | Callable[..., Any]
 
 
@@ -72,7 +76,12 @@ class Kernel:
           ArgumentError: there are more or fewer values than parameters of the source, or the launch is impossible.
           DTypeError: a Tensor, or a result, has another dtype than the source.
         """
-        return self.apply(args) if self.gradient is None or not is_grad_enabled() else self._function.apply(*args)
+        if self.gradient is None or not is_grad_enabled():
+            return self.apply(args)
+        if trace.get() is not None and _has_symbolic_lengths(args):  # the two traces would differ by their values
+            fact = f"{self.name}: a kernel with a gradient is traced for lengths that are numbers, got symbolic ones."
+            raise UnsupportedOp(fact, "with pg.no_grad(): around it, where no gradient is wanted.")
+        return self._function.apply(*args)
 
     def check(self, *args: Any) -> Report:
         """Compares the kernel with its meaning, and its gradient with slopes of the meaning, for these arguments.
@@ -93,7 +102,7 @@ class Kernel:
         call, device = self.call(args)
         results = [
             Tensor.from_op(filled(0, dtype, shape) if 0 in shape else _output(call, i, dtype), device)
-            for i, (dtype, shape) in enumerate(call.arg.outputs)
+            for i, (dtype, shape) in enumerate(zip(call.arg[0].dtypes, call.arg[1]))
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -104,12 +113,16 @@ class Kernel:
 
     def prepare(self, *args: Any) -> Prepared:
         """Returns one launch of the kernel for these arguments, to be run alone and timed."""
+        if _has_symbolic_lengths(args):
+            raise ShapeError(f"{self.name}: one launch has lengths that are numbers.", "cut it to some, as in x[:3].")
         return Prepared(*self.call(args))
 
     # ---- the call ----
     def call(self, args: tuple[Any, ...]) -> tuple[Op, str | None]:
         """Returns the KERNEL for some arguments, and its device."""
-        values = args if self.inputs is None else self._listed("inputs", self.inputs(*args))
+        of_shapes = shaped(args)
+        values = args if self.inputs is None else self._listed("inputs", self.inputs(*of_shapes))
+        values = tuple([value.tensor if isinstance(value, Shaped) else value for value in values])
         parameters = self.signature.inputs
         if len(values) != len(parameters):
             names = ", ".join(one.name for one in parameters)
@@ -131,10 +144,14 @@ class Kernel:
         places: list[int | None] = []
         others = []
         for arg in args:
-            is_operand = isinstance(arg, (Tensor, Length))
-            places.append(number(value_at(arg, device) if isinstance(arg, Tensor) else arg.op) if is_operand else None)
-            others += [] if is_operand else [arg]
-        outputs = self._outputs(args)
+            if isinstance(arg, (Tensor, Length)):
+                places.append(number(value_at(arg, device) if isinstance(arg, Tensor) else arg.op))
+            elif (parameter := _number_among(values, arg)) is not None:
+                places.append(given[parameter])  # so that another number is the same graph but for a constant
+            else:
+                places.append(None)
+                others.append(arg)
+        dtypes_, shapes = self._outputs(of_shapes)
         try:
             hash(tuple(others))
         except TypeError:
@@ -142,21 +159,21 @@ class Kernel:
             fact = f"{self.name}: arguments that are no Tensors must be hashable, got {kinds}."
             raise ArgumentTypeError(fact, "a tuple in place of a list.") from None
         meaning = None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
-        in_order, numbers, wanted = iter(given), iter(range(len(outputs))), []
+        in_order, numbers, wanted = iter(given), iter(range(len(shapes))), []
         for one in self.signature.parameters:
             wanted.append(-1 - next(numbers) if one.is_pointer and not one.is_const else next(in_order))
-        blocks, threads = self._launch(args)
-        shared = self.shared_bytes(*args) if callable(self.shared_bytes) else self.shared_bytes
+        blocks, threads = self._launch(of_shapes)
+        shared = self.shared_bytes(*of_shapes) if callable(self.shared_bytes) else self.shared_bytes
         if not isinstance(shared, int) or shared < 0:
             raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
         every = self.signature.parameters
         made = GivenKernel(
             self.name, self.text, self.entry, self.signature.bounds, tuple([one.name for one in every]),
-            tuple([one.type for one in every]), tuple(wanted), outputs, blocks, threads, shared, meaning,
+            tuple([one.type for one in every]), tuple(wanted), dtypes_, (*blocks[1:], *threads), shared, meaning,
         )  # fmt: skip
-        if 0 in blocks and any(0 not in shape for _, shape in outputs):
+        if 0 in blocks and any(0 not in shape for shape in shapes):
             raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
-        op = Op(OpCode.KERNEL, outputs[0][0], tuple(ops), made)
+        op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (made, shapes, blocks[0]))
         record(op)
         return op, device
 
@@ -176,8 +193,6 @@ class Kernel:
         """
         if isinstance(value, Tensor):
             op = value_at(value, device)
-            if any(isinstance(dim, Op) for dim in op.shape):
-                raise ShapeError(f"{self.name}: {one.name} has a symbolic length, shape {op.shape}.", "x[:3] has a number.")
             if one.dtype is not None and op.dtype is not one.dtype:
                 raise DTypeError(
                     f"{self.name}: {one.name} is {one.type!r} in the kernel, got {op.dtype} of shape {op.shape}.",
@@ -189,7 +204,7 @@ class Kernel:
         if one.is_pointer:
             raise ArgumentTypeError(f"{self.name}: {one.name} is memory in the kernel, got {type(value).__name__}.")
         dtype = one.dtype or (dtypes.float32 if isinstance(value, float) else dtypes.int32)
-        if isinstance(value, Length):
+        if isinstance(value, (Length, Extent)):
             return value.op
         if not isinstance(value, (bool, int, float, np.generic)):
             raise ArgumentTypeError(f"{self.name}: {one.name} is a number in the kernel, got {type(value).__name__}.")
@@ -198,8 +213,8 @@ class Kernel:
         number = float(value) if dtype.is_float else int(fitting(self.name, int(value), dtype))
         return const(bool(number) if dtype is dtypes.bool_ else number, dtype)
 
-    def _outputs(self, args: tuple[Any, ...]) -> tuple[tuple[DType, tuple[int, ...]], ...]:
-        """Returns dtype and shape of each result."""
+    def _outputs(self, args: tuple[Any, ...]) -> tuple[tuple[DType, ...], tuple[Shape, ...]]:
+        """Returns the dtypes of the results, and their shapes."""
         specs = self._listed("output", self.output(*args))
         results = self.signature.results
         if len(specs) != len(results):
@@ -208,36 +223,43 @@ class Kernel:
                 f"{self.name}: output gives {len(specs)} results, and the parameters that the kernel writes are {names}.",
                 "a parameter that is only read is const; one that is not const is a result, and holds nothing before.",
             )
-        found = []
+        dtypes_, shapes = [], []
         for one, spec in zip(results, specs):
             shape, dtype = spec if isinstance(spec, tuple) and len(spec) == 2 else (_of(spec, "shape"), _of(spec, "dtype"))
             if not isinstance(shape, (tuple, list)) or not isinstance(dtype, DType):
                 raise ArgumentTypeError(f"{self.name}: output must give Tensors or pairs (shape, dtype), got {spec!r}.")
-            if not all(isinstance(dim, (int, np.integer)) and dim >= 0 for dim in shape):
-                raise ShapeError(f"{self.name}: the shape of {one.name} must be of numbers, got {tuple(shape)}.")
+            if not all(isinstance(dim, (Extent, Length)) or _is_whole(dim) for dim in shape):
+                raise ShapeError(f"{self.name}: the shape of {one.name} must be of lengths, got {tuple(shape)}.")
             if one.dtype is not None and dtype is not one.dtype:
                 raise DTypeError(f"{self.name}: {one.name} is {one.type!r} in the kernel, output says {dtype}.")
-            found.append((dtype, tuple([int(dim) for dim in shape])))
-        return tuple(found)
+            dtypes_.append(dtype)
+            shapes.append(tuple(map(dim_of, shape)))
+        return tuple(dtypes_), tuple(shapes)
 
-    def _launch(self, args: tuple[Any, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    def _launch(self, args: tuple[Any, ...]) -> tuple[tuple[Dim, int, int], tuple[int, int, int]]:
         """Returns blocks and threads along x, y and z."""
-        blocks, threads = (
+        blocks, (x, y, z) = (
             self._extents(name, value(*args) if callable(value) else value)
             for name, value in (("grid", self.grid), ("block", self.block))
         )
+        if not isinstance(x, int):
+            raise ShapeError(f"{self.name}: a block has a fixed number of threads, got {extent(x)!r}.", BLOCK_HINT)
+        threads = x, y, z
         if math.prod(threads) > THREADS_MAX or threads[2] > LAST_THREADS_MAX or 0 in threads:
             raise ArgumentError(f"{self.name}: a block of {threads} threads; there are 1 to {THREADS_MAX}, 64 along z.")
-        if any(found > most for found, most in zip(blocks, BLOCKS_MAX)):
+        if any(bounds(found)[1] > most for found, most in zip(blocks, BLOCKS_MAX)):
             raise ArgumentError(f"{self.name}: a grid of {blocks} blocks; a GPU has at most {BLOCKS_MAX}.")
         return blocks, threads
 
-    def _extents(self, what: str, value: Any) -> tuple[int, int, int]:
+    def _extents(self, what: str, value: Any) -> tuple[Dim, int, int]:
         extents = value if isinstance(value, (tuple, list)) else (value,)
-        if not 1 <= len(extents) <= 3 or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in extents):
+        if any(isinstance(n, (Extent, Length)) for n in extents[1:]):
+            fact = f"{self.name}: {what} is {value!r}; a symbolic length is along x alone."
+            raise ShapeError(fact, "grid=lambda x: (x.shape[0], 4), with blockIdx.x along the axis that changes.")
+        if not 1 <= len(extents) <= 3 or not all(isinstance(n, (Extent, Length)) or _is_whole(n) for n in extents):
             raise ArgumentTypeError(f"{self.name}: {what} must be one to three whole numbers, got {value!r}.")
-        x, y, z = (*map(int, extents), *[1] * (3 - len(extents)))
-        return x, y, z
+        y, z = (*map(int, extents[1:]), *[1] * (3 - len(extents)))
+        return dim_of(extents[0]), y, z
 
     def _listed(self, what: str, found: Any) -> tuple[Any, ...]:
         is_pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], DType)
@@ -275,6 +297,21 @@ def differentiable(kernel: Kernel) -> type[Function]:
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type(kernel.name, (Function,), methods)
+
+
+def _has_symbolic_lengths(args: Sequence[Any]) -> bool:
+    return any(isinstance(dim, Op) for arg in args if isinstance(arg, Tensor) for dim in arg.op.shape)
+
+
+def _number_among(values: Sequence[Any], arg: Any) -> int | None:
+    """Returns the place among `values`, given to parameters, of an argument that is a number."""
+    is_number = isinstance(arg, (int, float)) and not isinstance(arg, bool)
+    same = (i for i, value in enumerate(values) if type(value) is type(arg) and value == arg)
+    return next(same, None) if is_number else None
+
+
+def _is_whole(n: Any) -> bool:
+    return isinstance(n, (int, np.integer)) and int(n) >= 0
 
 
 def _of(spec: Any, name: str) -> Any:

@@ -32,21 +32,21 @@ Array = np.ndarray[Any, Any]
 class Prepared:
     """A kernel, compiled for one device, with its inputs in memory and memory for its results.
 
-    given:       the argument of its KERNEL
+    given:       of its KERNEL
     kernel:      as the compiler has it
     executable:  its code: `functions` has the device's function, `owner` the library or module
     inputs, outputs:  Buffers, by the parameters of the plan
     """
 
     def __init__(self, call: Op, device: str | None):
-        self.name, self.given = device or default_device(), call.arg
+        self.name, self.given = device or default_device(), call.arg[0]
         compiler = compiler_for(self.name)
         self.device, self.target = compiler.device, compiler.device.target
         stored = [op for op in call.src if op.code not in (OpCode.CONST, OpCode.BIND)]
         held = realize(stored)
         params = {op: Op(OpCode.PARAM, op.dtype, (), (slot, op.shape)) for slot, op in enumerate(stored)}
         over = call.replace(tuple(params.get(op, op) for op in call.src))
-        roots = [Op(OpCode.OUTPUT, dtype, (over,), i) for i, (dtype, _) in enumerate(call.arg.outputs)]
+        roots = [Op(OpCode.OUTPUT, dtype, (over,), i) for i, dtype in enumerate(self.given.dtypes)]
         schedule = compiler.schedule(roots)
         kernels = [item.kernel for item in schedule.kernel_items()]
         (self.kernel,) = kernels
@@ -59,7 +59,7 @@ class Prepared:
             memory = self.device.allocate(max(1, numel * use.dtype.itemsize))
             self.outputs.append(Buffer(self.name, use.dtype, numel, memory))
         self._schedule, self._places = schedule, schedule.outputs
-        self._shapes = [shape for _, shape in call.arg.outputs]
+        self._shapes = call.arg[1]
         self._uses = schedule.buffers
 
     def run(self, count: int = 1, order: str = "forward") -> None:

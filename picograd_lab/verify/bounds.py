@@ -88,7 +88,7 @@ def _bounded(op: Op, args: Sequence[Any], variables: Variables) -> Any:
         results = apply(op, [arg.value for arg in args], variables)
         assert isinstance(results, tuple)
         if op.code is OpCode.KERNEL:
-            return [Bounded(result, of_given(result, dtype) / 2) for result, (dtype, _) in zip(results, op.arg.outputs)]
+            return [Bounded(result, of_given(result, dtype) / 2) for result, dtype in zip(results, op.arg[0].dtypes)]
         return [Bounded(result, _unknown(result)) for result in results]
     if op.code is OpCode.OUTPUT:
         return args[0][op.arg]

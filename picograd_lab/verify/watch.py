@@ -214,7 +214,7 @@ class Watcher(Recorder):
         )
         ops, script = format_kernel(kernel), ""
         if (call := given_kernel(kernel)) is not None:  # no text says which function of Python its meaning is
-            ops = call.arg.text
+            ops = call.arg[0].text
             fact += " It is a user's kernel, held against its meaning; check(...) of it compares it alone."
         elif self.against is None and not variables:
             smallest = reproduction(kernel, slot, given, watched.device)

@@ -72,9 +72,9 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
 
     Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
     """
-    given: GivenKernel = call.arg
+    given: GivenKernel = call.arg[0]
     params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
-    for number, (dtype, shape) in enumerate(given.outputs):
+    for number, (dtype, shape) in enumerate(zip(given.dtypes, call.arg[1])):
         if number not in slots:
             slots[number] = len(params)
             params.append(Param(dtype, numel(shape), "scratch"))
@@ -84,7 +84,7 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
         is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
         is_stored = is_number and value.startswith("p")
         passed.append(f"({type_}){value}{'[0]' * is_stored}" if is_number else f"GIVEN({value}, {name})")
-    symbol, block = f"{kernel.name}_0", prod(given.threads)
+    symbol, block = f"{kernel.name}_0", prod(given.axes[2:])
     head = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
     head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
     text = "\n".join([
@@ -96,18 +96,23 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
         "",
     ])  # fmt: skip
     work = sum(greatest(param.numel) for param in params)
-    launch = Launch(
-        symbol, given.blocks[0], block, work, given.shared_nbytes, axes=(*given.blocks[1:], *given.threads)
-    )  # fmt: skip
+    launch = Launch(symbol, call.arg[2], block, work, given.shared_nbytes, axes=given.axes)
     return Source(kernel.name, "cuda", text, tuple(params), kernel.variables, (launch,))
 
 
+LENGTHS = {
+    OpCode.ADD: "({} + {})", OpCode.MUL: "({} * {})", OpCode.IDIV: "floor_div({}, {})", OpCode.MOD: "floor_mod({}, {})"
+}  # fmt: skip
+
+
 def _operand(op: Op) -> str:
-    """Returns the text of an operand: a parameter, a number, or a symbolic integer."""
+    """Returns the text of an operand: a parameter, a number, or arithmetic on symbolic integers."""
     while op.code is OpCode.RESHAPE:
         (op,) = op.src
     if op.code is OpCode.PARAM:
         return f"p{op.arg[0]}"
+    if op.code in LENGTHS:
+        return LENGTHS[op.code].format(*map(_operand, op.src))
     return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype)
 
 
