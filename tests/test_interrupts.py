@@ -136,6 +136,42 @@ def test_state_that_is_written_over_is_all_new_or_all_old(
     assert second[0, 0].item() == 30
 
 
+class OutOfTime(Exception):
+    """What a handler of SIGALRM raises, as programs with a limit of time have one."""
+
+
+@pytest.mark.parametrize("kind", [OutOfTime, SystemExit, KeyboardInterrupt])
+def test_what_a_handler_raises_in_a_long_plan_comes_when_no_thread_computes_it(kind: type[BaseException]) -> None:
+    """Memory of a plan that still ran would be given to others."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise kind
+
+    x = Tensor.rand(600, 600, device="CPU").realize()
+
+    def work() -> None:
+        product = x
+        for _ in range(12):
+            product = (product @ x) * 0.003
+        product.sum().item()
+
+    work()  # compiled
+    start = time.perf_counter()
+    work()
+    took = time.perf_counter() - start
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(kind):
+            signal.setitimer(signal.ITIMER_REAL, took / 4)
+            for _ in range(100):
+                work()
+        assert [each.name for each in threading.enumerate() if each.name == "picograd-leader"] == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    work()
+
+
 # ---- what is let in, and what waits ----
 def test_what_is_let_in_is_ended_at_once_and_what_follows_is_not() -> None:
     done = []

@@ -311,7 +311,7 @@ class Runner:
                 while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
                     pass
                 break
-            except KeyboardInterrupt as error:
+            except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
                 if turn.acquire(blocking=False):
                     raise
                 failures.append(error)
