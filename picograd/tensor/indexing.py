@@ -155,8 +155,8 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
     """Returns `index` taken apart for a tensor of `shape`; masks are read on the host.
 
     Raises:
-      IndexingError: an index is outside its axis, or there are more indices than axes.
-      DTypeError:    an index is no int, slice, None, ..., integer array or bool mask.
+      IndexingError: an index is outside its axis, or no int, slice, None, ..., integer array or bool mask; or there are
+                     more indices than axes.
     """
     block = _leading_block(index, shape)
     if block is not None:
@@ -238,7 +238,7 @@ def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], 
 
 def _as_item(item: Any) -> Any:
     """Returns lists and bools as arrays, NumPy's numbers as Python's."""
-    if isinstance(item, (list, range)):
+    if isinstance(item, (list, tuple, range)):
         return np.asarray(item, dtype=None if len(item) else np.int64)
     if isinstance(item, np.generic):
         item = item.item()
@@ -260,7 +260,7 @@ def _check_kind(item: Any) -> None:
     allowed = item is None or item is Ellipsis or isinstance(item, slice | Length) or kind in tuple("iu")
     if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
         shown = f"{type(item).__name__} of dtype {item.dtype}" if kind else repr(item)
-        raise DTypeError(f"index: needs ints, slices, None, ..., integer arrays or bool masks, got {shown}.")
+        raise IndexingError(f"index: needs ints, slices, None, ..., integer arrays or bool masks, got {shown}.")
 
 
 def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:

@@ -159,7 +159,7 @@ CASES = [
     ),
     (
         lambda: Tensor.zeros(3)[1.5],
-        pg.DTypeError,
+        pg.IndexingError,
         "index: needs ints, slices, None, ..., integer arrays or bool masks, got 1.5.",
     ),
     (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -190,3 +192,21 @@ def test_positions_of_uint8_are_refused_for_pytorch_takes_them_for_a_mask(device
     for index in (Tensor([1, 0], dtype=dtypes.uint8), np.array([1, 0], np.uint8)):
         with pytest.raises(DTypeError, match="uint8 is a mask to PyTorch"):
             Tensor([1.0, 2.0])[index]
+
+
+def test_a_tuple_in_an_index_is_a_list_of_places() -> None:
+    x = Tensor.arange(24).reshape(2, 3, 4)
+    array, places = x.numpy(), Tensor([0, 1])
+    assert x[(1, 0),].tolist() == array[[1, 0]].tolist()
+    assert x[:, (0, 2)].tolist() == array[:, [0, 2]].tolist()
+    assert x[places, (1, 1)].tolist() == array[[0, 1], [1, 1]].tolist()
+    assert x[((0,),),].shape == (1, 1, 3, 4) and x[(),].shape == (0, 3, 4)
+    x[(0, 1), (1, 2)] = -1
+    array[[0, 1], [1, 2]] = -1
+    assert x.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("wrong", [1.5, "a", object(), Tensor(1.5), np.array([0.5]), (1.5,)])
+def test_what_is_no_place_is_an_index_error(wrong: Any) -> None:
+    with pytest.raises(IndexError, match="needs ints"):
+        Tensor.arange(24).reshape(2, 3, 4)[wrong, 0]
