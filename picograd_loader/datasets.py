@@ -16,6 +16,7 @@ import numpy as np
 
 from picograd.annotations import Shown, shown
 from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.tensor.build import is_integer
 from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 
@@ -383,7 +384,7 @@ class BatchSampler(Sampler):
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if not is_integer(batch_size) or batch_size < 1:
             raise ArgumentError(f"BatchSampler: batch_size must be a positive integer, got {batch_size!r}.")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 

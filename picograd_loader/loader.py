@@ -13,6 +13,7 @@ from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.interrupts import finish_later
 from picograd.loading import load_late
+from picograd.tensor.build import is_integer
 from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd_loader.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
@@ -143,7 +144,7 @@ def _check_settings(
     is_iterable: bool, batch_size: int | None, shuffle: bool, sampler: Any, batch_sampler: Any, drop_last: bool
 ) -> None:
     """Raises ArgumentError where settings exclude each other."""
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+    if batch_size is not None and (not is_integer(batch_size) or batch_size < 1):
         raise ArgumentError(f"DataLoader: batch_size must be a positive integer or None, got {batch_size!r}.")
     if is_iterable and (shuffle or sampler is not None or batch_sampler is not None):
         raise ArgumentError("DataLoader: an IterableDataset has an order of its own, without shuffle or samplers.")
@@ -157,7 +158,7 @@ def _check_settings(
 
 def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, stay: bool) -> None:
     """Raises ArgumentError where settings of workers are none, or there are no workers to have them."""
-    if not isinstance(num_workers, int) or num_workers < 0:
+    if not is_integer(num_workers) or num_workers < 0:
         raise ArgumentError(
             f"DataLoader: num_workers must be a number of processes, got {num_workers!r}.",
             "num_workers=0 makes batches in this process.",

@@ -23,7 +23,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record, replace
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import INTS, axes_of
+from picograd.tensor.build import axes_of, is_integer, whole
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -92,19 +92,19 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
     """
     if norm is not None and norm not in NORMS:
         raise ArgumentError(f"{name}: norm must be one of {', '.join(NORMS)}, got {norm!r}.")
-    sizes = None if lengths is None else [lengths] if isinstance(lengths, INTS) else list(lengths)
+    sizes = None if lengths is None else [lengths] if is_integer(lengths) else list(lengths)
     if dim is None:
         count = len(sizes) if sizes is not None else rank if default is None else default
         dims: list[Any] = list(range(-count, 0))
     else:
-        dims = [dim] if isinstance(dim, INTS) else list(dim)
-    if any(not isinstance(axis, INTS) or not -rank <= axis < rank for axis in dims):
+        dims = [dim] if is_integer(dim) else list(dim)
+    if any(not is_integer(axis) or not -rank <= axis < rank for axis in dims):
         raise ArgumentError(f"{name}: dim={dim} names axes that a signal of {rank} axes has not.")
     axes = tuple(axis % rank for axis in dims)
     sizes = [-1] * len(axes) if sizes is None else sizes
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes:
         raise ArgumentError(f"{name}: dim={dim} and lengths {lengths} must name as many different axes.")
-    if any(not isinstance(length, INTS) or (length < 1 and length != -1) for length in sizes):
+    if any(not is_integer(length) or (length < 1 and length != -1) for length in sizes):
         raise ArgumentError(f"{name}: a length must be 1 or more, got {lengths}.")
     return Request(name, tuple(map(int, sizes)), tuple(map(int, axes)), norm or "backward")
 
@@ -504,7 +504,7 @@ def ihfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = N
 
 # ---- frequencies ----
 def _numbers(name: str, n: int, start: int, count: int, d: float, dtype: DType | None, device: str | None) -> Tensor:
-    if not isinstance(n, int) or n < 1:
+    if n < 1:
         raise ArgumentError(f"{name}: n must be 1 or more, got {n!r}.")
     if not isinstance(d, (int, float)) or d == 0:
         raise ArgumentError(f"{name}: d must be a number other than 0, got {d!r}.")
@@ -525,7 +525,8 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str |
     >>> fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
     """
-    return _numbers("fft.fftfreq", n, -(n // 2) if isinstance(n, int) else 0, n, d, dtype, device)
+    n = whole("fft.fftfreq", "n", n)
+    return _numbers("fft.fftfreq", n, -(n // 2), n, d, dtype, device)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
@@ -541,7 +542,8 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str 
     >>> rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """
-    return _numbers("fft.rfftfreq", n, 0, n // 2 + 1 if isinstance(n, int) else 0, d, dtype, device)
+    n = whole("fft.rfftfreq", "n", n)
+    return _numbers("fft.rfftfreq", n, 0, n // 2 + 1, d, dtype, device)
 
 
 def _shifted(name: str, value: Any, dim: Axes, is_forward: bool) -> Tensor:

@@ -14,7 +14,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, least_value, taken
 from picograd.tensor import host_calls, pointwise
-from picograd.tensor.build import INTS, axes_of, broadcast_to, need_float
+from picograd.tensor.build import axes_of, broadcast_to, is_integer, need_float
 from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
 
@@ -139,7 +139,7 @@ def norm(
     op = _in_dtype(name, a.read(), dtype)
     if dim is None and ord is not None and len(op.shape) not in (1, 2):
         raise ShapeError(f"{name}: with ord and without dim, A must have one or two axes, got {op.shape}.", "name dim.")
-    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if isinstance(dim, INTS) else tuple(dim)
+    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if is_integer(dim) else tuple(dim)
     if len(dims) == 2 and ord is not None:
         return given(_matrix(name, op, ord, _matrix_axes(name, op, dims), keepdim), name, a)
     return given(_vector(name, op, 2 if ord is None else ord, axes_of(name, op.shape, dims), keepdim), name, a)

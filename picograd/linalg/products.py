@@ -181,8 +181,7 @@ def matrix_power(A: Any, n: int) -> Tensor:
     [[1.0, 3.0], [0.0, 1.0]]
     """
     name, (a,) = taken("matrix_power", A)
-    if not isinstance(n, int):
-        raise ArgumentError(f"{name}: n must be an integer, got {n!r}.")
+    n = whole(name, "n", n)
     op = a.read()
     if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
         raise ShapeError(f"{name}: needs square matrices, got shape {op.shape}.")
@@ -252,8 +251,8 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     if N is None and not op.shape:
         raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
     op = op if op.shape else reshape(op, (1,))
-    count = op.shape[-1] if N is None else int(N)
-    if N is not None and (not isinstance(N, int) or N < 2):
+    count = op.shape[-1] if N is None else whole(name, "N", N)
+    if N is not None and count < 2:
         raise ArgumentError(f"{name}: N must be 2 or more, got {N!r}.")
     return given(powers(op, count), name, a)
 

@@ -13,7 +13,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import INTS, axis_of, broadcast_to, detached
+from picograd.tensor.build import axis_of, broadcast_to, detached, is_integer, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.linear_algebra import greatest_value
 from picograd.tensor.statistics import common
@@ -303,7 +303,8 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
     (4, 2, 2)
     """
     name, (a,) = taken("tensorinv", A)
-    if not isinstance(ind, int) or ind < 1:
+    ind = whole(name, "ind", ind)
+    if ind < 1:
         raise ArgumentError(f"{name}: ind must be 1 or more, got {ind!r}.")
     op = a.read()
     rows, columns = math.prod(a.shape[:ind]), math.prod(a.shape[ind:])
@@ -330,7 +331,7 @@ def tensorsolve(A: Any, B: Any, dims: int | Sequence[int] | None = None) -> Tens
     name, (first, second) = taken("tensorsolve", A, B)
     a, b = (Tensor.from_op(op) for op in common(name, first, second))
     if dims is not None:
-        axes = [axis_of(name, a.shape, axis) for axis in ([dims] if isinstance(dims, INTS) else dims)]
+        axes = [axis_of(name, a.shape, axis) for axis in ([dims] if is_integer(dims) else dims)]
         a = a.permute(*(i for i in range(a.ndim) if i not in axes), *axes)
     shape = a.shape[b.ndim :]
     if math.prod(shape) != b.numel() or a.numel() != b.numel() ** 2:

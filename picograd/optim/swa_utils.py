@@ -17,6 +17,7 @@ from picograd.nn.layers.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from picograd.nn.module import Module
 from picograd.optim.lr_scheduler import LRScheduler, each_group
 from picograd.optim.optimizer import Optimizer, ParamGroup
+from picograd.tensor.build import is_integer
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -238,7 +239,7 @@ class SWALR(LRScheduler):
     ):
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f'SWALR: anneal_strategy must be "cos" or "linear", got {anneal_strategy!r}.')
-        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+        if not is_integer(anneal_epochs) or anneal_epochs < 0:
             raise ArgumentError(f"SWALR: anneal_epochs must be a number of epochs, got {anneal_epochs!r}.")
         self.optimizer, self.anneal_epochs, self.anneal_strategy = optimizer, anneal_epochs, anneal_strategy
         for rate, group in zip(each_group("SWALR", optimizer, "swa_lr", swa_lr), optimizer.param_groups):

@@ -20,7 +20,6 @@ from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, graphless_in, is_graphless
 
-INTS = (int, np.integer)
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
 
 
@@ -155,11 +154,18 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
       IndexingError: the shape has no such axis.
     """
     rank = len(shape) + extra
-    if not isinstance(axis, INTS):
-        raise ArgumentError(f"{function}: an axis must be an int, got {shown(axis)}.")
+    if axis.__class__ is not int:
+        axis = whole(function, "an axis", axis)
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
-    return int(axis) % rank if rank else 0
+    return axis % rank if rank else 0
+
+
+def is_integer(value: Any) -> bool:
+    """True for one integer: Python's, NumPy's, or an array or tensor of integers without axes."""
+    if not hasattr(type(value), "__index__") or getattr(value, "ndim", 0):
+        return False
+    return not isinstance(value, np.ndarray) or value.dtype.kind in "iu"
 
 
 def whole(function: str, name: str, value: Any) -> int:
@@ -168,7 +174,7 @@ def whole(function: str, name: str, value: Any) -> int:
     Raises:
       ArgumentError: it is none.
     """
-    if not hasattr(type(value), "__index__") or isinstance(value, np.ndarray):
+    if not hasattr(type(value), "__index__") or (isinstance(value, np.ndarray) and not is_integer(value)):
         raise ArgumentError(f"{function}: {name} must be an int, got {shown(value)}.")
     return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
 
@@ -197,7 +203,7 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     dim = dim if axis is None else one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
-    if isinstance(dim, INTS):
+    if is_integer(dim):
         axis = axis_of(function, shape, dim)
         return (axis,) if shape else ()
     if not isinstance(dim, Iterable):

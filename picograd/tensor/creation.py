@@ -17,7 +17,7 @@ from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import broadcast_to, cast, sizes, whole
+from picograd.tensor.build import broadcast_to, cast, is_integer, sizes, whole
 from picograd.tensor.core import T
 from picograd.tensor.host import default_device, fitting, usable_device
 from picograd.tensor.variable import Length, held
@@ -280,11 +280,10 @@ def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> S
       ShapeError: a length is negative or no integer.
     """
     given = held(sizes(function, args, named))
-    for length in given:
-        has_index = hasattr(type(length), "__index__") and not hasattr(length, "shape")
-        if not isinstance(length, Op) and (not has_index or length < 0):
-            raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
-    return tuple(length if isinstance(length, Op) else int(length) for length in given)
+    found = tuple([n if isinstance(n, Op) else operator.index(n) if is_integer(n) else -1 for n in given])
+    if any(not isinstance(n, Op) and n < 0 for n in found):
+        raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
+    return found
 
 
 # ---- ranges ----
@@ -313,13 +312,14 @@ def arange(
         start, end = 0, start
     if isinstance(start, Op | Length) or isinstance(end, Op | Length):
         return made(cls, _between(start, end, step, dtype), device, requires_grad)
+    start, end, step = (operator.index(n) if is_integer(n) else float(n) for n in (start, end, step))
     if not all(map(math.isfinite, (start, end, step))):
         raise ArgumentError(f"arange: start, end and step must be finite, got {start}, {end}, {step}.")
     if step == 0 or (end - start) * step < 0:
         raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
     whole = all(isinstance(value, int) for value in (start, end, step))
     chosen = dtypes.known("arange", dtype, dtypes.default_int if whole else dtypes.default_float)
-    length = math.ceil((end - start) / step) if not whole else -(-(int(end) - int(start)) // int(step))
+    length = math.ceil((end - start) / step) if not whole else -(-(end - start) // step)
     op = cast(iota(length), dtypes.int64 if whole else dtypes.float64)
     if step != 1:
         op = op * step

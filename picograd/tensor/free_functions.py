@@ -20,11 +20,11 @@ from picograd.ir.op import Op
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import (
     CATEGORY,
-    INTS,
     broadcast_shapes,
     broadcast_to,
     cast,
     detached,
+    is_integer,
     not_negative,
     promoted,
     whole,
@@ -38,8 +38,9 @@ from picograd.tensor.tensor import Tensor
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
     "IntTensor", "LongTensor", "ShortTensor", "as_tensor", "asarray", "binomial", "bitwise_and",
-    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "can_cast", "fill", "float_power",
-    "from_numpy", "is_tensor", "normal", "poisson", "polygamma", "pow", "promote_types", "real", "remainder",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bucketize", "can_cast", "fill",
+    "float_power",
+    "from_numpy", "is_tensor", "isin", "normal", "poisson", "polygamma", "pow", "promote_types", "real", "remainder",
     "result_type", "rsub", "scalar_tensor", "tensor", "to_dlpack", "tril_indices", "triu_indices", "unravel_index",
     "where", "xlogy",
 ]  # fmt: skip
@@ -179,7 +180,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
     [[1, 1], [1, 2]]
     """
-    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, INTS) else shape)]
+    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if is_integer(shape) else shape)]
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
     if any(length < 0 for length in lengths):
@@ -281,6 +282,25 @@ def xlogy(input: Operand, other: Operand) -> Tensor:  # noqa: A002
     Tensor([0., 0.])
     """
     return tensor_beside("xlogy", input, other).xlogy(other)
+
+
+def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
+    """Returns the number of the bucket of each element of `input`, which may be a number.
+
+    >>> bucketize(4, tensor([1, 3, 5]))
+    Tensor(2)
+    """
+    return tensor_beside("bucketize", input, boundaries).bucketize(boundaries, out_int32=out_int32, right=right)
+
+
+def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Returns True for each of `elements` that is among `test_elements`; one of them may be a number.
+
+    >>> isin(3, tensor([1, 3]))
+    Tensor(True)
+    """
+    found = tensor_beside("isin", elements, test_elements)
+    return found.isin(test_elements, assume_unique=assume_unique, invert=invert)
 
 
 def bitwise_and(input: Operand, other: Operand) -> Tensor:  # noqa: A002

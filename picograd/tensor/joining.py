@@ -19,10 +19,11 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
-from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.compute import by_formula
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.creation import shape_of_sizes
 from picograd.tensor.variable import known, lengths
 from picograd.tensor.views import cut
 
@@ -75,7 +76,7 @@ def flip(self: T, *axes: Any, dims: int | Sequence[int] | None = None) -> T:
     >>> Tensor([1, 2, 3]).flip(0)
     Tensor([3, 2, 1])
     """
-    chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
+    chosen = axes_of("flip", self.shape, sizes("flip", axes, dims))
     op = self.read()
     return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
 
@@ -143,6 +144,7 @@ def pad(self: T, pad: Sequence[int], mode: str = "constant", value: float = 0.0)
     """
     if mode != "constant":
         raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
+    pad = [whole("pad", "a margin", n) for n in pad]
     if len(pad) % 2 or len(pad) > 2 * self.ndim:
         raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
     given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
@@ -169,8 +171,8 @@ def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None 
     """
     if dims is None:
         return self.flatten().roll(shifts, 0).reshape(self.shape)
-    moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
-    axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
+    moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if is_integer(shifts) else shifts))
+    axes = (dims,) if is_integer(dims) else tuple(dims)
     if len(moves) != len(axes):
         raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
     result = self
@@ -416,7 +418,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     >>> Tensor.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    given = [shape_of_sizes("broadcast_shapes", (shape,)) for shape in shapes]
     return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
 
 

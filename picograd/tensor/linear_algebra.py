@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.build import (
     compare,
@@ -25,7 +25,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import broadcast_to, detached, guarded
+from picograd.tensor.build import broadcast_to, detached, guarded, whole
 from picograd.tensor.core import T
 from picograd.tensor.operators import result_of
 from picograd.tensor.statistics import common
@@ -138,8 +138,7 @@ def matrix_power(self: T, n: int) -> T:
     >>> Tensor([[1.0, 1.0], [0.0, 1.0]]).matrix_power(3).tolist()
     [[1.0, 3.0], [0.0, 1.0]]
     """
-    if not isinstance(n, int):
-        raise ArgumentError(f"matrix_power: n must be an integer, got {n!r}.")
+    n = whole("matrix_power", "n", n)
     op = self.read()
     if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
         raise ShapeError(f"matrix_power: needs square matrices, got shape {op.shape}.")

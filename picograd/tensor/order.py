@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "argsort", "bucketize", "isin", "kthvalue", "median", "mode", "msort", "nanmedian", "nanquantile", "quantile",
+    "argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "nanquantile", "quantile",
     "searchsorted", "sort", "topk", "unique", "unique_consecutive",
 ]  # fmt: skip
 

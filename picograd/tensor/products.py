@@ -25,7 +25,7 @@ from picograd.ir.shape import MatmulArg, numel
 from picograd.ir.symbolic import mul
 from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, is_integer, promoted, whole
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.inplace import in_place
 from picograd.tensor.modes import autocast, lowered, uses_tf32
@@ -764,21 +764,22 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 
 def _pairs_of_axes(a: TensorCore, b: TensorCore, dims: Any) -> tuple[list[int], list[int]]:
     """Returns the axes of a and of b that are summed over, pair by pair."""
-    if isinstance(dims, int):
+    if is_integer(dims):
+        dims = whole("tensordot", "dims", dims)
         if not 0 <= dims <= min(a.ndim, b.ndim):
             raise ArgumentError(f"tensordot: dims={dims} axes are not there in both {a.shape} and {b.shape}.")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
     both = list(dims) if isinstance(dims, (list, tuple)) else []
-    if len(both) != 2 or not all(isinstance(part, (int, list, tuple)) for part in both):
+    if len(both) != 2 or not all(is_integer(part) or isinstance(part, (list, tuple)) for part in both):
         raise ArgumentError(f"tensordot: dims must be a number or two lists of axes, got {dims!r}.")
-    first, second = ([part] if isinstance(part, int) else list(part) for part in both)
+    first, second = ([part] if is_integer(part) else list(part) for part in both)
     if len(first) != len(second):
         raise ArgumentError(f"tensordot: dims={dims!r} names {len(first)} axes of a and {len(second)} of b.")
     found = []
     for axes, x in ((first, a), (second, b)):
-        if any(not isinstance(axis, int) or not -x.ndim <= axis < x.ndim for axis in axes):
+        if any(not is_integer(axis) or not -x.ndim <= axis < x.ndim for axis in axes):
             raise ArgumentError(f"tensordot: axes {axes} are not all axes of {x.shape}.")
-        found.append([axis % x.ndim for axis in axes])
+        found.append([int(axis) % x.ndim for axis in axes])
         if len(set(found[-1])) != len(axes):
             raise ArgumentError(f"tensordot: axes {axes} of {x.shape} name one axis twice.")
     return found[0], found[1]

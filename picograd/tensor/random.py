@@ -24,7 +24,17 @@ from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import number, storing_device, value_at
-from picograd.tensor.build import broadcast_to, cast, detached, guarded, need_float, static, static_numel, whole
+from picograd.tensor.build import (
+    broadcast_to,
+    cast,
+    detached,
+    guarded,
+    is_integer,
+    need_float,
+    static,
+    static_numel,
+    whole,
+)  # fmt: skip
 from picograd.tensor.compute import formula, settle_choice, settle_step
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
@@ -211,7 +221,7 @@ def randn(
 
 def randint(
     cls: type[T],
-    low: int,
+    low: int = 0,
     high: int | None = None,
     size: Any = (),
     *,
@@ -227,7 +237,7 @@ def randint(
     >>> Tensor.randint(10, size=(4,), generator=Generator(1))
     Tensor([8, 6, 1, 0])
     """
-    if high is None or not isinstance(high, int):
+    if high is None or not is_integer(high):
         low, high, size = 0, low, size if high is None else high
     low, high = whole("randint", "low", low), whole("randint", "high", high)
     if low >= high:
@@ -284,7 +294,7 @@ def _drawn_floats(
 ) -> T:  # fmt: skip
     """Returns the tensor that `make` gives for fresh random bits."""
     place = device_or_default(device)
-    op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
+    op = make(random_bits(shape, generator, place), dtypes.known("rand", dtype, dtypes.default_float))
     return _drawn(cls, op, place, requires_grad)
 
 
@@ -356,7 +366,7 @@ def _chosen(self: T, op: Op) -> T:
 def randint_like(
     cls: type[T],
     tensor: Tensor,
-    low: int,
+    low: int = 0,
     high: int | None = None,
     *,
     generator: Generator | None = None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import INTS, axes_of, axis_of, guarded
+from picograd.tensor.build import axes_of, axis_of, guarded, is_integer
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
@@ -51,7 +51,7 @@ def gradient(
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order must be 1 or 2, got {edge_order!r}.")
-    if dim is None or isinstance(dim, INTS):
+    if dim is None or is_integer(dim):
         axes = axes_of("gradient", input.shape, dim)
     else:
         axes = tuple(axis_of("gradient", input.shape, axis) for axis in dim)
@@ -172,7 +172,7 @@ def histogramdd(
     if input.ndim != 2:
         raise ShapeError(f"histogramdd: needs points (N, D), got shape {input.shape}.")
     columns = known("histogramdd", input.shape, 1)
-    each = [bins] * columns if isinstance(bins, INTS) else list(bins)
+    each = [bins] * columns if is_integer(bins) else list(bins)
     if len(each) != columns or (range is not None and len(range) != 2 * columns):
         raise ArgumentError(f"histogramdd: points of {columns} axes need {columns} bins and {2 * columns} ends of ranges.")
     if weight is not None and weight.shape != input.shape[:1]:

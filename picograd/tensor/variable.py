@@ -17,7 +17,7 @@ from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, subtract, to_op
 from picograd.record import Record
-from picograd.tensor.build import whole
+from picograd.tensor.build import is_integer, whole
 from picograd.tensor.cell import trace
 from picograd.tensor.core import ShownLengths, TensorCore
 
@@ -163,9 +163,9 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
     """
     found = []
     for dim in held(dims):
-        if not isinstance(dim, (int, Op, np.integer)):
+        if not isinstance(dim, (int, Op)) and not is_integer(dim):
             raise ArgumentTypeError(f"{function}: lengths of axes must be ints, got {shown(dim)}.")
-        found.append(dim if isinstance(dim, Op) else int(dim))
+        found.append(dim if isinstance(dim, Op) else operator.index(dim))
     return tuple(found)
 
 

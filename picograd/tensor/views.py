@@ -18,7 +18,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mul
-from picograd.tensor.build import INTS, axes_of, axis_of, sizes, whole
+from picograd.tensor.build import axes_of, axis_of, is_integer, sizes, whole
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.indexing import one_place
 from picograd.tensor.inplace import in_place_view
@@ -199,6 +199,7 @@ def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002
     axis = axis_of("unflatten", shape, dim)
     if not shape:
         raise ShapeError("unflatten: needs at least one axis, got shape ().")
+    sizes = lengths("unflatten", sizes)
     left = numel(tuple(length for length in sizes if length != -1))
     if -1 in sizes and left == 0:
         raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
@@ -344,7 +345,7 @@ def movedim(self: T, source: int | Sequence[int], destination: int | Sequence[in
     """
     shape = self.shape
     starts, ends = (
-        tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, INTS) else dims))
+        tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if is_integer(dims) else dims))
         for dims in (source, destination)
     )
     if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
@@ -487,12 +488,12 @@ def split(self: T, split_size: int | Sequence[int], dim: int = 0, *, axis: int |
     >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split(2)]
     [[1, 2], [3]]
     """
-    if not isinstance(split_size, int):
+    if not is_integer(split_size):
         return self.split_with_sizes(split_size, dim if axis is None else axis)
     axis = axis_of("split", self.shape, dim if axis is None else axis)
     if not self.ndim:
         raise ShapeError("split: a tensor of shape () has no axis to split.")
-    length = known("split", self.shape, axis)
+    length, split_size = known("split", self.shape, axis), whole("split", "split_size", split_size)
     if split_size < 1 and length:
         raise ArgumentError(f"split: a piece must have at least 1 element, got {split_size}.")
     starts = range(0, max(length, 1), max(split_size, 1))

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "power": (
         lambda: pg.linalg.matrix_power(SQUARE, 0.5), pg.ArgumentError,
-        "linalg.matrix_power: n must be an integer, got 0.5.",
+        "linalg.matrix_power: n must be an int, got float 0.5.",
     ),
     "mm": (lambda: SQUARE.mm(Tensor.ones(3)), pg.ShapeError, "mm: needs operands of 2 and 2 axes, got (3, 3) and (3,)."),
     "bmm": (

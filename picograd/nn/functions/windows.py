@@ -5,6 +5,7 @@ Letters: N batch, C channels, K taps of a window, P windows; H, W lengths, r a f
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -15,7 +16,7 @@ from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import static
+from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -34,14 +35,14 @@ def each_axis(function: str, name: str, value: Any, count: int, least: int) -> t
     """
     if type(value) is int and value >= least:
         return (value,) * count
-    values = (value,) * count if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) == 1:
         values *= count
-    if len(values) != count or not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+    if len(values) != count or not all(is_integer(v) and not isinstance(v, bool) for v in values):
         raise ArgumentError(f"{function}: {name} must be an int, or {count} of them, got {value!r}.")
     if min(values) < least:
         raise ArgumentError(f"{function}: {name} must be at least {least}, got {value!r}.")
-    return values
+    return tuple(map(operator.index, values))
 
 
 def with_batch(function: str, x: Tensor, num_spatial: int) -> tuple[Op, bool]:
@@ -408,8 +409,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
 
 
 def _factor(function: str, name: str, value: int, x: Tensor) -> int:
-    if not isinstance(value, int) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ArgumentError(f"{function}: {name} must be an int of at least 1, got {value!r}.")
     if x.ndim < 3:
         raise ShapeError(f"{function}: input must have at least three axes, got {x.shape}.")
-    return value
+    return operator.index(value)

@@ -11,7 +11,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.layers.layer import Unary, layer
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
-from picograd.tensor.build import INTS
+from picograd.tensor.build import is_integer
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -43,7 +43,7 @@ class LayerNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, INTS) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps = eps
         affine = self.elementwise_affine = elementwise_affine
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if affine else None
@@ -80,7 +80,7 @@ class RMSNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, INTS) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if elementwise_affine else None
 

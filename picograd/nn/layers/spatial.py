@@ -18,7 +18,7 @@ from picograd.nn.functions.windows import Bins, Each, each_axis, pad
 from picograd.nn.layers.layer import Layer, Spatial, Unary, layer
 from picograd.nn.parameter import new_parameter
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import static
+from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -50,7 +50,7 @@ class _Convolution(Spatial):
     ):  # fmt: skip
         name, axes = type(self).__name__, self.axes
         at_least(name, "in_channels", in_channels, 0), at_least(name, "out_channels", out_channels, 0)
-        if not isinstance(groups, int) or groups < 1 or in_channels % groups or out_channels % groups:
+        if not is_integer(groups) or groups < 1 or in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"{name}: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}."
             )
