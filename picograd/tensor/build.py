@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from picograd.ir.host import Site, checked
 from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, graphless_in, is_graphless
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
 
@@ -161,9 +164,9 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
     return axis % rank if rank else 0
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> TypeIs[int]:
     """True for one integer: Python's, NumPy's, or an array or tensor of integers without axes."""
-    if not hasattr(type(value), "__index__") or getattr(value, "ndim", 0):
+    if not hasattr(type(value), "__index__") or getattr(value, "ndim", False):
         return False
     return not isinstance(value, np.ndarray) or value.dtype.kind in "iu"
 

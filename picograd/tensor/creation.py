@@ -319,7 +319,7 @@ def arange(
         raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
     whole = all(isinstance(value, int) for value in (start, end, step))
     chosen = dtypes.known("arange", dtype, dtypes.default_int if whole else dtypes.default_float)
-    length = math.ceil((end - start) / step) if not whole else -(-(end - start) // step)
+    length = math.ceil((end - start) / step) if not whole else int(-(-(end - start) // step))
     op = cast(iota(length), dtypes.int64 if whole else dtypes.float64)
     if step != 1:
         op = op * step

@@ -287,6 +287,11 @@ def xlogy(input: Operand, other: Operand) -> Tensor:  # noqa: A002
 def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
     """Returns the number of the bucket of each element of `input`, which may be a number.
 
+    Args:
+      boundaries: where one bucket ends and the next begins
+      out_int32:  the result is int32, else int64
+      right:      an element equal to a boundary is after it
+
     >>> bucketize(4, tensor([1, 3, 5]))
     Tensor(2)
     """
@@ -295,6 +300,10 @@ def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, ri
 
 def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Returns True for each of `elements` that is among `test_elements`; one of them may be a number.
+
+    Args:
+      assume_unique:  neither has an element twice: it changes nothing here
+      invert:         says the opposite
 
     >>> isin(3, tensor([1, 3]))
     Tensor(True)

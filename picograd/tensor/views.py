@@ -199,11 +199,11 @@ def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002
     axis = axis_of("unflatten", shape, dim)
     if not shape:
         raise ShapeError("unflatten: needs at least one axis, got shape ().")
-    sizes = lengths("unflatten", sizes)
-    left = numel(tuple(length for length in sizes if length != -1))
-    if -1 in sizes and left == 0:
+    given = lengths("unflatten", sizes)
+    left = numel(tuple(length for length in given if length != -1))
+    if -1 in given and left == 0:
         raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
-    parts = tuple(floordiv(shape[axis], left) if length == -1 else length for length in sizes)
+    parts = tuple(floordiv(shape[axis], left) if length == -1 else length for length in given)
     return self.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor
 from picograd.errors import ArgumentError
 from picograd.ir.op import toposort
@@ -61,3 +62,11 @@ def test_topk_of_too_many_is_refused():
         Tensor([1, 2, 3]).topk(4)
     with pytest.raises(ArgumentError, match=r"topk: k must be from 0 to 3, .*; got 1\.5"):
         Tensor([1, 2, 3]).topk(1.5)
+
+
+def test_what_is_searched_for_may_be_a_number() -> None:
+    rows = Tensor([1, 3, 5])
+    assert pg.bucketize(4, rows).item() == 2 and pg.bucketize(3, rows, right=True).item() == 2
+    assert pg.bucketize(float("nan"), rows.float()).item() == 3
+    assert pg.isin(3, rows).item() and pg.isin(2, rows, invert=True).item()
+    assert pg.isin(rows, 3).tolist() == [False, True, False]
