@@ -61,6 +61,7 @@ class Rung(Record):
     roundoff:  greatest relative error of one of its roundings
     oldest:    compute capability from which on GPUs have its instructions: 70, 80, 90 (of Hopper alone)
     scratch:   of lengths: dtype and number of elements of memory between its kernels; parameters behind the outputs
+    bound:     in the place of its ladder's, where it computes by another formula
     """
 
     file: str
@@ -70,6 +71,7 @@ class Rung(Record):
     roundoff: float = 2.0**-24
     oldest: int = 70
     scratch: Callable[[Lengths], tuple[tuple[DType, int], ...]] = _nothing
+    bound: Callable[..., tuple[Array, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -266,7 +268,8 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
       VerifyError: it is more than 1.
     """
     wide, errors = _wide(given), [0.0]
-    for result, meant, most in zip(results, ladder.meaning(lengths, *wide), ladder.bound(lengths, rung.roundoff, *wide)):
+    bounds = (rung.bound or ladder.bound)(lengths, rung.roundoff, *wide)
+    for result, meant, most in zip(results, ladder.meaning(lengths, *wide), bounds):
         off, result = np.zeros(meant.shape), result.reshape(meant.shape).astype(np.float64)
         is_same = (result == meant) | (np.isnan(result) & np.isnan(meant))  # of infinities, too
         np.abs(np.subtract(result, meant, out=off, where=~is_same), out=off)

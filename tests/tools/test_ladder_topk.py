@@ -53,9 +53,7 @@ def test_only_a_row_in_registers_is_read_once_whatever_k_is() -> None:
 
 
 def test_lengths_that_a_rung_does_not_take_are_refused() -> None:
-    says = [
-        gpu.why_not(LADDER, rung, {"ROWS": 1, "COLS": 8193, "K": 33}, TARGET) for rung in LADDER.rungs
-    ]
+    says = [gpu.why_not(LADDER, rung, {"ROWS": 1, "COLS": 8193, "K": 33}, TARGET) for rung in LADDER.rungs]
     assert says == ["", "COLS must be at most 4096", "K must be at most 32", "", "COLS must be a multiple of 4"]
     assert gpu.why_not(LADDER, LADDER.rungs[0], {"ROWS": 1, "COLS": 3, "K": 4}, TARGET) == "K must be at most COLS"
 
