@@ -89,6 +89,7 @@ def test_any_number_of_threads_and_a_warm_cache_give_the_same_bits(
     assert run(num_threads, folder) == expected
 
 
+@pytest.mark.variants(first=1)  # a cold cache and a warm one are compared by default
 def test_a_cache_that_is_off_changes_no_bit(one_thread: tuple[dict[str, str], str]) -> None:
     assert run(2, "off") == one_thread[0]
 

@@ -92,24 +92,29 @@ def test_products(name: str, road: str) -> None:
         check(road, kernel, calls, Opts((tile,)), tile.threads)
 
 
+@pytest.mark.variants(every=3)
 @both_roads
-def test_blocks_share_a_long_k(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
+def test_blocks_share_a_long_k(dtype: DType, road: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul_gpu, "PART_K_MIN", 40)
-    for dtype in (dtypes.float16, dtypes.float32):
-        kernel = product(20, 100, 16, dtype=dtype)
-        assert len(lower(kernel, TARGETS[road]).phases) == 2
-        check(road, kernel, ["cp.async", *(["mma.sync"] if dtype.is_narrow else [])])
+    kernel = product(20, 100, 16, dtype=dtype)
+    assert len(lower(kernel, TARGETS[road]).phases) == 2
+    check(road, kernel, ["cp.async", *(["mma.sync"] if dtype.is_narrow else [])])
 
 
+FLAT = ConvArg((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, False)
+CONVOLUTIONS = {
+    "bfloat16": ((2, 3, 4, 5), (9, 3, 3, 3), FLAT, dtypes.bfloat16),
+    "TF32": ((2, 3, 4, 5), (9, 3, 3, 3), replace(FLAT, tf32=True), dtypes.float32),
+    "float16, groups": ((1, 8, 9), (16, 4, 2), ConvArg((2,), ((0, 1),), (2,), (1,), 2, False), dtypes.float16),
+}
+
+
+@pytest.mark.variants(every=5)
 @both_roads
-def test_convolutions(road: str) -> None:
-    flat = ConvArg((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, False)
-    for kernel in (
-        convolution((2, 3, 4, 5), (9, 3, 3, 3), flat, dtypes.bfloat16),
-        convolution((2, 3, 4, 5), (9, 3, 3, 3), replace(flat, tf32=True), dtypes.float32),
-        convolution((1, 8, 9), (16, 4, 2), ConvArg((2,), ((0, 1),), (2,), (1,), 2, False), dtypes.float16),
-    ):
-        check(road, kernel, ["mma.sync"], Opts(), 32)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name: str, road: str) -> None:
+    check(road, convolution(*CONVOLUTIONS[name]), ["mma.sync"], Opts(), 32)
 
 
 # ---- attention ----
@@ -133,15 +138,19 @@ def test_attention_and_its_gradients(name: str, road: str) -> None:
             check_attention(given, kernel, memory, OF_TF32 if arg.tf32 else TOLERANCES[dtype])
 
 
-@pytest.mark.variants(every=2)
+FEW_QUERIES: dict[str, tuple[Lengths, AttentionArg, DType]] = {
+    "float16": ((1, 4, 2, 1, 260, 32, 16), ARGS[0], dtypes.float16),
+    "bfloat16, a soft cap": ((1, 2, 1, 3, 140, 20, 33), ARGS[5], dtypes.bfloat16),
+    "float32, causal": ((1, 1, 1, 9, 4, 3, 5), ARGS[1], dtypes.float32),
+}
+
+
+@pytest.mark.variants(every=3, first=2)
 @both_roads
-def test_attention_of_few_queries(road: str) -> None:
-    for lengths, arg, dtype in (
-        ((1, 4, 2, 1, 260, 32, 16), ARGS[0], dtypes.float16),
-        ((1, 2, 1, 3, 140, 20, 33), ARGS[5], dtypes.bfloat16),
-        ((1, 1, 1, 9, 4, 3, 5), ARGS[1], dtypes.float32),
-    ):
-        kernel = few.kernel_of(lengths, arg, dtype, TARGETS[road], lengths[4])
-        memory = few.memory_of(lengths, dtype)
-        for given in found_by(road, kernel, memory, ["shfl.sync"]):
-            few.check(given, kernel, memory, few.TOLERANCES[dtype], lengths[4])
+@pytest.mark.parametrize("name", FEW_QUERIES)
+def test_attention_of_few_queries(name: str, road: str) -> None:
+    lengths, arg, dtype = FEW_QUERIES[name]
+    kernel = few.kernel_of(lengths, arg, dtype, TARGETS[road], lengths[4])
+    memory = few.memory_of(lengths, dtype)
+    for given in found_by(road, kernel, memory, ["shfl.sync"]):
+        few.check(given, kernel, memory, few.TOLERANCES[dtype], lengths[4])
