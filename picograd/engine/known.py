@@ -58,7 +58,7 @@ LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
 
 
-class Seen(NamedTuple):
+class Seen(Record, eq=False):
     """Graphs as they are looked at.
 
     key:      what a plan for them depends on, but for numbers and offsets, and the device
@@ -77,6 +77,10 @@ class Seen(NamedTuple):
     results: list[int]
     costly: list[Op]
     graphs: Sequence[Op]
+
+    def in_form(self, blocks: list[Op], results: list[int]) -> Seen:
+        """Returns this with its blocks as they are in a form, and the results of that one's plan."""
+        return replace(self, blocks=blocks, results=results)
 
 
 class KnownOffset(NamedTuple):

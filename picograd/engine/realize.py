@@ -124,7 +124,7 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     if seen is not None:
         is_plain = whole and None not in by_device and place.keys() >= {*graphs.values()}
         results = [place[graph] for graph in graphs.values()] if is_plain else []
-        seen = seen._replace(blocks=blocks, results=results) if is_plain else None  # as they are in the form
+        seen = seen.in_form(blocks, results) if is_plain else None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)

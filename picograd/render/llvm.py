@@ -34,6 +34,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -144,9 +145,8 @@ def _constant_place(memory: Op, index: Op) -> int:
 
 
 def changes(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
-    """Returns for each For and If (by id) what its body stores in registers that are there before it.
-
-    In the order of the first stores; one visit of each statement.
+    """Returns for each For and If (by id) what its body stores in registers that are there before it, in the order of the
+    first stores; and for each other statement that reads or writes registers which places these are. One visit of each.
 
     Args:
       apart: every element is a place of its own, however many lanes an access has
@@ -183,7 +183,10 @@ def _add_changes(
         for memory, place, lanes in slots:
             if lanes_at.setdefault((memory, place), lanes) != lanes:
                 raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
-        if slots and statement.writes:
+        if not slots:
+            continue
+        found[id(statement)] = slots
+        if statement.writes:
             written = getattr(statement, statement.writes)
             stored.update(dict.fromkeys(slot for slot in slots if slot[0] is written))
     return [slot for slot in stored if slot[0] not in own]
@@ -277,10 +280,11 @@ class LlvmWriter(ABC):
     constants: VAR -> the constant in all its lanes
     repeated:  VAR -> the scalar in all its lanes
     intervals: integer VAR -> its least and greatest value
+    indices:   integer VARs with their values whose intervals nobody has asked for
     ranges:    id of a RANGE -> the name of its value
     pointers:  memory -> the name of its address
     held:      a place of REGISTER memory -> the name of the value stored there last
-    changes:   id of a loop or branch -> the places of REGISTER memory it changes
+    changes:   id of a loop or branch -> the places of REGISTER memory it changes; of an access -> those that it is to
     loops:     the open loops, outermost first
     depths:    VAR -> how many loops were open where it was named
     waiting:   VAR that nobody has asked for -> the place of its instruction
@@ -297,6 +301,7 @@ class LlvmWriter(ABC):
         self.constants: dict[Op, Op] = {}
         self.repeated: dict[Op, Op] = {}
         self.intervals: dict[Op, Interval] = {}
+        self.indices: list[tuple[Op, Op]] = []
         self.ranges: dict[int, str] = {}
         self.pointers: dict[Op, str] = {}
         self.held: dict[Slot, str] = {}
@@ -312,7 +317,9 @@ class LlvmWriter(ABC):
 
     def emit(self, instruction: str, name: str | None = None) -> str:
         """Writes one instruction and returns the name of its result."""
-        name = name or self.name()
+        if name is None:
+            self.num_names += 1  # `name` written out
+            name = f"%t{self.num_names}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
@@ -340,14 +347,15 @@ class LlvmWriter(ABC):
         raise broken(self.program, f"a {type(statement).__name__} is of another kind of machine")
 
     def write_load(self, load: Load) -> None:
-        self.depths[load.var] = len(self.loops)
-        self.values[load.var] = self.read_register(load) if is_register(load.memory) else self.read(load)
+        parts, self.depths[load.var] = self.changes.get(id(load)), len(self.loops)
+        self.values[load.var] = self.read(load) if parts is None else self.read_register(load, parts)
 
     def write_store(self, store: Store) -> None:
-        if is_register(store.memory):
-            self.write_register(store)
-        else:
+        parts = self.changes.get(id(store))
+        if parts is None:
             self.write(store)
+        else:
+            self.write_register(store, parts)
 
     def write_for(self, loop: For) -> None:
         extent = loop.range.src[0]
@@ -453,17 +461,11 @@ class LlvmWriter(ABC):
         self._join(before, start, after, end)
 
     # ---- registers ----
-    def parts(self, slot: Slot) -> list[Slot]:
-        """Returns the places of REGISTER memory in which the lanes of an access are held."""
-        return elements_of(slot) if self.dialect.apart else [slot]
-
-    def read_register(self, load: Load) -> str:
-        """Returns a register's value; 0 where the condition is false."""
-        memory, _, lanes = slot = slot_of(load)
-        parts = self.parts(slot)
+    def read_register(self, load: Load, parts: list[Slot]) -> str:
+        """Returns a register's value, whose lanes are in `parts`; 0 where the condition is false."""
         values = [self.held.get(part, "poison") for part in parts]  # unspecified until something is stored
         if is_lookup(load):
-            values = [self.look_up(slot, load.index)]
+            values = [self.look_up(parts[0], load.index)]
         if load.valid is not None:
             values = [
                 self._chosen(load.valid, lane, part, value, "zeroinitializer")
@@ -471,7 +473,7 @@ class LlvmWriter(ABC):
             ]
         if len(values) == 1:
             return values[0]
-        kind, scalar, held = type_of(memory.dtype, lanes), type_of(memory.dtype), "poison"
+        kind, scalar, held = type_of(load.var.dtype, len(parts)), type_of(load.var.dtype), "poison"
         for lane, value in enumerate(values):
             held = self.emit(f"insertelement {kind} {held}, {scalar} {value}, i64 {lane}")
         return held
@@ -484,10 +486,10 @@ class LlvmWriter(ABC):
         """
         raise VerifyError(f"render llvm: {slot[0]} is in registers, and each lane has a place of its own.")
 
-    def write_register(self, store: Store) -> None:
-        """Gives a register a value; where the condition is false it keeps its own."""
-        memory, _, lanes = slot = slot_of(store)
-        parts, value = self.parts(slot), self.operand(store.value, lanes)
+    def write_register(self, store: Store, parts: list[Slot]) -> None:
+        """Gives a register a value, whose lanes are in `parts`; where the condition is false it keeps its own."""
+        memory, lanes = store.memory, len(parts) * parts[0][2]
+        value = self.operand(store.value, lanes)
         for lane, part in enumerate(parts):
             one = value
             if len(parts) > 1:
@@ -509,17 +511,17 @@ class LlvmWriter(ABC):
     # ---- values ----
     def write_let(self, let: Let) -> None:
         """Names a value. An index that is a sum is written only where something other than an address reads it."""
-        var, value = let.var, let.value
+        var, value, lanes = let.var, let.value, let.var.arg[1]
         if value.code is OpCode.EXPAND:
             (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
         self.depths[var] = len(self.loops)
         if not self.is_index(value):
-            self.values[var] = self.operation(value, lanes_of(var))
+            self.values[var] = self.operation(value, lanes)
             return
-        self.intervals[var] = interval_of(value, self.intervals)
-        found = add_up(value, self.sum_of) if self.loops and lanes_of(var) == 1 else None
+        self.indices.append((var, value))
+        found = add_up(value, self.sum_of) if self.loops and lanes == 1 else None
         if found is None:
-            self.values[var] = self.operation(value, lanes_of(var))
+            self.values[var] = self.operation(value, lanes)
         else:
             self.loops[-1].sums[var] = found
             self.waiting[var] = (self.lines, len(self.lines), value)
@@ -533,7 +535,7 @@ class LlvmWriter(ABC):
         """Returns the text of a value with that many lanes; a scalar is repeated."""
         if op.code is OpCode.CONST:
             return constant(op.arg, op.dtype, lanes)
-        own = lanes_of(op)
+        own = op.arg[1] if op.code is OpCode.VAR else 1  # `lanes_of` written out: half of all calls come by here
         if own == lanes:
             return self.values.get(op) or self.value_of(op)
         if own != 1:
@@ -573,11 +575,14 @@ class LlvmWriter(ABC):
             return join_lanes(self.emit, op, self.operand(op.src[0], op.arg[1]))
         sources = list(map(self.constants.get, op.src, op.src))
         if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
+            for var, value in self.indices:
+                self.intervals[var] = interval_of(value, self.intervals)
+            self.indices.clear()
             a, b = (interval_of(s, self.intervals) for s in op.src)
             if a[0] >= 0 and b[0] > 0:
                 names = [self.operand(s, lanes) for s in op.src]
                 return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
-        names = [self.operand(s, lanes) for s in op.src]
+        names = list(map(self.operand, op.src, repeat(lanes)))
         row = self.dialect.rows.get((op.code, op.dtype))
         if row is not None:
             t = type_of(op.dtype, lanes)

@@ -240,7 +240,7 @@ class CpuWriter(LlvmWriter):
 
     def _picked(self, kind: str, a: str, b: str, lanes: list[int]) -> str:
         """Returns lanes of two vectors, those of the second counted on from those of the first."""
-        picked = ", ".join(f"i32 {lane}" for lane in lanes)
+        picked = ", ".join([f"i32 {lane}" for lane in lanes])
         return self.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{picked}>")
 
     def _or_sink(self, address: str, valid: Op, lanes: int, dtype: DType) -> str:
