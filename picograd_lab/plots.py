@@ -23,6 +23,7 @@ WIDTH, HEIGHT = 640.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 40.0, 48.0  # margins in pixels
 LEGEND_LINE = 18.0
 CELL = 38.0
+LINED_CELL_MIN = 14.0  # lines around smaller cells would hide the picture
 TICKS = 5  # about so many on an axis
 STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:600}"
@@ -243,7 +244,7 @@ def grid(
       texts:   words in each cell, or none
       across:  names of the columns
       down:    names of the rows
-      cell:    height and width of a cell, in pixels
+      cell:    height and width of a cell, in pixels; small ones have no lines around them, as pixels of a picture
 
     Returns:   the SVG
 
@@ -253,6 +254,7 @@ def grid(
     low, high = min(map(min, rows)), max(map(max, rows))
     base, reach = (0.0, max(-low, high)) if low < 0 else (low, high - low)
     left, top = 12 + 7.5 * max(map(len, down), default=0), 36 + 16 * bool(across)
+    line = ' stroke="#bbb"' if cell >= LINED_CELL_MIN else ""
     parts = [_words(left + cell * (j + 0.5), top - 5, name, "middle") for j, name in enumerate(across)]
     parts += [_words(left - 6, top + cell * (i + 0.5) + 4, name, "end") for i, name in enumerate(down)]
     for i, row in enumerate(rows):
@@ -261,7 +263,7 @@ def grid(
             x, y = left + cell * j, top + cell * i
             rgb = ",".join(f"{255 - abs(share) * (255 - end):.0f}" for end in (BLUE if share > 0 else ORANGE))
             parts.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}" fill="rgb({rgb})" stroke="#bbb"/>'
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}" fill="rgb({rgb})"{line}/>'
             )
             if texts is not None:
                 color = ' style="fill:#fff"' if abs(share) > 0.55 else ""

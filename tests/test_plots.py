@@ -56,6 +56,10 @@ def test_a_grid_with_negative_numbers_is_white_at_zero() -> None:
     assert fills == ["rgb(234,174,128)", "rgb(244,215,191)", "rgb(255,255,255)", "rgb(0,114,178)"]
 
 
+def test_small_cells_have_no_lines() -> None:
+    assert grid("picture", [[0, 1]], cell=10).count("stroke=") == 0 < grid("table", [[0, 1]], cell=20).count("stroke=")
+
+
 def test_wrong_data_are_refused() -> None:
     with pytest.raises(ValueError, match="3 places and 2 values"):
         Plot("a").line([1, 2, 3], [1, 2])
