@@ -26,7 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 from picograd.devices.cudasim import compile as hostcxx
-hostcxx._folders[hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
+hostcxx._folders[hostcxx.PRIMITIVES, hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
 def kept_library(compiler, options, source, *rest, compile_library=hostcxx.compile_library):
     kept = Path(os.environ["LD_LIBRARY_PATH"], sha256(repr((options, source, rest)).encode()).hexdigest())
     if not kept.exists():

@@ -12,8 +12,7 @@
 #ifndef PICOGRAD_LADDER_COUNTS_H
 #define PICOGRAD_LADDER_COUNTS_H
 
-#include <algorithm>
-#include <vector>
+// No templates of the standard library: instantiating a sort takes longer to compile than all of a kernel.
 
 #define PICOGRAD_COUNTERS(X)                                                                                              \
   X(GLOBAL_LOADS) X(GLOBAL_STORES) X(GLOBAL_ATOMICS) X(SHARED_LOADS) X(SHARED_STORES) X(SHARED_ATOMICS) X(ASYNC_COPIES)   \
@@ -52,45 +51,52 @@ static const int64 SECTOR_BYTES = 32, BANKS = 32, BANK_BYTES = 4, MOST_OF_THREAD
 struct Noted {
   const void* place;  // in the text: where the function returns to that notes it
   uint64 address;
-  int32 thread, nbytes, number;  // number: of the thread's accesses at that place
+  int32 thread, nbytes, number;  // number: of all accesses, then of the thread's at that place
   Counter counter;
   int64 warp() const { return thread / WARP_THREADS; }
+  bool is_of_thread(const Noted& other) const { return thread == other.thread && place == other.place; }
+  bool is_with(const Noted& other) const { return warp() == other.warp() && place == other.place && number == other.number; }
 };
-static std::vector<Noted>& noted() {
-  static std::vector<Noted> all;
-  return all;
-}
+static Noted* noted;
+static int64 num_noted, room_for_noted;
 static uint64 noted_epoch;
 
 // ---- one instruction of a warp ----
+struct Different {  // numbers, each of them once: those of 32 threads with 16 bytes each, which may lie across two words or sectors
+  uint64 values[WARP_THREADS * (MOST_OF_THREAD / BANK_BYTES + 1)];
+  int64 count = 0;
+  bool add(uint64 value) {
+    for (int64 i = count; i > 0; i--)
+      if (values[i - 1] == value) return false;
+    values[count++] = value;
+    return true;
+  }
+};
+
 static int64 sectors_of(const Noted* first, const Noted* last) {
-  std::vector<uint64> sectors;
+  Different sectors;
   for (const Noted* one = first; one < last; one++)
-    for (uint64 at = one->address / SECTOR_BYTES; at <= (one->address + one->nbytes - 1) / SECTOR_BYTES; at++) sectors.push_back(at);
-  std::sort(sectors.begin(), sectors.end());
-  return std::unique(sectors.begin(), sectors.end()) - sectors.begin();
+    for (uint64 at = one->address / SECTOR_BYTES; at <= (one->address + one->nbytes - 1) / SECTOR_BYTES; at++) sectors.add(at);
+  return sectors.count;
 }
 
 // Counts how often the banks answer beyond once for each part of the warp, and the words that they give to it or take.
 static void count_banks(const Noted* first, const Noted* last) {
-  std::vector<uint64> words, banks[BANKS];
+  Different words;
   const int64 together = WARP_THREADS * BANK_BYTES / (first->nbytes > BANK_BYTES ? first->nbytes : BANK_BYTES);
   for (int64 part = 0; part < WARP_THREADS; part += together) {
-    for (auto& bank : banks) bank.clear();
+    Different asked_for;
+    int64 answers[BANKS] = {}, most = 1;
     for (const Noted* one = first; one < last; one++) {
       if (one->thread % WARP_THREADS < part || one->thread % WARP_THREADS >= part + together) continue;
       for (uint64 word = one->address / BANK_BYTES; word <= (one->address + one->nbytes - 1) / BANK_BYTES; word++) {
-        auto& bank = banks[word % BANKS];
-        if (std::find(bank.begin(), bank.end(), word) == bank.end()) bank.push_back(word);
-        words.push_back(word);
+        if (asked_for.add(word) && ++answers[word % BANKS] > most) most = answers[word % BANKS];
+        words.add(word);
       }
     }
-    int64 most = 1;
-    for (const auto& bank : banks) most = std::max(most, (int64)bank.size());
     counters[BANK_CONFLICTS] += most - 1;
   }
-  std::sort(words.begin(), words.end());
-  counters[SHARED_BYTES] += BANK_BYTES * (std::unique(words.begin(), words.end()) - words.begin());
+  counters[SHARED_BYTES] += BANK_BYTES * words.count;
 }
 
 static void count_instruction(const Noted* first, const Noted* last) {
@@ -102,30 +108,32 @@ static void count_instruction(const Noted* first, const Noted* last) {
 }
 
 // ---- all between two barriers ----
-template <class Same, class Do> static void for_each_run(std::vector<Noted>& all, Same same, Do what) {
-  for (size_t first = 0, last = 0; first < all.size(); first = last) {
-    while (last < all.size() && same(all[first], all[last])) last++;
-    what(all.data() + first, all.data() + last);
-  }
+static int by_thread(const void* left, const void* right) {
+  const Noted &a = *(const Noted*)left, &b = *(const Noted*)right;
+  if (a.thread != b.thread) return a.thread < b.thread ? -1 : 1;
+  if (a.place != b.place) return a.place < b.place ? -1 : 1;
+  return a.number < b.number ? -1 : 1;
+}
+
+static int by_instruction(const void* left, const void* right) {
+  const Noted &a = *(const Noted*)left, &b = *(const Noted*)right;
+  if (a.warp() != b.warp()) return a.warp() < b.warp() ? -1 : 1;
+  if (a.place != b.place) return a.place < b.place ? -1 : 1;
+  return a.number != b.number ? (a.number < b.number ? -1 : 1) : 0;
 }
 
 static void count_noted() {
-  auto& all = noted();
-  std::stable_sort(all.begin(), all.end(), [](const Noted& a, const Noted& b) {
-    return a.thread != b.thread ? a.thread < b.thread : a.place < b.place;
-  });
-  for_each_run(all, [](const Noted& a, const Noted& b) { return a.thread == b.thread && a.place == b.place; },
-               [](Noted* first, Noted* last) {
-                 for (Noted* one = first; one < last; one++) one->number = (int32)(one - first);
-               });
-  std::sort(all.begin(), all.end(), [](const Noted& a, const Noted& b) {
-    if (a.warp() != b.warp()) return a.warp() < b.warp();
-    if (a.place != b.place) return a.place < b.place;
-    return a.number < b.number;
-  });
-  for_each_run(all, [](const Noted& a, const Noted& b) { return a.warp() == b.warp() && a.place == b.place && a.number == b.number; },
-               [](Noted* first, Noted* last) { count_instruction(first, last); });
-  all.clear();
+  qsort(noted, (size_t)num_noted, sizeof *noted, by_thread);
+  for (int64 i = 0, first = 0; i < num_noted; i++) {
+    if (!noted[i].is_of_thread(noted[first])) first = i;
+    noted[i].number = (int32)(i - first);
+  }
+  qsort(noted, (size_t)num_noted, sizeof *noted, by_instruction);
+  for (int64 first = 0, last = 0; first < num_noted; first = last) {
+    while (last < num_noted && noted[last].is_with(noted[first])) last++;
+    count_instruction(noted + first, noted + last);
+  }
+  num_noted = 0;
 }
 
 static void note(Counter counter, const void* address, long long nbytes) {
@@ -136,9 +144,16 @@ static void note(Counter counter, const void* address, long long nbytes) {
   if (noted_epoch != epoch) count_noted();
   noted_epoch = epoch;
   const void* place = __builtin_return_address(0);
-  for (int64 done = 0; done == 0 || done < nbytes; done += MOST_OF_THREAD)
-    noted().push_back({place, (uint64)address + done, (int32)thread_number(running), (int32)std::min<int64>(nbytes - done, MOST_OF_THREAD),
-                       0, counter});
+  for (int64 done = 0; done == 0 || done < nbytes; done += MOST_OF_THREAD) {
+    if (num_noted == room_for_noted) {
+      room_for_noted = 2 * room_for_noted + 1024;
+      noted = (Noted*)realloc(noted, (size_t)room_for_noted * sizeof *noted);
+    }
+    const int64 left = nbytes - done;
+    noted[num_noted] = {place, (uint64)address + done, (int32)thread_number(running),
+                        (int32)(left < MOST_OF_THREAD ? left : MOST_OF_THREAD), (int32)num_noted, counter};
+    num_noted++;
+  }
 }
 
 // An element of a box that the copy engine moves: neighbours come one after the other.

@@ -25,7 +25,7 @@ def compile_counted(source: Source) -> Binary:
     Raises:
       CompileError: there is no compiler, or it rejected the source; the message shows the line.
     """
-    return simulated.compile_source(source, TARGET, "-include", str(HEADER))
+    return simulated.compile_source(source, TARGET, header=HEADER)
 
 
 def take_counts(executable: Executable) -> dict[str, int]:

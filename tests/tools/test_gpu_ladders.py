@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from picograd.device import Target
 from picograd.devices.cudasim import compile as simulated
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.engine.devices import compiler_for
-from picograd.errors import CompileError, DeviceError, VerifyError
-from picograd.ir.stages import Launch, Param, Source
+from picograd.errors import DeviceError, VerifyError
+from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import replace
 from picograd_lab.ladder import gemm, gpu
 from picograd_lab.ladder.counts import compile_counted, take_counts
@@ -25,6 +26,7 @@ from picograd_lab.ladder.run import ON_GPU
 from picograd_lab.ladder.runnable import Runnable
 from picograd_programs import cli
 from tests.host_compilers import needs_compiler
+from tests.ladders import missing
 
 GEMM = gemm.LADDER
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -70,6 +72,14 @@ def cases() -> Iterator[object]:
                 )
 
 
+COMPILED = [
+    pytest.param(ladder, rung, arch, id=f"{ladder.name} {rung.name} {arch}")
+    for ladder in LADDERS.values()
+    for rung in ladder.rungs
+    for arch in (["sm_90a"] if rung.oldest == 90 else ["sm_80", "sm_90a"])
+]
+
+
 # ---- every rung ----
 @needs_compiler
 @pytest.mark.parametrize(("ladder", "rung", "lengths"), [*cases()])
@@ -83,14 +93,14 @@ def test_a_rung_is_right_in_every_order(ladder: Ladder, rung: Rung, lengths: dic
         gpu.checked(ladder, rung, lengths, given, made.results())
 
 
-@pytest.mark.parametrize(("ladder", "rung"), RUNGS)
-def test_a_rung_is_machine_code_that_spills_nothing(ladder: Ladder, rung: Rung) -> None:
-    for arch in ("sm_90a",) if rung.oldest == 90 else ("sm_80", "sm_90a"):
-        usage = gpu.machine_code(ladder, rung, ladder.lengths, arch)
-        assert usage.spill_nbytes == 0 and usage.stack_nbytes == 0
-        for launch in rung.launches(ladder.lengths):
-            assert usage.registers * launch.block <= 64 * 1024, "a block fits"
-            assert usage.shared_nbytes + launch.shared_nbytes <= (227 if arch == "sm_90a" else 163) * 1024
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize(("ladder", "rung", "arch"), COMPILED)
+def test_a_rung_is_machine_code_that_spills_nothing(ladder: Ladder, rung: Rung, arch: str) -> None:
+    usage = gpu.machine_code(ladder, rung, ladder.lengths, arch)
+    assert usage.spill_nbytes == 0 and usage.stack_nbytes == 0
+    for launch in rung.launches(ladder.lengths):
+        assert usage.registers * launch.block <= 64 * 1024, "a block fits"
+        assert usage.shared_nbytes + launch.shared_nbytes <= (227 if arch == "sm_90a" else 163) * 1024
 
 
 @pytest.mark.parametrize(("ladder", "rung"), RUNGS)
@@ -110,68 +120,76 @@ def test_every_file_is_a_rung_and_on_the_page(ladder: Ladder) -> None:
 
 
 # ---- counting ----
-def counts_of(body: str, threads: int = 32, blocks: int = 1, length: int = 4096) -> dict[str, int]:
-    """Returns what the simulator counts of a kernel with memory p and q of float32."""
-    head = 'extern "C" __global__ void kernel(Global<const float32> p, Global<float32> q)'
-    params = (Param(dtypes.float32, length, "in"), Param(dtypes.float32, length, "out"))
-    text = f'#include "primitives.h"\n{head} {{\n  const int32 t = threadIdx.x;\n  {body}\n}}\n'
-    source = Source("kernel", "cuda", text, params, (), (Launch("kernel", blocks, threads, 1),))
-    device = CudaSimDevice()
-    executable = device.load(compile_counted(source))
-    Runnable(device, executable, [np.zeros(length, np.float32)]).run()
+# Bodies of kernels with memory p and q of float32, and the counts of a warp.
+ACCESSES: dict[str, dict[str, int]] = {
+    "q[t] = p[t];": {"global_loads": 1, "global_stores": 1, "loaded_sectors": 4, "stored_sectors": 4},
+    "q[t] = p[t + 1];": {"global_loads": 1, "global_stores": 1, "loaded_sectors": 5, "stored_sectors": 4},
+    "q[t * 8] = p[0];": {"global_loads": 1, "global_stores": 1, "loaded_sectors": 1, "stored_sectors": 32},
+    "if (t < 9) q[t] = 1.0f;": {"global_stores": 1, "stored_sectors": 2},
+    "store_lanes(q, t * 4, load_lanes<4>(p, t * 4));": {
+        "global_loads": 1, "global_stores": 1, "loaded_sectors": 16, "stored_sectors": 16
+    },
+    # 32 bytes of a thread are two accesses of 16
+    "load_lanes<8>(p, t * 8);": {"global_loads": 2, "loaded_sectors": 64},
+    "for (int32 i = 0; i < t; i++) q[i * 32 + t] = 1.0f;": {"global_stores": 31, "stored_sectors": 76},
+    "atomic_add(q, 0, 1.0f);": {"global_atomics": 1, "loaded_sectors": 1, "stored_sectors": 1},
+    # another place of the text is another instruction, though each thread has one access
+    "if (t % 2) q[t] = 1.0f; else q[t] = 2.0f;": {"global_stores": 2, "stored_sectors": 8},
+    "q[t] = fmaf(1.0f, 2.0f, 3.0f);": {"global_stores": 1, "stored_sectors": 4, "multiply_adds": 32},
+    "shuffle_xor(t, 1); __syncthreads();": {"shuffles": 1, "barriers": 1},
+    "REGISTERS(float32, r, 2); r[0] = 1.0f; r[1] = r[0];": {"register_bytes": 32 * 3 * 4},
+}  # fmt: skip
+# Reads of shared memory: conflicts of banks, and bytes.
+READS = {
+    "s[t]": (0, 128),
+    "s[0]": (0, 4),  # one word goes to all
+    "s[t * 2]": (1, 128),
+    "s[t * 32]": (31, 128),
+    "s[t * 33]": (0, 128),
+    "s[t % 2 * 32]": (1, 8),
+    "load_lanes<4>(s, t * 4).at[0]": (0, 512),
+    "load_lanes<4>(s, t * 8).at[0]": (4, 512),
+    "load_lanes<2>(s, t * 2).at[0]": (0, 256),
+    "load_lanes<4>(s, t % 8 * 128).at[0]": (4 * 7, 128),
+}
+READING = "SHARED(float32, s, 2048); for (int32 i = t; i < 2048; i += 32) s[i] = 0.0f; __syncthreads(); q[t] = {};"
+HALVES = (
+    "SHARED(float16, s, 128); for (int32 i = t; i < 128; i += 32) s[i] = narrowed(0.0f, float16{}); __syncthreads(); "
+    "q[t] = to_float32(s[t]);"
+)
+BLOCKS = "q[blockIdx.x * 64 + t] = 1.0f;"
+BODIES = [*ACCESSES, *map(READING.format, READS), HALVES, BLOCKS]
+LENGTH = 4096
+
+
+@cache
+def counting() -> Binary:
+    """Returns the library of a kernel for each body."""
+    head = 'extern "C" __global__ void kernel_{}(Global<const float32> p, Global<float32> q)'
+    kernels = [f"{head.format(i)} {{\n  const int32 t = threadIdx.x;\n  {body}\n}}\n" for i, body in enumerate(BODIES)]
+    params = (Param(dtypes.float32, LENGTH, "in"), Param(dtypes.float32, LENGTH, "out"))
+    launches = tuple(Launch(f"kernel_{i}", 1, 32, 1) for i in range(len(BODIES)))
+    return compile_counted(Source("kernels", "cuda", '#include "primitives.h"\n' + "".join(kernels), params, (), launches))
+
+
+def counts_of(body: str, threads: int = 32, blocks: int = 1) -> dict[str, int]:
+    """Returns what the simulator counts of a kernel."""
+    device, launch = CudaSimDevice(), Launch(f"kernel_{BODIES.index(body)}", blocks, threads, 1)
+    executable = device.load(replace(counting(), launches=(launch,)))
+    Runnable(device, executable, [np.zeros(LENGTH, np.float32)]).run()
     return {name: count for name, count in take_counts(executable).items() if count}
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("q[t] = p[t];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 4, "stored_sectors": 4}),
-        ("q[t] = p[t + 1];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 5, "stored_sectors": 4}),
-        ("q[t * 8] = p[0];", {"global_loads": 1, "global_stores": 1, "loaded_sectors": 1, "stored_sectors": 32}),
-        ("if (t < 9) q[t] = 1.0f;", {"global_stores": 1, "stored_sectors": 2}),
-        (
-            "store_lanes(q, t * 4, load_lanes<4>(p, t * 4));",
-            {"global_loads": 1, "global_stores": 1, "loaded_sectors": 16, "stored_sectors": 16},
-        ),
-        # 32 bytes of a thread are two accesses of 16
-        ("load_lanes<8>(p, t * 8);", {"global_loads": 2, "loaded_sectors": 64}),
-        ("for (int32 i = 0; i < t; i++) q[i * 32 + t] = 1.0f;", {"global_stores": 31, "stored_sectors": 76}),
-        ("atomic_add(q, 0, 1.0f);", {"global_atomics": 1, "loaded_sectors": 1, "stored_sectors": 1}),
-        # another place of the text is another instruction, though each thread has one access
-        ("if (t % 2) q[t] = 1.0f; else q[t] = 2.0f;", {"global_stores": 2, "stored_sectors": 8}),
-        ("q[t] = fmaf(1.0f, 2.0f, 3.0f);", {"global_stores": 1, "stored_sectors": 4, "multiply_adds": 32}),
-        ("shuffle_xor(t, 1); __syncthreads();", {"shuffles": 1, "barriers": 1}),
-        ("REGISTERS(float32, r, 2); r[0] = 1.0f; r[1] = r[0];", {"register_bytes": 32 * 3 * 4}),
-    ],
-)
-def test_accesses_of_a_warp_are_instructions(body: str, expected: dict[str, int]) -> None:
-    assert counts_of(body) == expected
-
-
-def shared(read: str, conflicts: int, nbytes: int = 128) -> object:
-    return pytest.param(read, conflicts, nbytes, id=read)
+@pytest.mark.parametrize("body", ACCESSES)
+def test_accesses_of_a_warp_are_instructions(body: str) -> None:
+    assert counts_of(body) == ACCESSES[body]
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("read", "conflicts", "nbytes"),
-    [
-        shared("s[t]", 0),
-        shared("s[0]", 0, 4),  # one word goes to all
-        shared("s[t * 2]", 1),
-        shared("s[t * 32]", 31),
-        shared("s[t * 33]", 0),
-        shared("s[t % 2 * 32]", 1, 8),
-        shared("load_lanes<4>(s, t * 4).at[0]", 0, 512),
-        shared("load_lanes<4>(s, t * 8).at[0]", 4, 512),
-        shared("load_lanes<2>(s, t * 2).at[0]", 0, 256),
-        shared("load_lanes<4>(s, t % 8 * 128).at[0]", 4 * 7, 128),
-    ],
-)
-def test_banks_of_shared_memory_answer_a_word_each(read: str, conflicts: int, nbytes: int) -> None:
-    body = f"SHARED(float32, s, 2048); for (int32 i = t; i < 2048; i += 32) s[i] = 0.0f; __syncthreads(); q[t] = {read};"
-    found = counts_of(body)
+@pytest.mark.parametrize("read", READS)
+def test_banks_of_shared_memory_answer_a_word_each(read: str) -> None:
+    found, (conflicts, nbytes) = counts_of(READING.format(read)), READS[read]
     assert found.get("bank_conflicts", 0) == conflicts
     assert found["shared_loads"] == 1 and found["shared_stores"] == 64
     assert found["shared_bytes"] == nbytes + 64 * 128
@@ -179,14 +197,13 @@ def test_banks_of_shared_memory_answer_a_word_each(read: str, conflicts: int, nb
 
 @needs_compiler
 def test_neighbouring_halves_share_a_word() -> None:
-    fill = "for (int32 i = t; i < 128; i += 32) s[i] = narrowed(0.0f, float16{});"
-    found = counts_of(f"SHARED(float16, s, 128); {fill} __syncthreads(); q[t] = to_float32(s[t]);")
+    found = counts_of(HALVES)
     assert "bank_conflicts" not in found and found["shared_bytes"] == 64 * 5
 
 
 @needs_compiler
 def test_warps_and_blocks_add_up() -> None:
-    assert counts_of("q[blockIdx.x * 64 + t] = 1.0f;", threads=64, blocks=3) == {"global_stores": 6, "stored_sectors": 24}
+    assert counts_of(BLOCKS, threads=64, blocks=3) == {"global_stores": 6, "stored_sectors": 24}
 
 
 @needs_compiler
@@ -211,10 +228,6 @@ def test_nobody_counts_in_what_others_compile() -> None:
 
 
 # ---- what goes wrong ----
-def missing(*_: object) -> None:
-    raise CompileError("nvrtc: cannot be loaded (gone).")
-
-
 @needs_compiler
 def test_a_wrong_rung_is_no_figure(tmp_path: Path) -> None:
     bad = GEMM.text(GEMM.rungs[1]).replace("k < K", "k < K - 1")

@@ -16,7 +16,7 @@ from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
 from tests.host_compilers import needs_compiler
-from tests.ladders import ladder_of, rung_of
+from tests.ladders import counted, ladder_of, rung_of
 
 LENGTHS = {
     "softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "layernorm_grad": (16, 512), "adamw": (2048,),
@@ -29,7 +29,7 @@ def counts(name: str) -> dict[str, dict[str, int]]:
     """Returns the counts of every rung of a ladder, at the lengths above."""
     ladder = ladder_of(name)
     lengths = dict(zip(ladder.lengths, LENGTHS[name], strict=True))
-    return {figure.name: figure.counts for figure in gpu.climb(ladder, lengths, compiler_for("CUDASIM"))}
+    return counted(ladder, lengths)
 
 
 def run(name: str, rung: str, lengths: dict[str, int], *arrays: Array) -> list[Array]:
@@ -59,6 +59,7 @@ def test_shuffles_take_the_place_of_barriers() -> None:
 
 
 @needs_compiler
+@pytest.mark.variants(every=2, first=1)
 @pytest.mark.parametrize("rung", ladder_of("softmax").rungs, ids=lambda rung: rung.name)
 def test_a_softmax_of_masked_rows_is_that_of_numpy(rung: gpu.Rung) -> None:
     x = np.full((3, 8), -np.inf, np.float32)
@@ -90,6 +91,7 @@ def test_a_layer_norm_reads_x_three_times_then_twice_then_once() -> None:
 
 
 @needs_compiler
+@pytest.mark.variants(every=2, first=1)
 @pytest.mark.parametrize("rung", ladder_of("layernorm").rungs, ids=lambda rung: rung.name)
 def test_a_large_mean_does_not_drown_the_variance(rung: gpu.Rung) -> None:
     x = np.float32(4096) + np.arange(8, dtype=np.float32)[None] / 8  # its squares need 2 * 15 bits, of which float32 has 24
@@ -159,16 +161,15 @@ def test_memory_of_attention_grows_with_t_from_the_third_rung_on(name: str) -> N
 def test_causal_attention_skips_tiles_right_of_the_diagonal() -> None:
     ladder = ladder_of("attention")
     some = replace(ladder, rungs=ladder.rungs[-1:])
-    whole, half = (
-        list(gpu.climb(some, {**ladder.lengths, "T": 256, "CAUSAL": causal}, compiler_for("CUDASIM")))[0].counts
-        for causal in (0, 1)
-    )
+    lengths = {**ladder.lengths, "HEADS": 1, "KV_HEADS": 1, "T": 256}
+    whole, half = (counted(some, {**lengths, "CAUSAL": causal})["mma"] for causal in (0, 1))
     assert (
         half["mmas"] * 8 == whole["mmas"] * 5
     )  # of 4 blocks the first walks along a quarter of the keys, the last along all
 
 
 @needs_compiler
+@pytest.mark.variants
 @pytest.mark.parametrize(("ladder", "rung"), BY_MMA, ids=lambda each: each.name)
 def test_matrix_instructions_of_attention_take_bfloat16(ladder: Ladder, rung: gpu.Rung) -> None:
     lengths = {"HEADS": 2, "KV_HEADS": 1, "T": 37, "D": 32, "CAUSAL": 1}
@@ -177,10 +178,11 @@ def test_matrix_instructions_of_attention_take_bfloat16(ladder: Ladder, rung: gp
     assert 0 < figure.error <= 1 and figure.registers is not None
 
 
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("ladder", "rung"), BY_MMA, ids=lambda each: each.name)
-def test_heads_of_128_spill_nothing(ladder: Ladder, rung: gpu.Rung) -> None:
-    for arch in ("sm_80", "sm_90a"):
-        assert gpu.machine_code(ladder, rung, {**ladder.lengths, "D": 128}, arch).spill_nbytes == 0
+def test_heads_of_128_spill_nothing(ladder: Ladder, rung: gpu.Rung, arch: str) -> None:
+    assert gpu.machine_code(ladder, rung, {**ladder.lengths, "D": 128}, arch).spill_nbytes == 0
 
 
 def test_lengths_that_attention_does_not_take_are_refused() -> None:

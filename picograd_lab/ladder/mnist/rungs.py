@@ -62,7 +62,7 @@ class Rung(Record):
 
 
 EXACT = "-ffp-contract=off"
-SIMULATED = ("-std=c++17", "-O2", "-w", "-fno-strict-aliasing", EXACT)
+SIMULATED = ("-std=c++17", "-Og", "-w", "-fno-strict-aliasing", EXACT)
 RUNGS = (
     Rung("torch", "mlp_torch.py", "PyTorch, the gold standard"),
     Rung("numpy", "mlp_numpy.py", "gradients by hand, products by BLAS", after="torch"),
