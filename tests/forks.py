@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,3 +64,9 @@ class Forks:
     def close(self) -> None:
         """Ends the process."""
         self.process.communicate()
+
+
+@cache
+def imported() -> Forks:
+    """Returns the process whose forks have imported picograd, and have computed nothing."""
+    return Forks("picograd", "picograd.engine.compiler", "picograd.devices.cpu.backend", "numpy.random")

@@ -6,8 +6,6 @@ computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from picograd import ArgumentError
 from picograd.compilers import llvm
 from picograd.compilers.llvm import GENERATIONS, host_generations, host_target
-from tests.forks import Forks
+from tests.forks import imported
 
 PROGRAM = """
 import hashlib, sys
@@ -68,29 +66,22 @@ print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.h
 """
 
 
-def printed(processes: Forks, generation: str, threads: int, short_work: int, cache: Path) -> str:
+def printed(generation: str, threads: int, short_work: int, cache: Path) -> str:
     settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache / str(threads))}
-    done = processes.run(f"from picograd.compilers import llvm\nllvm.SHORT_WORK = {short_work}" + PROGRAM, settings)
+    done = imported().run(f"from picograd.compilers import llvm\nllvm.SHORT_WORK = {short_work}" + PROGRAM, settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Forks]:
-    """A process that has imported picograd, and computed nothing."""
-    with closing(Forks("picograd", "picograd.compilers.llvm", "numpy.random")) as forks:
-        yield forks
-
-
 @pytest.mark.variants(every=3)
 @pytest.mark.parametrize("generation", ["sse", "avx2", "native", "avx512"])
-def test_steps_rows_threads_and_haste_have_the_same_bits(generation: str, tmp_path: Path, processes: Forks) -> None:
+def test_steps_rows_threads_and_haste_have_the_same_bits(generation: str, tmp_path: Path) -> None:
     """One thread, for which all kernels are compiled in haste, beside three, for which none is."""
     if generation not in ["native", *host_generations()]:
         pytest.skip("this processor has no such instructions")
     features = GENERATIONS[generation][1] if generation in GENERATIONS else llvm.host_target().features
     width = llvm.processor_target(host_target().triple, "", features).vector_bytes
-    found = {printed(processes, generation, threads, work, tmp_path) for threads, work in ((1, 1 << 60), (3, -1))}
+    found = {printed(generation, threads, work, tmp_path) for threads, work in ((1, 1 << 60), (3, -1))}
     assert len(found) == 1 and found.pop().startswith(f"{width} ")
 
 

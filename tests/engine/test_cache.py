@@ -18,6 +18,7 @@ from picograd.engine import cache
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Binary, Launch, Param
+from tests.forks import imported
 
 pytestmark = pytest.mark.req("G8")
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,12 +54,18 @@ def process(folder: object) -> subprocess.Popen[str]:
 
 def step(folder: object) -> tuple[list[object], int, int, int, int]:
     """Returns what a training step computes, and how often each stage ran."""
-    return finish(process(folder))
+    done = imported().run(STEP, {"PICOGRAD_CACHE": str(folder), "PICOGRAD_DEVICE": "CPU"})
+    assert done.returncode == 0, done.stderr
+    return read(done.stdout)
 
 
 def finish(running: subprocess.Popen[str]) -> tuple[list[object], int, int, int, int]:
     out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
+    return read(out)
+
+
+def read(out: str) -> tuple[list[object], int, int, int, int]:
     results, lowered, rendered, compiled, hits = json.loads(out)
     return results, lowered, rendered, compiled, hits
 

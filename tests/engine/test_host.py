@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +13,7 @@ from picograd.engine.devices import compiler_for
 from picograd.errors import UnsupportedOp
 from picograd.evaluator import host as functions
 from picograd.look import watch
+from tests.forks import imported
 
 MATRIX = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]], np.float32)
@@ -193,11 +190,8 @@ with watch() as counts:
 
 def test_a_second_process_finds_the_plan_on_disk(tmp_path):
     names = {"PICOGRAD_CACHE": str(tmp_path / "cache"), "PICOGRAD_DEVICE": "CPU", "PICOGRAD_VERIFY": "0"}
-    environment = {**os.environ, **names, "PYTHONPATH": str(Path(pg.__file__).parent.parent)}
-    runs = [
-        subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]
+    runs = [imported().run(SCRIPT, names) for _ in range(2)]
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
     first, second = (run.stdout.splitlines() for run in runs)
     assert first[1:] == second[1:] == ["linalg.inv: the matrix is singular."]
     assert first[0].split()[0] == second[0].split()[0] == "4.3"
