@@ -109,10 +109,15 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
       PicogradError:    all is still pending.
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
-    graphs = [cell for cell in cells if type(cell.content) is not tuple]
-    if not graphs and not ops and not unasked:
+    wanted: dict[Cell, Op] = {}
+    for cell in cells:
+        content = cell.content
+        if type(content) is not tuple:
+            op = content if type(content) is Op else cell.op
+            if op.code is not OpCode.BUFFER:
+                wanted[cell] = op
+    if not wanted and not ops and not unasked:
         return []
-    wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
     asked, joining = list(wanted), [cell for cell in unasked if type(cell.content) is not tuple]
     written: list[Cell] = []
     if joining or not all(map(_known, [*wanted.values(), *ops])):
@@ -129,7 +134,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         for other in [*joining, *written]:
             if other in wanted:
                 continue
-            op = other.op
+            content = other.content
+            op = content if type(content) is Op else other.op
             if op.code is not OpCode.BUFFER and op not in given and not (_failed and _failed.has(op)):
                 wanted[other] = op
     try:

@@ -458,8 +458,8 @@ def log_softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, 
 def _along_one(
     self: T, function: str, dim: int | None, dtype: DType | None, axis: int | None
 ) -> tuple[Op, tuple[int, ...]]:
-    """Returns floats, and the axis along which they are looked at, the last unless named."""
-    op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
+    """Returns an operand, and the axis along which they are looked at, the last unless named."""
+    op = self.read() if dtype is None else cast(self.read(), dtypes.named(function, dtype))
     return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
 
 
@@ -508,6 +508,7 @@ def _sum_dtype(dtype: DType) -> DType:
 @formula
 def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns exp(x) / sum(exp(x)) over `axes`."""
+    need_float("softmax", op)
     powers, total, _ = _shifted(op, axes)
     # One division a row, not one an element; of narrow floats the second rounding would show.
     is_narrow = total.dtype.itemsize < 4
@@ -518,6 +519,7 @@ def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
 @formula
 def log_softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns x - log(sum(exp(x))) over `axes`; of narrow floats rounded once."""
+    need_float("log_softmax", op)
     _, total, shifted = _shifted(cast(op, op.dtype.compute_dtype), axes)
     return cast(shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape), op.dtype)
 

@@ -72,7 +72,7 @@ def lowered(kernels: Sequence[Kernel], target: Target) -> list[Program]:
 @pytest.mark.variants
 @pytest.mark.parametrize("name", MOST)
 def test_a_proof_of_bounds_is_a_small_part_of_lowering(name: str) -> None:
-    """In calls; of the time of the whole way to machine code, most of which is LLVM's, it is a fifth of that part."""
+    """In calls; most of the time of the whole way to machine code is LLVM's."""
     kernels = kernels_of(name, CPU_TARGETS[1])
     programs = lowered(kernels, CPU_TARGETS[1])
     proof = calls(lambda: [prove_bounds(program, itertools.count(10**6)) for program in programs])
