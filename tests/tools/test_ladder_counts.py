@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,7 @@ from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
 from tests.host_compilers import needs_compiler
-from tests.ladders import counted, ladder_of, rung_of
+from tests.ladders import counted, found_with_bug, ladder_of, rung_of
 
 LENGTHS = {
     "softmax": (4, 1024), "gemv": (32, 1024), "layernorm": (8, 1024), "layernorm_grad": (16, 512), "adamw": (2048,),
@@ -139,6 +140,31 @@ def test_attention_without_stored_scores_stores_what_it_gives() -> None:
     assert found["mma"]["stored_sectors"] == given + logarithms
     assert found["tiled"]["loaded_sectors"] * 10 < found["naive"]["loaded_sectors"]
     assert found["mma"]["loaded_sectors"] * 2 < found["online"]["loaded_sectors"] < found["tiled"]["loaded_sectors"] / 4
+
+
+@needs_compiler
+def test_tiles_that_come_in_the_background_need_half_the_barriers() -> None:
+    online, copies = (counts("attention")[name] for name in ("online", "async copies"))
+    assert copies["barriers"] * 2 == online["barriers"] and copies["bank_conflicts"] == 0
+    assert copies["async_copies"] * 4 == online["global_loads"] - copies["global_loads"] + copies["async_copies"]
+    assert copies["loaded_sectors"] == online["loaded_sectors"], "the same bytes"
+
+
+@needs_compiler
+@pytest.mark.variants(every=4)
+@pytest.mark.parametrize(
+    ("pattern", "becomes"),
+    [
+        (r"    wait_copies<0>\(\);\n", ""),
+        (r"(?s)(done with\n.*)    wait_copies<0>\(\);\n", r"\1"),
+        (r"start_tile\(v_tile", "start_tile(k_tile"),
+        (r"if \(key \+ KEYS < end\) ", ""),
+    ],
+)
+def test_a_bug_of_copies_is_found(pattern: str, becomes: str) -> None:
+    lengths = {"HEADS": 2, "KV_HEADS": 1, "T": 70, "D": 8, "CAUSAL": 0}
+    found = found_with_bug(ladder_of("attention"), "async copies", lengths, pattern, becomes)
+    assert any(re.search("on its way|race|not written|ends while", each) for each in found), found
 
 
 @needs_compiler

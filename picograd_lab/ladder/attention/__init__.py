@@ -111,7 +111,13 @@ LADDER = Ladder(
         ),
         Rung("03_online.cu", tiles("online", 128, ("HEADS", 1), ("T", 32)), all_of(grouped, at_most("D", 128))),
         Rung(
-            "04_mma.cu",
+            "04_async_copies.cu",
+            tiles("async_copies", 128, ("HEADS", 1), ("T", 32)),
+            all_of(grouped, whole("D", 4), at_most("D", 112)),  # three tiles and the weights fill 48 KiB
+            oldest=80,
+        ),
+        Rung(
+            "05_mma.cu",
             tiles("mma", 128, ("HEADS", 1), ("T", 64)),
             all_of(grouped, whole("D", 16), at_most("D", 128)),
             dtypes.float16,
