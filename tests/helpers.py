@@ -6,16 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from picograd import Tensor
 from picograd.engine import realize
+from tests.conftest import DEVICES
 
 
 def forgotten() -> None:
     """Forgets all plans, and the lengths and numbers that graphs have had."""
     realize._scalars = type(realize._scalars)()
     realize._plans.clear()
+
+
+def mostly_evaluated(every: int) -> pytest.MarkDecorator:
+    """The fixture `device` of a test: the evaluator, which compiles nothing; on other devices its rows are variants."""
+    variants = pytest.mark.variants(every=every)
+    devices = [pytest.param(device, marks=[] if device == "NUMPY" else variants) for device in DEVICES]
+    return pytest.mark.parametrize("device", devices, indirect=True)
 
 
 def as_arrays(result: Any) -> list[np.ndarray[Any, Any]]:

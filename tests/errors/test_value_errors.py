@@ -112,11 +112,12 @@ CASES = [
         "they are 0 to 2.",
     ),
 ]
+COMPILED = pytest.mark.variants(every=5)
 
 
 @pytest.mark.req("B6")
 @pytest.mark.parametrize(("function", "fact", "hint"), CASES, ids=[case[1][:40] for case in CASES])
-@pytest.mark.parametrize("place", ["CPU", "NUMPY", "CUDASIM"])
+@pytest.mark.parametrize("place", ["NUMPY", *(pytest.param(place, marks=COMPILED) for place in ("CPU", "CUDASIM"))])
 def test_the_text_names_value_length_and_line(function, fact, hint, place, monkeypatch):
     monkeypatch.setenv("PICOGRAD_DEVICE", place)
     result = function()  # nothing is computed yet

@@ -16,7 +16,7 @@ from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, PACKINGS, PackedTensor, plain_tensor
 from picograd_programs.models.llama import Llama, LlamaConfig, config_of
 from picograd_programs.models.packed import PackedMatrix
-from tests.helpers import same_value
+from tests.helpers import mostly_evaluated, same_value
 from tests.models.numpy_llama import numpy_logits
 
 LLAMA = LlamaConfig(vocabulary=23, context=16, layers=2, width=32, hidden=48, heads=4, shared_heads=2, features=8)
@@ -104,9 +104,10 @@ def test_angles_are_scaled_as_the_file_says(kind: str, rng: np.random.Generator)
 
 
 @pytest.mark.req("D9")
+@mostly_evaluated(every=5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_text_read_in_pieces_is_the_text_read_at_once_with_one_plan_for_a_length(
-    name: str, rng: np.random.Generator
+    name: str, device: str, rng: np.random.Generator
 ) -> None:
     config = CONFIGS[name]
     model = network(config, random_weights(config, rng))

@@ -222,6 +222,7 @@ def is_expected(row: Operation, differs: set[str]) -> bool:
     return not differs or row.name in REASONS or (differs == {"second"} and f"{row.name}''" in REASONS)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_values_and_gradients_at_the_edges(row: Operation) -> None:

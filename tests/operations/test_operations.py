@@ -125,14 +125,14 @@ def test_values(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.
     compare_values(row, rng)
 
 
-@pytest.mark.variants(every=3)
+@pytest.mark.variants(every=5)
 @pytest.mark.req("C3")
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 @pytest.mark.parametrize("device", [device for device in DEVICES if device != "NUMPY"], indirect=True)
 def test_values_on_a_device(row: Operation, part: int, device: str, rng: np.random.Generator) -> None:
-    """A third of the samples is compared, the first among them; the other two parts are variants."""
-    compare_values(row, rng, slice(part, None, 3))
+    """A fifth of the samples is compared, the first among them; the other parts are variants."""
+    compare_values(row, rng, slice(part, None, 5))
 
 
 def compare_values(row: Operation, rng: np.random.Generator, part: slice = slice(None)) -> None:
@@ -147,7 +147,7 @@ def test_values_of_views(row: Operation, device: str, rng: np.random.Generator) 
     compare(row, row.samples(rng)[0], "float32", backwards)
 
 
-@pytest.mark.variants(every=11)
+@pytest.mark.variants(every=23)
 @pytest.mark.req("C9")
 @pytest.mark.parametrize("row", OPERATIONS, ids=str)
 def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:
@@ -181,18 +181,28 @@ DIFFERENTIABLE = [row for row in OPERATIONS if row.orders]
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=str)
 def test_gradients(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """All samples are compared, on the evaluator."""
+    """All samples are compared, on the evaluator; in the second order, the first: the others are variants."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
-    for call in row.samples(rng):
+    for index, call in enumerate(row.samples(rng)):
+        compare_gradients(row, call, row.orders if index == 0 else 1)
+
+
+@pytest.mark.variants(every=5)
+@pytest.mark.req("A9")
+@pytest.mark.parametrize("row", [row for row in DIFFERENTIABLE if row.orders > 1], ids=str)
+def test_second_gradients(row: Operation, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    for call in row.samples(rng)[1:]:
         compare_gradients(row, call, row.orders)
 
 
-@pytest.mark.variants(every=31)
+@pytest.mark.variants(every=61)
 @pytest.mark.req("A9")
+@pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=str)
-def test_gradients_on_a_device(row: Operation, device: str, rng: np.random.Generator) -> None:
-    """Of every sample; in the second order, of the first alone."""
-    for index, call in enumerate(row.samples(rng)):
+def test_gradients_on_a_device(row: Operation, part: int, device: str, rng: np.random.Generator) -> None:
+    """Of a third of the samples; in the second order, of the first of them alone."""
+    for index, call in enumerate(row.samples(rng)[part::3]):
         compare_gradients(row, call, row.orders if index == 0 else 1)
 
 

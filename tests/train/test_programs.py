@@ -95,8 +95,10 @@ def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
 @pytest.mark.req("D3", "D5", "D6", "J4")
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
-    name: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On the evaluator, which compiles no kernels; on the CPU runs are stopped and resumed."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     out = tmp_path / "run"
     assert cli.main(options(name, little, out)) == 0
     printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
@@ -130,7 +132,7 @@ def pressed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return press_at
 
 
-@pytest.mark.variants(every=3, first=1)
+@pytest.mark.variants(every=7)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
     name: str, little: Path, tmp_path: Path, pressed: Callable[[int], None], capsys: pytest.CaptureFixture[str]

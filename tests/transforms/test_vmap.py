@@ -14,6 +14,7 @@ import picograd as pg
 from picograd import Tensor, nn
 from picograd.control.structure import take
 from picograd.ir.op import toposort
+from tests.helpers import mostly_evaluated
 
 
 def stacked(function: Callable[..., Tensor], count: int, *args: Tensor) -> np.ndarray[Any, Any]:
@@ -57,6 +58,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.req("A9")
+@mostly_evaluated(every=3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_all_examples_is_that_of_each(name: str, device: str, rng: np.random.Generator) -> None:
     x, function = numbers(rng, 5, 3, 4), FUNCTIONS[name]
@@ -64,8 +66,9 @@ def test_a_function_of_all_examples_is_that_of_each(name: str, device: str, rng:
 
 
 @pytest.mark.req("A9")
+@mostly_evaluated(every=5)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ("dtypes", "constants")])
-def test_gradients_of_a_sum_over_examples(name: str, rng: np.random.Generator) -> None:
+def test_gradients_of_a_sum_over_examples(name: str, device: str, rng: np.random.Generator) -> None:
     x, function = numbers(rng, 4, 3, 4), FUNCTIONS[name]
 
     def loss(row: Tensor) -> Tensor:
