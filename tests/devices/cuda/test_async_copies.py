@@ -16,7 +16,7 @@ from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source
 from tests.gpu_programs import Array, run
-from tests.host_compilers import needs_compiler
+from tests.host_compilers import needs_compiler, simulated
 from tests.on_devices import device_params
 
 THREADS, BLOCKS, TILES, LENGTH = 64, 3, 5, 1270  # of the last tile half is there
@@ -62,7 +62,7 @@ def outcome(device: object, compiled: Binary, rng: np.random.Generator) -> tuple
 @needs_compiler
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_pipeline_of_three_stages(order: str, rng: np.random.Generator) -> None:
-    compiled = hostcxx.compile_source(source_of(PIPELINE), TARGET)
+    compiled = simulated(source_of(PIPELINE))
     np.testing.assert_array_equal(*outcome(CudaSimDevice(order, seed=2), compiled, rng))
 
 

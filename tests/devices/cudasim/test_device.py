@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.device import Target
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -25,7 +24,7 @@ from tests.gpu_programs import (
     row_sums,
     run,
 )
-from tests.host_compilers import needs_compiler
+from tests.host_compilers import needs_compiler, simulated
 
 pytestmark = needs_compiler
 
@@ -35,17 +34,20 @@ def device(request: pytest.FixtureRequest) -> CudaSimDevice:
     return CudaSimDevice(request.param, seed=7)
 
 
-def load(device: CudaSimDevice, program: Program, *options: str, target: Target = TARGET):  # type: ignore[no-untyped-def]
-    return device.load(hostcxx.compile_source(render(program, target), target, *options))
+def load(device: CudaSimDevice, program: Program, *options: str):  # type: ignore[no-untyped-def]
+    return device.load(simulated(render(program, TARGET), *options))
 
 
 # ---- right kernels ----
+ELEMENTWISE, ROW_SUMS, WITHOUT_BARRIERS = elementwise(), row_sums(5, 300), row_sums(2, 100, barriers=False)
+
+
 def test_elementwise(device: CudaSimDevice) -> None:
-    check_elementwise(device, load(device, elementwise()))
+    check_elementwise(device, load(device, ELEMENTWISE))
 
 
 def test_row_sums(device: CudaSimDevice) -> None:
-    check_row_sums(device, load(device, row_sums(5, 300)), 5, 300)
+    check_row_sums(device, load(device, ROW_SUMS), 5, 300)
 
 
 @pytest.mark.variants(every=3)
@@ -169,7 +171,7 @@ def test_bug_is_named(bug: str) -> None:
 
 
 def test_missing_barrier_is_caught_in_every_order(device: CudaSimDevice) -> None:
-    executable = load(device, row_sums(2, 100, barriers=False))
+    executable = load(device, WITHOUT_BARRIERS)
     with pytest.raises(DeviceError, match=r"partial\[\d+\], which (thread \d+|this block)"):
         run(device, executable, [np.ones((2, 100), np.float32), np.zeros(2, np.float32)])
 
