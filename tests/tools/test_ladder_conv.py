@@ -20,6 +20,7 @@ def lengths_of(*values: int) -> dict[str, int]:
     return dict(zip(LADDER.lengths, values, strict=True))
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("values", [(2, 3, 7, 6, 4, 3, 1), (1, 2, 9, 8, 3, 5, 2), (1, 2, 5, 4, 3, 2, 1)])
 def test_the_meaning_is_that_of_tensors(values: tuple[int, ...]) -> None:
     lengths = lengths_of(*values)
@@ -98,7 +99,7 @@ BUGS = {
 
 
 @needs_compiler
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_in_a_rung_is_found(bug: str) -> None:
     name, pattern, becomes, says = BUGS[bug]

@@ -72,7 +72,7 @@ BUGS = {
 
 
 @needs_compiler
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=8)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_in_a_rung_is_found(bug: str) -> None:
     name, pattern, becomes, says = BUGS[bug]
