@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -188,7 +189,8 @@ def given_kernel(kernel: Kernel) -> Op | None:
 def given_source(kernel: Kernel, backend: Backend) -> Source | None:
     """Returns the source of a user's kernel, on a device that takes it; elsewhere the host computes what it means."""
     call = given_kernel(kernel)
-    return None if call is None or backend.given is None else backend.given(kernel, call)
+    write = None if call is None else backend.given.get(call.arg[0].language)
+    return None if call is None or write is None else write(kernel, call)
 
 
 def load_host(kernel: Kernel, device: Device) -> Executable:
@@ -223,12 +225,12 @@ class Backend(Record):
 
     render:   Program, Target -> Source
     compile:  Source, Target -> Binary
-    given:    Kernel, its KERNEL -> Source of a user's kernel; None: the device takes none
+    given:    by language, Kernel, its KERNEL -> Source of a user's kernel
     """
 
     render: Callable[[Program, Target], Source]
     compile: Callable[[Source, Target], Binary]
-    given: Callable[[Kernel, Op], Source] | None = None
+    given: Mapping[str, Callable[[Kernel, Op], Source]] = MappingProxyType({})
 
 
 class Wanted(Record):
@@ -280,10 +282,9 @@ class Compiler:
         wanted = {kernel: self._wanted(kernel, tune) for kernel in dict.fromkeys(kernels)}
         made = {kernel: known[one.key] for kernel, one in wanted.items() if one.key in known}
         for kernel, one in wanted.items():
-            is_given = given_kernel(kernel) is not None
-            if kernel not in made and runs_on_host(kernel) and not (is_given and self.backend.given):
+            if kernel not in made and runs_on_host(kernel) and given_source(kernel, self.backend) is None:
                 made[kernel] = load_host(kernel, self.device)
-                if not is_given:  # else its text does not say which function of Python it is
+                if given_kernel(kernel) is None:  # else its text does not say which function of Python it is
                     self._made[one.key] = made[kernel]
                     self.entries[made[kernel]] = one.text  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]

@@ -84,11 +84,12 @@ class Meaning(Record):
 
 
 class GivenKernel(Record):
-    """A function in CUDA C that a user has given, and its launch.
+    """A function in CUDA C, or in C, that a user has given, and its launch.
 
     The argument of a KERNEL is (GivenKernel, shape of each result, blocks along x); lengths in it may be symbolic.
 
     name:     in messages, profiles and schedules
+    language: "cuda" or "c"; a function in C is called once, and a GPU's simulator runs it as one thread
     text:     its source, whole; lines are counted from those that `#line` names
     entry:    an expression that names the function: "saxpy", "product<16>"
     bounds:   of its launch, as the source has them: "256, 2"; "" where it has none
@@ -101,6 +102,7 @@ class GivenKernel(Record):
     """
 
     name: str
+    language: str
     text: str
     entry: str
     bounds: str

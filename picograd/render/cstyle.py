@@ -18,10 +18,12 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
+from picograd.ir.host import GivenKernel
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import divisor_of, interval_of
-from picograd.ir.stages import Program
+from picograd.ir.shape import numel
+from picograd.ir.stages import Kernel, Param, Program
 from picograd.ir.statements import WRITERS, Alloc, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.render.grids import Phase, broken, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
@@ -336,3 +338,41 @@ class BlockWriter(Writer):
         """Checks that all threads of the block run what they have to run together."""
         if self.guarded:
             raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
+
+
+# ---- kernels of a user's own ----
+def arguments_of(kernel: Kernel, call: Op, dialect: Dialect) -> tuple[tuple[Param, ...], list[tuple[str, str]]]:
+    """Returns the parameters of a plan's function that calls a user's, and (type, text) of each argument of that one.
+
+    Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
+    """
+    given: GivenKernel = call.arg[0]
+    params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
+    for number, (dtype, shape) in enumerate(zip(given.dtypes, call.arg[1])):
+        if number not in slots:
+            slots[number] = len(params)
+            params.append(Param(dtype, numel(shape), "scratch"))
+    passed = []
+    for type_, at in zip(given.types, given.given):
+        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at], dialect)
+        is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
+        passed.append((type_, f"{value}[0]" if is_number and value.startswith("p") else value))
+    return tuple(params), passed
+
+
+def _operand(op: Op, dialect: Dialect) -> str:
+    """Returns the text of an operand: a parameter, a number, or arithmetic on symbolic integers."""
+    while op.code is OpCode.RESHAPE:
+        (op,) = op.src
+    if op.code is OpCode.PARAM:
+        return f"p{op.arg[0]}"
+    if op.code in OF_LENGTHS:
+        typed = "" if dialect is CPP else "_int64"
+        return OF_LENGTHS[op.code].format(*[_operand(s, dialect) for s in op.src], typed=typed)
+    return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype, dialect)
+
+
+OF_LENGTHS = {
+    OpCode.ADD: "({} + {})", OpCode.MUL: "({} * {})", OpCode.IDIV: "floor_div{typed}({}, {})",
+    OpCode.MOD: "floor_mod{typed}({}, {})",
+}  # fmt: skip

@@ -37,9 +37,13 @@ from picograd.tensor.variable import Length
 from picograd_lab.kernels.check import Report, check
 from picograd_lab.kernels.extents import Extent, Shaped, dim_of, extent, shaped
 from picograd_lab.kernels.prepared import Prepared
-from picograd_lab.kernels.signature import Parameter, included, signature_of
+from picograd_lab.kernels.signature import Parameter, included, language_of, signature_of
 
 THREADS_MAX, BLOCKS_MAX, LAST_THREADS_MAX = 1024, (2**31 - 1, 65535, 65535), 64  # CUDA C++ Programming Guide, limits
+GRIDS = {"cuda": "a kernel in CUDA C needs a grid.", "c": "a function in C is called once, and has no grid."}
+LOOPS = {"cuda": "grid=lambda x: -(-x.numel() // 256)", "c": "loop in the function; inputs=lambda x: (x, x.numel())."}
+SUFFIXES = {"cuda": "cu", "c": "c"}
+TAKEN_BY = {"cuda": ("CUDA C", "CUDA and CUDASIM", "CUDASIM"), "c": ("C", "CPU, C and CUDASIM", "CPU")}
 BLOCK_HINT = "block=256, and a loop in the kernel or more blocks where there is more to do."
 Extents = int | Sequence[int] | Callable[..., Any]
 
@@ -52,14 +56,17 @@ class Kernel:
     """
 
     def __init__(
-        self, source: str | Path, output: Callable[..., Any], *, grid: Extents, block: Extents, entry: str | None,
+        self, source: str | Path, output: Callable[..., Any], *, grid: Extents | None, block: Extents, entry: str | None,
         shared_bytes: int | Callable[..., int], inputs: Callable[..., Any] | None, meaning: Callable[..., Any] | None,
         gradient: Callable[..., Any] | None, name: str | None,
     ):  # fmt: skip
-        self.text = included(Path(source)) if is_path(source) else f'#line 1 "{{}}.cu"\n{source}'
-        self.signature = signature_of(self.text, entry)
+        self.text = included(Path(source)) if is_path(source) else f'#line 1 "{{}}"\n{source}'
+        self.language = language_of(self.text)
+        self.signature = signature_of(self.text, entry, self.language)
         self.name = name or self.signature.name
-        self.text = self.text.replace('"{}.cu"', f'"{self.name}.cu"', 1)
+        self.text = self.text.replace('"{}"', f'"{self.name}.{SUFFIXES[self.language]}"', 1)
+        if (grid is None) != (self.language == "c"):
+            raise ArgumentError(f"{self.name}: {GRIDS[self.language]}", LOOPS[self.language])
         self.entry = entry or self.signature.name
         self.output, self.grid, self.block, self.shared_bytes = output, grid, block, shared_bytes
         self.inputs, self.meaning, self.gradient = inputs, meaning, gradient
@@ -168,7 +175,7 @@ class Kernel:
             raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
         every = self.signature.parameters
         made = GivenKernel(
-            self.name, self.text, self.entry, self.signature.bounds, tuple([one.name for one in every]),
+            self.name, self.language, self.text, self.entry, self.signature.bounds, tuple([one.name for one in every]),
             tuple([one.type for one in every]), tuple(wanted), dtypes_, (*blocks[1:], *threads), shared, meaning,
         )  # fmt: skip
         if 0 in blocks and any(0 not in shape for shape in shapes):
@@ -178,10 +185,11 @@ class Kernel:
         return op, device
 
     def _check_device(self, device: str) -> None:
-        if self.meaning is None and (device == EVALUATOR or compiler_for(device).backend.given is None):
+        if self.meaning is None and (device == EVALUATOR or self.language not in compiler_for(device).backend.given):
+            text, those, other = TAKEN_BY[self.language]
             raise UnsupportedOp(
-                f"{self.name}: {device} takes no CUDA C; CUDA and CUDASIM do, and other devices compute the meaning.",
-                'give meaning=..., a function of NumPy arrays, or x.to("CUDASIM").',
+                f"{self.name}: {device} takes no {text}; {those} do, and other devices compute the meaning.",
+                f'give meaning=..., a function of NumPy arrays, or x.to("{other}").',
             )
 
     def _operand(self, one: Parameter, value: Any, device: str | None) -> Op:
@@ -238,6 +246,8 @@ class Kernel:
 
     def _launch(self, args: tuple[Any, ...]) -> tuple[tuple[Dim, int, int], tuple[int, int, int]]:
         """Returns blocks and threads along x, y and z."""
+        if self.grid is None:
+            return (1, 1, 1), (1, 1, 1)
         blocks, (x, y, z) = (
             self._extents(name, value(*args) if callable(value) else value)
             for name, value in (("grid", self.grid), ("block", self.block))
@@ -326,15 +336,15 @@ def _output(call: Op, number: int, dtype: DType) -> Op:
 
 def is_path(source: str | Path) -> bool:
     """True for the path of a file, and for text without a line that names one."""
-    return isinstance(source, Path) or ("\n" not in source and "{" not in source and source.endswith((".cu", ".h")))
+    return isinstance(source, Path) or ("\n" not in source and "{" not in source and source.endswith((".cu", ".h", ".c")))
 
 
 def kernel(
-    source: str | Path, output: Callable[..., Any], *, grid: Extents, block: Extents = 256, entry: str | None = None,
-    shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
+    source: str | Path, output: Callable[..., Any], *, grid: Extents | None = None, block: Extents = 256,
+    entry: str | None = None, shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
     meaning: Callable[..., Any] | None = None, gradient: Callable[..., Any] | None = None, name: str | None = None,
 ) -> Kernel:  # fmt: skip
-    """Makes a function of Tensors of a kernel in CUDA C, for CUDA and for CUDASIM, its simulator.
+    """Makes a function of Tensors of a kernel in CUDA C, for CUDA and CUDASIM, its simulator; or in C, for processors.
 
     out = kernel(source, ...)(x, y, ...)    one launch; lazy, within plans and under pg.jit like any operation
 
@@ -343,10 +353,13 @@ def kernel(
     be ints, floats, Tensors without axes and bound Variables. The simulator finds races, accesses outside memory and
     divergent barriers, with the line. Other devices compute `meaning`.
 
+    Where no function is __global__ the source is C, for CPU and C, compiled by the machine's C compiler. Its function is
+    called once, without grid and block. `check` runs it on the simulator and finds accesses outside memory.
+
     Args:
       source:        text, or the path of a file; headers in its folder, and those of picograd/devices/cuda, may be included
       output:        (arguments): a Tensor, or a pair (shape, dtype), like the result; a tuple for several
-      grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments that gives them
+      grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments that gives them; None for C
       block:         threads of a block, the same way
       entry:         name of the function, where the source has several: "saxpy", "rows<256>"
       shared_bytes:  of dynamic shared memory of a block, `extern __shared__`

@@ -79,21 +79,30 @@ HEAD = re.compile(
 TEMPLATE = re.compile(r"\btemplate\s*<([^<>]*)>\s*\Z")
 
 
-def signature_of(text: str, entry: str | None) -> Signature:
+HEAD_IN_C = re.compile(r"^(?P<bounds>)(?:extern\s+)?void\s+(?P<name>\w+)\s*\(", re.MULTILINE)
+
+
+def language_of(text: str) -> str:
+    """Returns "cuda" for a source with a __global__ function, else "c"."""
+    return "cuda" if "__global__" in without_comments(text) else "c"
+
+
+def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signature:
     """Returns the head of the kernel that `entry` names, such as "product<16>"; None: of the only one.
 
     Raises:
       ArgumentError: there is no kernel of that name, or there are several and none is named.
     """
     plain = without_comments(text)
-    heads = {head["name"]: head for head in HEAD.finditer(plain)}
+    found = HEAD if language == "cuda" else HEAD_IN_C
+    heads = {head["name"]: head for head in found.finditer(plain)}
     if not heads:
-        raise ArgumentError("kernel: the source has no __global__ function.")
+        raise ArgumentError("kernel: the source has neither a __global__ function nor one in C, `void name(...)`.")
     wanted = next(iter(heads)) if entry is None else entry.partition("<")[0].strip()
     if entry is None and len(heads) > 1:
         raise ArgumentError(f"kernel: the source has {len(heads)} kernels: {', '.join(heads)}.", f'entry="{wanted}"')
     if wanted not in heads:
-        raise ArgumentError(f"kernel: the source has no __global__ function {wanted}, only {', '.join(heads)}.")
+        raise ArgumentError(f"kernel: the source has no kernel {wanted}, only {', '.join(heads)}.")
     head = heads[wanted]
     listed, bounds = _until_closed(plain, head.end()), (head["bounds"] or "").strip()
     template = TEMPLATE.search(plain, 0, head.start())

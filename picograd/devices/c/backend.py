@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from picograd.compilers.llvm import host_target
-from picograd.devices.c.compile import c_target, compile_source, compiler
-from picograd.devices.c.render import render
+from picograd.devices.c.compile import c_target, compile_source, compiler, loaded
+from picograd.devices.c.render import render, source_of_given
 from picograd.devices.cpu.backend import plan_walker
 from picograd.devices.cpu.device import CPUDevice
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Executable
-from picograd.runtime.launches import load_library
 
 HINT = "install a C compiler (gcc or clang), or name it in CC"
 
@@ -22,15 +19,13 @@ class CDevice(CPUDevice):
 
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel; it stays loaded."""
-        library = load_library(binary, self.name)
-        functions = [library[f"{launch.symbol}_words"] for launch in binary.launches]
-        addresses = tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, library)
+        return loaded(binary, self.name)
 
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of this processor; plans are walked by the same native code as the CPU's."""
-    return Compiler(CDevice(c_target(), plan_walker(host_target())), Backend(render, compile_source))
+    backend = Backend(render, compile_source, {"c": source_of_given})
+    return Compiler(CDevice(c_target(), plan_walker(host_target())), backend)
 
 
 def why_not() -> str | None:

@@ -6,6 +6,7 @@ Out:   Binary: a shared library with a `{symbol}_words(words, begin, end)` for e
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,8 @@ from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.compilers.llvm import host_target
 from picograd.device import Target
 from picograd.errors import CompileError
-from picograd.ir.stages import Binary, Source
+from picograd.ir.stages import Binary, Executable, Source
+from picograd.runtime.launches import load_library
 
 PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"
 COMPILERS = ("cc", "gcc", "clang")
@@ -88,3 +90,17 @@ def compile_source(source: Source, target: Target) -> Binary:
     ]
     library = compile_library(compiler(), options(), source, target.arch, "c", wrappers)
     return Binary(source.name, library, source.params, source.variables, source.launches)
+
+
+def loaded(binary: Binary, device: str) -> Executable:
+    """Loads the shared library of a kernel; it stays loaded."""
+    library = load_library(binary, device)
+    functions = [library[f"{launch.symbol}_words"] for launch in binary.launches]
+    addresses = tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, library)
+
+
+def is_library(data: bytes) -> bool:
+    """True for a shared library of this system's kind, and not for an object file."""
+    is_elf, is_mach = data[:4] == b"\x7fELF", data[:4] == b"\xcf\xfa\xed\xfe"
+    return (is_elf and data[16] == 3) or (is_mach and data[12] == 6) or data[:2] == b"MZ"

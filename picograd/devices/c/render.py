@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.device import Target
-from picograd.ir.op import Op
+from picograd.ir.host import GivenKernel
+from picograd.ir.op import Op, greatest
 from picograd.ir.ranges import interval_of
-from picograd.ir.stages import Param, Program, Source
+from picograd.ir.stages import Kernel, Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, For, Statement, Transpose
-from picograd.render.cstyle import Writer
+from picograd.render.cstyle import Writer, arguments_of
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.rules import C
 
@@ -37,6 +38,23 @@ def render(program: Program, target: Target) -> Source:
         functions.append("\n".join([f"{signature(program, symbol)} {{", *writer.lines, "}", ""]))
         launches.append(launch_of(symbol, statements))
     return Source(program.name, "c", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def source_of_given(kernel: Kernel, call: Op) -> Source:
+    """Returns the source of a user's kernel in C, with a function behind it that has a plan's parameters."""
+    given: GivenKernel = call.arg[0]
+    params, passed = arguments_of(kernel, call, C)
+    head = [f"{param_type(param)} *p{slot}" for slot, param in enumerate(params)]
+    head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
+    symbol, values = f"{kernel.name}_0", ", ".join(f"({type_}){value}" for type_, value in passed)
+    text = "\n".join([
+        f'#include "primitives.h"\n{given.text}\n',
+        f'#line 1 "{kernel.name}_call.c"',
+        f"void {symbol}({', '.join([*head, 'int64 begin', 'int64 end'])}) {{ {given.entry}({values}); }}",
+        "",
+    ])  # fmt: skip
+    work = sum(greatest(param.numel) for param in params)
+    return Source(kernel.name, "c", text, params, kernel.variables, (Launch(symbol, 1, 1, work),))
 
 
 def signature(program: Program, symbol: str) -> str:

@@ -28,7 +28,7 @@ def make_compiler() -> Compiler:
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
     check_architecture(target.arch)
-    return Compiler(make_device(target), Backend(render, compile_source, source_of_given))
+    return Compiler(make_device(target), Backend(render, compile_source, {"cuda": source_of_given}))
 
 
 def make_device(target: Target | None = None) -> CudaDevice:

@@ -15,7 +15,6 @@ from picograd.device import Target
 from picograd.ir.host import INCLUDES_GIVEN, GivenKernel
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
-from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Launch, Param, Program, Source
 from picograd.ir.statements import (
     ACCESSES,
@@ -28,9 +27,9 @@ from picograd.ir.statements import (
     Statement,
     WaitForCopies,
 )
-from picograd.render.cstyle import BlockWriter
+from picograd.render.cstyle import BlockWriter, arguments_of
 from picograd.render.grids import asked_for, launch_of_blocks, least_blocks, take_apart
-from picograd.render.rules import literal
+from picograd.render.rules import CPP
 
 
 def render(program: Program, target: Target) -> Source:
@@ -73,17 +72,10 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
     Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
     """
     given: GivenKernel = call.arg[0]
-    params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
-    for number, (dtype, shape) in enumerate(zip(given.dtypes, call.arg[1])):
-        if number not in slots:
-            slots[number] = len(params)
-            params.append(Param(dtype, numel(shape), "scratch"))
+    params, values = arguments_of(kernel, call, CPP)
     passed = []
-    for name, type_, at in zip(given.names, given.types, given.given):
-        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at])
-        is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
-        is_stored = is_number and value.startswith("p")
-        passed.append(f"({type_}){value}{'[0]' * is_stored}" if is_number else f"GIVEN({value}, {name})")
+    for (type_, value), name in zip(values, given.names):
+        passed.append(f"GIVEN({value}, {name})" if "*" in type_ or "Global" in type_ else f"({type_}){value}")
     symbol, block = f"{kernel.name}_0", prod(given.axes[2:])
     head = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
     head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
@@ -97,23 +89,7 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
     ])  # fmt: skip
     work = sum(greatest(param.numel) for param in params)
     launch = Launch(symbol, call.arg[2], block, work, given.shared_nbytes, axes=given.axes)
-    return Source(kernel.name, "cuda", text, tuple(params), kernel.variables, (launch,))
-
-
-LENGTHS = {
-    OpCode.ADD: "({} + {})", OpCode.MUL: "({} * {})", OpCode.IDIV: "floor_div({}, {})", OpCode.MOD: "floor_mod({}, {})"
-}  # fmt: skip
-
-
-def _operand(op: Op) -> str:
-    """Returns the text of an operand: a parameter, a number, or arithmetic on symbolic integers."""
-    while op.code is OpCode.RESHAPE:
-        (op,) = op.src
-    if op.code is OpCode.PARAM:
-        return f"p{op.arg[0]}"
-    if op.code in LENGTHS:
-        return LENGTHS[op.code].format(*map(_operand, op.src))
-    return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype)
+    return Source(kernel.name, "cuda", text, params, kernel.variables, (launch,))
 
 
 def param_type(param: Param) -> str:

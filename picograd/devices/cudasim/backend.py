@@ -18,7 +18,7 @@ def make_compiler() -> Compiler:
       CompileError: there is no C++ compiler.
     """
     compiler()
-    return Compiler(CudaSimDevice(), Backend(render, compile_source, source_of_given))
+    return Compiler(CudaSimDevice(), Backend(render, compile_source, {"cuda": source_of_given, "c": source_of_given}))
 
 
 def why_not() -> str | None:
