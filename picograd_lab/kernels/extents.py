@@ -29,7 +29,7 @@ class Extent:
 
     >>> from picograd.tensor.variable import Variable
     >>> -(-Extent(Variable("n", 1, 8).op) // 4)
-    ((n + 3) // 4)
+    (n + 3) // 4
     """
 
     __slots__ = ("op",)
